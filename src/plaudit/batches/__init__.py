@@ -1,0 +1,1 @@
+"""Text becomes tokens and masks here, once; nothing downstream infers a mask from ids."""
