@@ -1,0 +1,1 @@
+"""One verb a file; each a few lines over a recipe."""

@@ -1,0 +1,1 @@
+"""Pure functions on tensors: one file, one chapter."""

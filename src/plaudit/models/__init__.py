@@ -1,0 +1,1 @@
+"""Hugging Face folders in and out, and log-probs from them."""

@@ -1,0 +1,1 @@
+"""Named algorithms and whole runs: rows filled in."""

@@ -136,7 +136,7 @@ class Prompt:
     """The question."""
     answer: str | None = None
     """The reference answer, when there is one."""
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object])
     """Whatever else the row carried."""
     origin: str = ""
     """File and row."""

@@ -1,0 +1,1 @@
+"""Arithmetic that every loss shares: under a mask, within a group, over a vocabulary."""
