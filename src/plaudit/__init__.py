@@ -1,3 +1,61 @@
-"""plaudit: from a human's click to a better language model, each step proven."""
+"""plaudit: from a human's click to a better language model, each step proven.
+
+The public index: each name is fetched from its home when it is first used, so that ``import plaudit`` and
+``plaudit --help`` do not wait for torch.
+"""
+
+import importlib as _importlib
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    from plaudit.errors import UserError
+    from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
+    from plaudit.records.messages import Message, Part, Text
+    from plaudit.sources import read_records, write_records
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "Demonstration",
+    "Message",
+    "Part",
+    "Prompt",
+    "Ranking",
+    "Rating",
+    "Record",
+    "Steps",
+    "Text",
+    "UserError",
+    "read_records",
+    "write_records",
+]
+
+_HOMES = {
+    "plaudit.errors": ("UserError",),
+    "plaudit.records.feedback": (
+        "Comparison",
+        "Demonstration",
+        "Prompt",
+        "Ranking",
+        "Rating",
+        "Record",
+        "Steps",
+    ),
+    "plaudit.records.messages": ("Message", "Part", "Text"),
+    "plaudit.sources": ("read_records", "write_records"),
+}
+"""Where each name of ``__all__`` lives."""
+
+
+def __getattr__(name: str) -> object:
+    """The public name, fetched from its home."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(_importlib.import_module(home), name)
+    raise AttributeError(f"plaudit has no {name!r}; its public names are {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return [*__all__, "__version__"]

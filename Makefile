@@ -1,0 +1,30 @@
+# Each target does its own set-up: a virtual environment in .venv, reused while it is up to date.
+# Another Python: make test PYTHON=python3.12. Fewer tests: make test ARGS="tests/ground -k options".
+SHELL := bash
+PYTHON ?=
+ARGS ?=
+export PYTHON
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: .venv  ## the whole way on rows that the repository makes
+	.venv/bin/python examples/demo.py
+
+test: .venv  ## every test that this machine can run
+	.venv/bin/python -m pytest $(ARGS)
+
+check: .venv  ## format, lint, types, imports, budgets, duplication, docs, tests
+	./check $(ARGS)
+
+bench-peer:  ## the environment with TRL that benchmarks/ compares with
+	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
+
+clean:  ## remove what the targets above made, never a run
+	rm -rf .venv .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv:
+	@tools/venv.sh .venv -c constraints.txt -e ".[all,dev]"
+
+.PHONY: help demo test check bench-peer clean .venv

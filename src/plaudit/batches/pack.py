@@ -1,0 +1,147 @@
+"""How a token batch is laid out for one forward pass: packed end to end, or padded on either side.
+
+All layouts give the same log-probs; packing computes no padding and each prompt once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from plaudit.batches.tokens import TokenBatch
+
+Layout = Literal["packed", "left", "right"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """Where the groups of a packed sequence lie: a prompt, then its completions, then the next prompt.
+
+    Example: prompts of 3 and 2 tokens with completions of (4, 5) and (6,) tokens are
+    ``Segments(prompts=(3, 2), completions=((4, 5), (6,)))``.
+    """
+
+    prompts: tuple[int, ...]
+    """Length of each prompt."""
+    completions: tuple[tuple[int, ...], ...]
+    """Lengths of its completions."""
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """How many pieces follow each first piece: an only completion is one with its prompt."""
+        return tuple(len(own) if len(own) > 1 else 0 for own in self.completions)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The pieces in their order, as attention takes them."""
+        return [
+            length
+            for prompt, own in zip(self.prompts, self.completions, strict=True)
+            for length in ((prompt, *own) if len(own) > 1 else (prompt + sum(own),))
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """Inputs of one forward pass, and where to find each completion token's state.
+
+    Example: packed, ``ids_RS`` has one row; padded, it has a row for each completion.
+    """
+
+    ids_RS: Int[Tensor, "R S"]
+    """Token ids."""
+    position_RS: Int[Tensor, "R S"]
+    """Position of each token in its own conversation."""
+    real_RS: Bool[Tensor, "R S"] | None
+    """False at padding; None when there is none."""
+    segments: Segments | None
+    """How a packed row divides; None when padded."""
+    state_NT: Int[Tensor, "N T"]
+    """Index into the flattened ``[R·S]`` states of the one that predicts each completion token."""
+
+
+def arrange(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> Arrangement:
+    """The batch in one of its layouts.
+
+    >>> from plaudit.batches.tokens import Completion, Example, batch_of
+    >>> answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
+    >>> batch = batch_of([Example(prompt=(1, 5), completions=(answer, answer))])
+    >>> arrange(batch, "packed").ids_RS.tolist(), arrange(batch, "packed").state_NT.tolist()
+    ([[1, 5, 7, 2, 7, 2]], [[1, 2], [1, 4]])
+    >>> arrange(batch, "left").state_NT.tolist()
+    [[1, 2], [5, 6]]
+    """
+    if layout == "packed":
+        return _packed(batch, share_prompts)
+    return _padded(batch, left=layout == "left")
+
+
+def _packed(batch: TokenBatch, share_prompts: bool) -> Arrangement:
+    prompts = batch.prompt_length_P.tolist()
+    answers = batch.length_N.tolist()
+    members = _members(batch.group_N.tolist(), len(prompts), share_prompts)
+    ids: list[Tensor] = []
+    positions: list[Tensor] = []
+    state_NT = torch.zeros_like(batch.completion_NT)
+    at = 0
+    for p, own in members:
+        ids.append(batch.prompt_PL[p, : prompts[p]])
+        positions.append(torch.arange(prompts[p]))
+        last_of_prompt = at + prompts[p] - 1
+        at += prompts[p]
+        for n in own:
+            ids.append(batch.completion_NT[n, : answers[n]])
+            positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
+            state_NT[n, 0] = last_of_prompt
+            state_NT[n, 1 : answers[n]] = torch.arange(at, at + answers[n] - 1)
+            at += answers[n]
+    return Arrangement(
+        ids_RS=torch.cat(ids)[None],
+        position_RS=torch.cat(positions).to(batch.completion_NT.device)[None],
+        real_RS=None,
+        segments=Segments(
+            prompts=tuple(prompts[p] for p, _ in members),
+            completions=tuple(tuple(answers[n] for n in own) for _, own in members),
+        ),
+        state_NT=state_NT,
+    )
+
+
+def _members(groups: list[int], prompts: int, share: bool) -> list[tuple[int, list[int]]]:
+    """Each prompt with the completions that follow it; without sharing, each completion alone."""
+    if not share:
+        return [(p, [n]) for n, p in enumerate(groups)]
+    own: list[list[int]] = [[] for _ in range(prompts)]
+    for n, p in enumerate(groups):
+        own[p].append(n)
+    return list(enumerate(own))
+
+
+def _padded(batch: TokenBatch, *, left: bool) -> Arrangement:
+    rows = len(batch.origin_N)
+    prompt_N = batch.prompt_length_P[batch.group_N]
+    total_N = prompt_N + batch.length_N
+    width = int(total_N.max())
+    device = batch.completion_NT.device
+    first_N = (width - total_N) if left else torch.zeros_like(total_N)
+    ids_RS = torch.zeros(rows, width, dtype=torch.int64, device=device)
+    for n in range(rows):
+        start, middle = int(first_N[n]), int(first_N[n] + prompt_N[n])
+        ids_RS[n, start:middle] = batch.prompt_PL[batch.group_N[n], : int(prompt_N[n])]
+        ids_RS[n, middle : middle + int(batch.length_N[n])] = batch.completion_NT[n, : int(batch.length_N[n])]
+    column_S = torch.arange(width, device=device)
+    since_RS = column_S - first_N[:, None]
+    token_T = torch.arange(batch.completion_NT.shape[1], device=device)
+    state_NT = (first_N + prompt_N - 1)[:, None] + token_T
+    offset_N = torch.arange(rows, device=device)[:, None] * width
+    return Arrangement(
+        ids_RS=ids_RS,
+        position_RS=since_RS.clamp(min=0, max=max(0, width - 1)),
+        real_RS=(since_RS >= 0) & (since_RS < total_N[:, None]),
+        segments=None,
+        state_NT=torch.where(token_T < batch.length_N[:, None], state_NT + offset_N, 0),
+    )

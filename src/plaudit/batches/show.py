@@ -1,0 +1,136 @@
+"""Rows as the model will see them: token by token, the trained ones marked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plaudit.batches.template import Answered, Encoder, encode_record_noted, make_encoder
+from plaudit.batches.tokenizer import TokenizerInfo
+from plaudit.batches.tokens import Completion
+from plaudit.errors import UserError
+from plaudit.records.feedback import Prompt, Record, Steps
+
+_MOST = 400
+_SHARED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """How tokens are marked.
+
+    Example: ``_PLAIN.trained.format("Paris")`` is ``"[Paris]"``.
+    """
+
+    asked: str
+    """A token of the prompt, or one that others said."""
+    trained: str
+    """A token that is trained."""
+    end: str
+    """A trained token that ends a turn."""
+    answer: str
+    """The border between prompt and answer."""
+    legend: str
+    """One line that says all this."""
+
+
+_PLAIN = _Style(
+    asked="{}|",
+    trained="[{}]",
+    end="[{} END]",
+    answer="\n>>> ",
+    legend="prompt|tokens| then >>> an answer: [trained][tokens], others|, [END] where a turn ends",
+)
+_COLOUR = _Style(
+    asked="\x1b[2m{}\x1b[0m\x1b[90m·\x1b[0m",
+    trained="\x1b[32m{}\x1b[0m\x1b[90m·\x1b[0m",
+    end="\x1b[1;30;42m{}\x1b[0m",
+    answer="\n\x1b[1;34m▶ \x1b[0m",
+    legend="\x1b[2mprompt\x1b[0m, then \x1b[1;34m▶\x1b[0m the answer: \x1b[32mtrained\x1b[0m tokens, "
+    "\x1b[2mothers\x1b[0m, and the \x1b[1;30;42mtoken that ends a turn\x1b[0m",
+)
+
+
+def show_rows(
+    records: Iterable[Record], model: str | Path | TokenizerInfo | Encoder, *, colour: bool | None = None
+) -> str:
+    """The rows as tokens, trained ones coloured; in brackets where there is no terminal.
+
+    ``colour`` None asks the terminal (and the NO_COLOR variable). A row that cannot be tokenised is shown with
+    the reason in its place.
+    """
+    encoder = model if isinstance(model, Encoder) else make_encoder(model)
+    if colour is None:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    style = _COLOUR if colour else _PLAIN
+    notes = [f"note: {note}" for note in encoder.notes]
+    return "\n\n".join([style.legend, *notes, *(_row(record, encoder, style) for record in records)])
+
+
+def _row(record: Record, encoder: Encoder, style: _Style) -> str:
+    try:
+        return _shown(record, encoder, style)
+    except UserError as error:
+        return f"cannot be tokenised: {error}"
+
+
+def _shown(record: Record, encoder: Encoder, style: _Style) -> str:
+    name = record.origin or type(record).__name__.lower()
+    if isinstance(record, Prompt | Steps):
+        ids = encoder.encode_prompt(record.prompt)
+        what = "a bare prompt" if isinstance(record, Prompt) else "a prompt; its labelled steps are not shown"
+        return f"{name}: {len(ids)} tokens, {what}\n{_asked(encoder.info, ids, style)}"
+    return _answered(record, encoder, style, name)
+
+
+def _answered(record: Answered, encoder: Encoder, style: _Style, name: str) -> str:
+    encoded = encode_record_noted(record, encoder)
+    example = encoded.example
+    lengths = ", ".join(f"{len(c.ids)} ({sum(c.mask)} trained)" for c in example.completions)
+    lines = [f"{name}: prompt {len(example.prompt)} tokens, answer {lengths}"]
+    lines += [f"note: {note}" for note in encoded.notes]
+    answers = "".join(
+        style.answer + _said(encoder, example.prompt, completion, style) for completion in example.completions
+    )
+    return "\n".join(lines) + "\n" + _asked(encoder.info, example.prompt, style) + answers
+
+
+def _asked(info: TokenizerInfo, ids: Sequence[int], style: _Style) -> str:
+    left_out = len(ids) - _MOST
+    head = f"({left_out:,} earlier tokens are not shown) " if left_out > 0 else ""
+    return head + "".join(style.asked.format(text) for text, _ in _texts(info, (), ids[-_MOST:]))
+
+
+def _said(encoder: Encoder, prompt: Sequence[int], completion: Completion, style: _Style) -> str:
+    shown: list[str] = []
+    for text, last in _texts(encoder.info, prompt[-_SHARED:], completion.ids):
+        form = style.asked
+        if completion.mask[last]:
+            form = style.end if completion.ids[last] in encoder.stop_ids else style.trained
+        shown.append(form.format(text))
+    if len(shown) > 2 * _MOST:
+        shown[_MOST:-_MOST] = [f" ({len(shown) - 2 * _MOST:,} tokens are not shown) "]
+    return "".join(shown)
+
+
+def _texts(info: TokenizerInfo, before: Sequence[int], ids: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """What each token adds to the text, and where it stands; tokens that share one character go together.
+
+    Each is decoded behind what came just before it, since some tokenizers drop the blank of a first token.
+    """
+    start = 0
+    for i in range(len(ids)):
+        text = info.decode([*before, *ids[start : i + 1]])[len(info.decode(before)) :]
+        if text.endswith("�") and i + 1 < len(ids) and i + 1 - start < _SHARED:
+            continue
+        yield _visible(text), i
+        before, start = ids[start : i + 1], i + 1
+
+
+def _visible(text: str) -> str:
+    """The text with its line ends shown, and nothing in it that a terminal would obey."""
+    shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+    return shown.replace("\n", "⏎\n") if shown and not shown.strip("\n") else shown.replace("\n", "⏎")

@@ -1,0 +1,61 @@
+"""The ``plaudit`` command: finds the verb, and turns what goes wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Sequence
+
+from plaudit import __version__
+from plaudit.cli import data
+from plaudit.cli.parser import Parser
+from plaudit.errors import UserError
+
+_VERBS = {"data": data}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; 0 is well, 2 a fault that the user can mend, 130 a stop by Ctrl-C."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except UserError as error:
+        print(f"plaudit: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("plaudit: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        if not _reader_has_left():
+            raise
+        # Python flushes once more at its end: let it do so into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return _VERBS[args.verb].run(args)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="plaudit", description="From a human's click to a better language model.")
+    parser.add_argument("--version", action="version", version=f"plaudit {__version__}")
+    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB")
+    for verb in _VERBS.values():
+        verb.add_parser(verbs)
+    return parser
+
+
+def _reader_has_left() -> bool:
+    """Whether nobody reads standard output any more (``plaudit … | head``)."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

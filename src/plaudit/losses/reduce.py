@@ -1,0 +1,37 @@
+"""From a loss for each token to one number; the **global** count is handed in.
+
+A batch is split over micro-batches and ranks, so each part divides by the count of the whole: the parts
+then add up to the same loss and the same gradient, however the batch was split.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from plaudit.tensors.masked import masked_sum, masked_sum_rows
+
+
+def token_mean(
+    loss_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], *, tokens: int
+) -> Float[Tensor, ""]:
+    """Every trained token of the whole batch counts the same: Σ loss / tokens.
+
+    >>> import torch
+    >>> token_mean(torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), tokens=4).item()
+    1.5
+    """
+    return masked_sum(loss_NT, mask_NT) / tokens
+
+
+def sequence_mean(
+    loss_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], *, completions: int
+) -> Float[Tensor, ""]:
+    """Every completion counts the same: the mean of its tokens, then Σ / completions.
+
+    >>> import torch
+    >>> sequence_mean(torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), completions=2).item()
+    1.5
+    """
+    length_N = mask_NT.sum(-1).clamp(min=1)
+    return (masked_sum_rows(loss_NT, mask_NT) / length_N).sum() / completions

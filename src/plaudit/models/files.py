@@ -1,0 +1,131 @@
+"""Hugging Face folders in and out: safetensors only, and no code from a folder is ever run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as hub_logging
+
+from plaudit.errors import UserError
+
+Arithmetic = Literal["auto", "float32", "bfloat16", "float64"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """In which numbers weights are kept and products are made.
+
+    Example: bfloat16 is ``Precision(weights=torch.float32, products=torch.bfloat16)``: small updates
+    would vanish in bfloat16 weights.
+    """
+
+    weights: torch.dtype
+    """What weights, gradients and the optimiser's state are kept in."""
+    products: torch.dtype
+    """What matrix products are made in."""
+
+    @property
+    def mixed(self) -> bool:
+        """True when products are made in fewer digits than weights are kept in."""
+        return self.weights != self.products
+
+
+def precision(name: Arithmetic, device: torch.device) -> Precision:
+    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU.
+
+    >>> precision("auto", torch.device("cpu")).products
+    torch.float32
+    """
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    if name == "float64":
+        return Precision(weights=torch.float64, products=torch.float64)
+    return Precision(weights=torch.float32, products=getattr(torch, name))
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The causal language model of a folder, every weight present, dropout off.
+
+    Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's
+    own rates back.
+    """
+    _refuse_what_is_not_a_model(folder)
+    hub_logging.disable_progress_bar()
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    quiet = {name: 0.0 for name in _dropouts(config)}
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            **quiet,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder}: the model cannot be loaded: {_first_line(error)}") from error
+    model, report = loaded
+    missing = sorted(set(report["missing_keys"]) | {str(key) for key in report["mismatched_keys"]})
+    if missing:
+        raise UserError(
+            f"{folder}: {len(missing)} weights are missing or of another shape ({', '.join(missing[:3])} …); "
+            "they would start at random. The weights file does not belong to this config.json"
+        )
+    return model.to(device)
+
+
+def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
+    """Write weights, configuration and generation settings; the end-of-turn tokens stop generation."""
+    config = model.config
+    own = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
+    set_now = {name: getattr(config, name) for name in _dropouts(own)}
+    for name in set_now:
+        setattr(config, name, getattr(own, name))
+    if model.generation_config is not None and stop_ids:
+        model.generation_config.eos_token_id = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
+    attention = config._attn_implementation
+    try:
+        model.save_pretrained(folder, safe_serialization=True)
+    finally:
+        for name, value in set_now.items():
+            setattr(config, name, value)
+        config._attn_implementation = attention
+
+
+def _dropouts(config: PreTrainedConfig) -> list[str]:
+    return [
+        name
+        for name, value in config.to_dict().items()
+        if ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0
+    ]
+
+
+def _refuse_what_is_not_a_model(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; --model takes a Hugging Face model folder")
+    config = folder / "config.json"
+    if not config.is_file():
+        found = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
+        raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {found})")
+    try:
+        architecture = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{config}: not valid JSON: {error}") from error
+    if "auto_map" in architecture and "model_type" not in architecture:
+        raise UserError(f"{folder}: this model needs its own code to run, and plaudit never runs such code")
+    if not list(folder.glob("*.safetensors")):
+        raise UserError(
+            f"{folder}: no *.safetensors file; plaudit does not open pickled weights (.bin, .pt), which can "
+            "run code: convert them first"
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

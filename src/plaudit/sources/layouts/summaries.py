@@ -1,0 +1,96 @@
+"""Summarize-from-feedback: comparisons and ratings by axis (Stiennon et al. 2020, https://arxiv.org/abs/2009.01325).
+
+The annotator's ``note`` is not read: it was written before the post was seen.
+"""
+
+from __future__ import annotations
+
+from plaudit.records.feedback import Comparison, Rating, Record
+from plaudit.sources.conversation import answer, differ
+from plaudit.sources.layouts.layout import NUMBER, OBJECT, OBJECTS, Layout, ReadOptions
+from plaudit.sources.node import Node, optional_name, optional_number
+from plaudit.sources.problems import BadRowError, shown
+
+AXES = ("overall", "accuracy", "coverage", "coherence")
+"""What a summary is rated on, each from 1 to 7."""
+
+
+def _post(info: Node) -> str:
+    """The post (Reddit) or article (news) as the paper's models saw it."""
+    article = info.maybe("article")
+    if article is not None:
+        return f"{article.text()}\n\nTL;DR:"
+    return (
+        f"SUBREDDIT: r/{info.get('subreddit').text()}\nTITLE: {info.get('title').text()}\n"
+        f"POST: {info.get('post').text()}\nTL;DR:"
+    )
+
+
+def _compared(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = _post(row.get("info"))
+    summaries = row.get("summaries").items()
+    if len(summaries) != 2:
+        raise BadRowError("wrong value", "summaries", expected="two summaries", found=str(len(summaries)))
+    first, second = (answer(summary.get("text"), prompt) for summary in summaries)
+    differ(first, second, "summaries")
+    choice = row.get("choice")
+    if choice.value not in (0, 1):
+        raise BadRowError("wrong value", "choice", expected="0 or 1", found=shown(choice.value))
+    chosen, rejected = (second, first) if choice.value == 1 else (first, second)
+    extra = row.maybe("extra")
+    return (
+        Comparison(
+            prompt=prompt,
+            chosen=chosen,
+            rejected=rejected,
+            strength=None if extra is None else optional_number(extra, "confidence"),
+            annotator=optional_name(row, "worker"),
+            origin=origin,
+        ),
+    )
+
+
+def _rated(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = _post(row.get("info"))
+    summary = row.get("summary")
+    completion = answer(summary.get("text"), prompt)
+    axes = summary.get("axes")
+    scores = {axis: optional_number(axes, axis) for axis in AXES}
+    ratings = tuple(
+        Rating(
+            prompt=prompt,
+            completion=completion,
+            score=score,
+            aspect=axis,
+            annotator=optional_name(row, "worker"),
+            origin=origin,
+        )
+        for axis, score in scores.items()
+        if score is not None
+    )
+    if not ratings:
+        raise BadRowError(
+            "missing field", "summary.axes", expected=f"one of {', '.join(AXES)}", found=shown(axes.value)
+        )
+    return ratings
+
+
+SUMMARY_LAYOUTS = (
+    Layout(
+        name="summarize-comparisons",
+        title="summarize-from-feedback, comparisons",
+        schema={"info": OBJECT, "summaries": OBJECTS, "choice": NUMBER},
+        also=frozenset(["worker", "extra"]),
+        parse=_compared,
+        gives="comparison; `strength` is the confidence",
+    ),
+    Layout(
+        name="summarize-axes",
+        title="summarize-from-feedback, axis evaluations",
+        schema={"info": OBJECT, "summary": OBJECT},
+        also=frozenset(["worker"]),
+        parse=_rated,
+        gives="up to four ratings, one an axis",
+    ),
+)
+"""Comparisons and axis evaluations."""

@@ -1,0 +1,112 @@
+"""One run at a time in one folder: a lock that the system takes back however its process ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from plaudit.errors import UserError
+from plaudit.training import durable
+
+NAME = "lock"
+"""The lock's file in a run folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds the lock.
+
+    Example: ``Holder(pid=4711, host="anna-laptop", started="2026-03-01T12:00:00+00:00")``
+    """
+
+    pid: int
+    """The process."""
+    host: str
+    """The machine."""
+    started: str
+    """When it took the lock, in UTC."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, started {self.started}"
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[Holder | None]:
+    """Holds the folder's lock; gives the previous holder if it was killed or failed.
+
+    The lock file stays when the lock is released (deleting it would let two processes each lock their own);
+    an empty one says that its last run ended in good order.
+    """
+    path = folder / NAME
+    with durable.plain_words(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _take(descriptor, path)
+        previous = _read(descriptor)
+        _write(descriptor, path, Holder(pid=os.getpid(), host=socket.gethostname(), started=_now()))
+        yield previous
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(
+            f"{path.parent}: another run is using this folder ({_described(_read(descriptor))}). "
+            "Wait until it ends, stop it, or choose another folder with `--out`."
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        raise UserError(
+            f"{path}: this file system cannot lock files ({error.strerror}), so two runs could spoil each "
+            "other. Choose a folder on another file system."
+        ) from error
+
+
+def _described(holder: Holder | None) -> str:
+    if holder is None:
+        return "it is just starting"
+    if holder.host == socket.gethostname() and not _is_alive(holder.pid):
+        return f"{holder}; that process has ended, but one that it started still runs and holds the lock"
+    return str(holder)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _read(descriptor: int) -> Holder | None:
+    text = os.pread(descriptor, 4096, 0)
+    try:
+        return Holder(**json.loads(text))
+    except (ValueError, TypeError):
+        # Empty after a good end; torn when the holder was killed within the one write below.
+        return None
+
+
+def _write(descriptor: int, path: Path, holder: Holder) -> None:
+    with durable.plain_words(path):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

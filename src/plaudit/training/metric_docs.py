@@ -1,0 +1,172 @@
+"""What every metric means, in words: the source of the table in docs/metrics.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDoc:
+    """One metric in a reader's words.
+
+    Example: ``MetricDoc(name="rows", what="Rows of this step.", normal="…", strange="…")``
+    """
+
+    name: str
+    """Its name in the report; those under ``timing`` carry ``timing/``."""
+    what: str
+    """What it is."""
+    normal: str
+    """What a healthy run shows."""
+    strange: str
+    """What an odd value means and where to look."""
+    better: Literal["lower", "higher"] | None = None
+    """Which direction is better, where one is; the best checkpoint is chosen by it."""
+
+
+METRIC_DOCS = (
+    MetricDoc(
+        name="loss",
+        what="The mean negative log-likelihood of the trained tokens of the step, in nats per token, "
+        "weighted as the objective says.",
+        normal="Below log(vocabulary) from the first step with a trained base model (often 1 to 3), then "
+        "falling slowly, with noise.",
+        strange="Near log(vocabulary): the model or the template is not the one you think. Near 0 at once: "
+        "answers are leaking into prompts, or rows repeat. Rising: the learning rate is too high.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="token_accuracy",
+        what="The share of trained tokens that the model itself would have put first.",
+        normal="0.5 to 0.8 for ordinary text and a trained base model; it moves with the loss.",
+        strange="Over 0.95 in training while the held-out figure stays behind: rows are learnt by heart.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="entropy",
+        what="The mean entropy of the model's next-token distribution on the trained tokens, in nats.",
+        normal="Close to the loss when the model is well calibrated; falling slowly.",
+        strange="Far below the loss: the model is sure and wrong. Near 0: it has collapsed onto a few "
+        "words, and sampling from it will give little variety.",
+    ),
+    MetricDoc(
+        name="tokens",
+        what="The real tokens that the step computed, prompts included, padding not; all processes together.",
+        normal="Steady to within the spread of row lengths.",
+        strange="Swinging widely: rows differ much in length, so steps weigh differently; packing helps.",
+    ),
+    MetricDoc(
+        name="rows",
+        what="The rows of the step, all processes and accumulated micro-batches together.",
+        normal="The batch size; less only on the last step of an epoch.",
+        strange="Smaller than the batch size elsewhere: rows were skipped; the notes say which and why.",
+    ),
+    MetricDoc(
+        name="length_mean",
+        what="The mean length of a completion in tokens, its end-of-turn token included.",
+        normal="Steady around the mean of the data.",
+        strange="Drifting over an epoch: the data are sorted by length, so shuffle them.",
+    ),
+    MetricDoc(
+        name="length_max",
+        what="The longest completion of the step in tokens.",
+        normal="Below the limit on length.",
+        strange="Always at the limit: many answers are cut, and a cut answer does not teach how to end.",
+    ),
+    MetricDoc(
+        name="grad_norm",
+        what="The Euclidean norm of the whole gradient, before it is clipped.",
+        normal="0.1 to 10, highest in the first steps.",
+        strange="A lone spike: one odd row (clipping contains it). Rising for many steps: the learning "
+        "rate is too high. Exactly 0: nothing is being trained.",
+    ),
+    MetricDoc(
+        name="learning_rate",
+        what="The learning rate that this step was taken with.",
+        normal="Up during the warm-up, then constant or falling, as the schedule says.",
+        strange="Stuck at 0: the warm-up is longer than the run.",
+    ),
+    MetricDoc(
+        name="held_out/loss",
+        what="The loss on rows that are never trained on, all of them, each token weighing the same.",
+        normal="Falls at first and then flattens, a little above the training loss.",
+        strange="Rising while the training loss falls: overfitting; use fewer epochs or more data. "
+        "Far below the training loss: held-out rows are also in the training data.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="held_out/token_accuracy",
+        what="Token accuracy on the held-out rows.",
+        normal="Rises at first and then flattens.",
+        strange="Falling while the held-out loss falls too: the gains are on tokens that it "
+        "still does not put first; harmless.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="held_out/perplexity",
+        what="exp(held_out/loss): between how many equally likely tokens the model hesitates.",
+        normal="3 to 20 for ordinary text; it depends on the tokenizer, so compare only runs that share one.",
+        strange="As for held_out/loss, of which it is another face.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="timing/seconds",
+        what="Wall-clock seconds of the step, from its first forward pass to the end of its update.",
+        normal="Steady once the first steps have warmed the machine up.",
+        strange="Growing: memory is short and being swapped, or another program shares the processor.",
+    ),
+    MetricDoc(
+        name="timing/tokens_per_second",
+        what="tokens ÷ seconds of the step.",
+        normal="Steady; it rises a little with longer rows.",
+        strange="Falling by half: see timing/seconds; or much of the batch is padding.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="timing/rows_per_second",
+        what="rows ÷ seconds of the step.",
+        normal="Moves against the length of the rows.",
+        strange="Falling while tokens_per_second is steady: the rows have become longer; nothing is wrong.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="timing/memory_mib",
+        what="The most memory held at once so far, in MiB: of the device on a GPU, of the process otherwise.",
+        normal="Grows during the first steps, then flat.",
+        strange="Still growing after an epoch's longest row: something is kept from step to step.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="timing/mfu",
+        what="Model-FLOP utilisation: the arithmetic that the step needs ÷ its seconds ÷ the rate at which "
+        "this machine multiplies large matrices, measured at the start.",
+        normal="0.3 to 0.7 for a model wide enough to fill the processor; small models stay lower.",
+        strange="Over 1: the machine was busy while its rate was measured. Under 0.1: tiny batches, slow "
+        "reading of rows, or another program on the same cores.",
+        better="higher",
+    ),
+)
+"""Every metric that plaudit's own trainers report, in the order of the page."""
+
+_BY_NAME = {doc.name: doc for doc in METRIC_DOCS}
+
+
+def lower_is_better(name: str) -> bool | None:
+    """Whether a lower value is better; None where neither direction is, or the name is not one of ours.
+
+    >>> lower_is_better("held_out/loss"), lower_is_better("learning_rate")
+    (True, None)
+    """
+    better = _BY_NAME[name].better if name in _BY_NAME else None
+    return None if better is None else better == "lower"
+
+
+def metric_table() -> str:
+    """The table of docs/metrics.md, in Markdown."""
+    head = ["| metric | what it is | normal | a strange value | better |", "|---|---|---|---|---|"]
+    rows = [
+        f"| `{doc.name}` | {doc.what} | {doc.normal} | {doc.strange} | {doc.better or '–'} |"
+        for doc in METRIC_DOCS
+    ]
+    return "\n".join([*head, *rows]) + "\n"

@@ -1,0 +1,189 @@
+"""The folder of one run: where everything lies, who may use it, and whether it is still the same run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plaudit.errors import UserError
+from plaudit.training import durable, lock
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """An open run folder; only the process that holds its lock has one.
+
+    Example: ``RunFolder(path=Path("runs/first"), resumed=False, notes=())``
+    """
+
+    path: Path
+    """The folder itself."""
+    resumed: bool
+    """Whether a run was already here."""
+    notes: tuple[str, ...]
+    """What the user should hear: leftovers removed, settings that changed, a run that was killed."""
+
+    @property
+    def config(self) -> Path:
+        """The settings, resolved: enough to run again."""
+        return self.path / "config.yaml"
+
+    @property
+    def lineage(self) -> Path:
+        """What went in: hashes of data and models, versions, seed."""
+        return self.path / "lineage.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One line a step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """What the model said, every so often."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The last word of a finished run."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The states from which a run can go on."""
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The result, as a Hugging Face folder."""
+        return self.path / "model"
+
+    @property
+    def report(self) -> Path:
+        """The run for eyes."""
+        return self.path / "report.html"
+
+
+@contextmanager
+def open_run(
+    path: Path, *, config: Mapping[str, Any], may_change: AbstractSet[str] = frozenset()
+) -> Iterator[RunFolder]:
+    """Opens the folder for a new run, or for the run that it holds if the config is still the same.
+
+    ``config`` is plain data (it goes through YAML). A key in ``may_change`` (nested: ``data.workers``; a
+    section's name stands for all of it) may differ on resume and is then brought up to date; any other
+    difference is a `UserError` that names each key with both values. Refused as well: a folder in use, and
+    one that holds something else.
+    """
+    wanted = _through_yaml(config)
+    _refuse_foreign(path)
+    durable.make_folder(path)
+    with lock.hold(path) as killed:
+        notes = list(durable.clear_leftovers(path))
+        folder = RunFolder(path=path, resumed=(path / "config.yaml").exists(), notes=())
+        if killed is not None:
+            notes.append(f"{path}: the last run here ({killed}) did not end in good order")
+        if folder.resumed:
+            notes += _compare(folder.config, wanted, may_change)
+        durable.make_folder(folder.checkpoints)
+        notes += durable.clear_leftovers(folder.checkpoints)
+        if not folder.resumed or _read(folder.config) != wanted:
+            durable.write_text(folder.config, _yaml_of(wanted))
+        yield RunFolder(path=path, resumed=folder.resumed, notes=tuple(notes))
+
+
+def _refuse_foreign(path: Path) -> None:
+    if not path.is_dir() or (path / "config.yaml").exists():
+        return
+    # Before config.yaml is there, a run that was killed can leave only these.
+    foreign = sorted(
+        item.name
+        for item in path.iterdir()
+        if item.name not in (lock.NAME, "checkpoints") and not item.name.endswith(".partial")
+    )
+    if foreign:
+        shown = ", ".join(foreign[:5]) + (", …" if len(foreign) > 5 else "")
+        raise UserError(
+            f"{path}: this folder is not a run (it has no config.yaml) and is not empty: {shown}. "
+            "Choose an empty or new folder with `--out`."
+        )
+
+
+def _compare(path: Path, wanted: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
+    old, new = _flat(_read(path)), _flat(wanted)
+    keys = [key for key in {**old, **new} if not _same(old.get(key, _ABSENT), new.get(key, _ABSENT))]
+    shown = {key: f"{key}: {_show(old, key)} → {_show(new, key)}" for key in keys}
+    fixed = [key for key in keys if not _may(key, may_change)]
+    if fixed:
+        raise UserError(
+            f"{path}: the config no longer matches the run in this folder (then → now):\n"
+            + "".join(f"  {shown[key]}\n" for key in fixed)
+            + f"May change when a run goes on: {', '.join(sorted(may_change)) or 'nothing'}.\n"
+            "To go on: restore the values above, or start another run with `--out` elsewhere."
+        )
+    return [f"{path}: changed for the rest of the run: {text}" for text in shown.values()]
+
+
+def _may(key: str, may_change: AbstractSet[str]) -> bool:
+    names = key.split(".")
+    return any(".".join(names[:depth]) in may_change for depth in range(1, len(names) + 1))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _same(old: object, new: object) -> bool:
+    if isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new):
+        return True
+    return old == new and isinstance(old, bool) == isinstance(new, bool)
+
+
+def _show(flat: Mapping[str, Any], key: str) -> str:
+    return repr(flat[key]) if key in flat else "(not set)"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: not readable as YAML: {error}. Restore it, or choose another folder."
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: holds no settings. Restore it, or choose another folder with `--out`.")
+    return content
+
+
+def _through_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return yaml.safe_load(_yaml_of(_plain(config)))
+    except yaml.YAMLError as error:
+        raise ValueError(
+            f"the config must be plain data (mappings, lists, strings, numbers): {error}"
+        ) from error
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _yaml_of(config: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,107 @@
+"""What every trainer can be told, as frozen records; importing this does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """How weights move.
+
+    Example: ``OptimizerSettings(learning_rate=1e-5, schedule="cosine", warmup=0.03)``
+    """
+
+    name: str = "adamw"
+    """adamw, sgd, or your own as package.module:function."""
+    learning_rate: float = 1e-5
+    """The peak rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    """How the rate falls after the warm-up."""
+    warmup: float = 0.03
+    """Warm-up: a share of all steps when below 1, else a number of steps."""
+    floor: float = 0.1
+    """The last rate, as a share of the peak."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of matrices."""
+    beta1: float = 0.9
+    """AdamW's first decay, SGD's momentum."""
+    beta2: float = 0.999
+    """AdamW's second decay."""
+    eps: float = 1e-8
+    """AdamW's epsilon."""
+    clip: float = 1.0
+    """The gradient is scaled down to this norm; 0 leaves it alone."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot train."""
+        _at_least("optimizer.learning_rate", self.learning_rate, 0.0)
+        _at_least("optimizer.warmup", self.warmup, 0.0)
+        _at_least("optimizer.clip", self.clip, 0.0)
+        _at_least("optimizer.weight_decay", self.weight_decay, 0.0)
+        if not 0 <= self.floor <= 1:
+            raise UserError(f"optimizer.floor is a share of the peak rate, from 0 to 1, not {self.floor}")
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0 <= beta < 1:
+                raise UserError(f"optimizer.{name} must be at least 0 and below 1, not {beta}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetySettings:
+    """What to do when a number is not finite.
+
+    Example: ``SafetySettings(on_nonfinite="skip", skip_limit=3)``
+    """
+
+    on_nonfinite: Literal["raise", "skip", "rollback"] = "raise"
+    """Stop and name the rows; or leave the step out; or go back to the last checkpoint without them."""
+    skip_limit: int = 5
+    """More steps than this are not left out or rolled back: the run stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySettings:
+    """How a batch is laid out and divided; none of it changes a gradient.
+
+    Example: ``MemorySettings(tokens_at_once=4096, checkpointing=True)``
+    """
+
+    layout: Literal["packed", "left", "right"] = "packed"
+    """Packed end to end without padding, or padded on one side."""
+    tokens_at_once: int = 8192
+    """A batch goes through the model in pieces of at most so many tokens (one longer row is one piece)."""
+    checkpointing: bool = False
+    """Keep only each layer's input and compute the rest again in the backward pass."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot hold a token."""
+        _at_least("memory.tokens_at_once", self.tokens_at_once, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepSettings:
+    """Which checkpoints stay.
+
+    Example: ``KeepSettings(last=2, best="held_out/loss", best_is="lowest")``
+    """
+
+    last: int = 2
+    """How many of the newest stay."""
+    best: str = "held_out/loss"
+    """The metric by which the best one is chosen; it stays too, and becomes the model."""
+    best_is: Literal["lowest", "highest"] = "lowest"
+    """Whether small or large values are good."""
+    use_best: bool = False
+    """Whether model/ is the best checkpoint's rather than the last one's."""
+
+    def __post_init__(self) -> None:
+        """Refuse to keep nothing."""
+        _at_least("keep.last", self.last, 1)
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise UserError(f"{name} must be at least {least:g}, not {value:g}")

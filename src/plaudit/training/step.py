@@ -1,0 +1,177 @@
+"""One optimiser step, the same for every trainer: add up the pieces, check, clip, move.
+
+A batch comes in pieces (micro-batches); each piece's loss is already divided by the count of the whole
+batch over all ranks, so gradients simply add up. Nothing moves unless every number is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from plaudit.training.metrics import Metric, add
+from plaudit.training.optimizer import set_learning_rate
+from plaudit.training.parallel import Ranks
+
+Piece = TypeVar("Piece")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What an objective makes of one piece.
+
+    Example: ``Terms(loss=…, loss_N=…, origin_N=("a.jsonl:3",), metrics=(mean("loss", 61.5, 24),))``
+    """
+
+    loss: Float[Tensor, ""]
+    """To be differentiated; divided by global counts, so that pieces and ranks add up."""
+    loss_N: Float[Tensor, " N"]
+    """Each completion's own share, detached: it tells which rows went wrong."""
+    origin_N: tuple[str, ...]
+    """File and row of each completion."""
+    metrics: tuple[Metric, ...]
+    """What to report, as sums with their weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A number that was not finite, found before anything moved.
+
+    Example: ``Fault(what="loss", rows=("a.jsonl:3",))``
+    """
+
+    what: str
+    """loss or gradient."""
+    rows: tuple[str, ...]
+    """The rows that it came from."""
+
+    def sentence(self, step: int) -> str:
+        """What happened, for the user."""
+        shown = ", ".join(self.rows[:5]) + (" …" if len(self.rows) > 5 else "")
+        return f"step {step}: the {self.what} of {shown} is not a finite number; no weight was changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a step did.
+
+    Example: ``Outcome(metrics=(…,), gradient_norm=0.8, fault=None)``
+    """
+
+    metrics: tuple[Metric, ...]
+    """The pieces' metrics, added up over pieces and ranks."""
+    gradient_norm: float
+    """Before clipping."""
+    fault: Fault | None
+    """Why nothing moved; None when the step was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine(Generic[Piece]):
+    """All that a step needs and that stays the same from step to step.
+
+    Example: ``Machine(module=policy, optimizer=…, objective=…, alone=…, clip=1.0, ranks=alone())``
+    """
+
+    module: nn.Module
+    """What is trained."""
+    optimizer: torch.optim.Optimizer
+    """What moves it."""
+    objective: Callable[[Piece], Terms]
+    """From a piece to its terms; it knows the counts of the batch at hand."""
+    alone: Callable[[Piece], Sequence[Piece]]
+    """A piece divided into its rows: to find the one that makes a gradient infinite."""
+    clip: float
+    """Largest gradient norm; 0 for none."""
+    ranks: Ranks
+    """This process among its peers."""
+    between: Callable[[], None] = lambda: None
+    """Called before each piece: the place to stop a long step."""
+
+
+def take_step(machine: Machine[Piece], pieces: Sequence[Piece], rate: float) -> Outcome:
+    """Accumulate, check, clip and step; every rank must bring the same number of pieces."""
+    machine.optimizer.zero_grad(set_to_none=True)
+    metrics: list[Metric] = []
+    bad: list[str] = []
+    for piece in pieces:
+        machine.between()
+        terms = machine.objective(piece)
+        metrics += terms.metrics
+        bad += _rows_not_finite(terms)
+        terms.loss.backward()
+    trained = [p for p in machine.module.parameters() if p.requires_grad]
+    machine.ranks.sum_gradients(trained)
+    norm = gradient_norm(trained)
+    fault = _fault(machine, pieces, machine.ranks.gather_words(bad), norm)
+    if fault is None:
+        if 0 < machine.clip < norm:
+            _scale(trained, machine.clip / norm)
+        set_learning_rate(machine.optimizer, rate)
+        machine.optimizer.step()
+    machine.optimizer.zero_grad(set_to_none=True)
+    return Outcome(metrics=add_over_ranks(metrics, machine.ranks), gradient_norm=norm, fault=fault)
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> float:
+    """The Euclidean norm of all gradients together, over all ranks when they are sharded."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(grads)
+    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+
+def add_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...]:
+    """The same metric of all pieces and ranks as one; ranks report the same names in the same order."""
+    mine = add(metrics)
+    if ranks.world == 1:
+        return mine
+    table = [ranks.every([float(x) for metric in mine for x in (metric.total, metric.weight)])]
+    rows = [row for rank_rows in table for row in rank_rows]
+    return add(
+        Metric(name=metric.name, total=row[2 * m], weight=row[2 * m + 1], how=metric.how)
+        for row in rows
+        for m, metric in enumerate(mine)
+    )
+
+
+def _rows_not_finite(terms: Terms) -> list[str]:
+    if bool(torch.isfinite(terms.loss_N).all()):
+        return []
+    finite = torch.isfinite(terms.loss_N).tolist()
+    return [origin for origin, good in zip(terms.origin_N, finite, strict=True) if not good]
+
+
+def _fault(machine: Machine[Piece], pieces: Sequence[Piece], bad: list[str], norm: float) -> Fault | None:
+    if bad:
+        return Fault(what="loss", rows=tuple(dict.fromkeys(bad)))
+    if torch.isfinite(torch.tensor(norm)):
+        return None
+    rows = machine.ranks.gather_words(_rows_of_bad_gradient(machine, pieces))
+    return Fault(what="gradient", rows=tuple(dict.fromkeys(rows)) or ("an unknown row",))
+
+
+def _rows_of_bad_gradient(machine: Machine[Piece], pieces: Sequence[Piece]) -> list[str]:
+    """The rows whose own gradient is not finite; with sharded weights, all rows of the batch."""
+    trained = [p for p in machine.module.parameters() if p.requires_grad]
+    single = [row for piece in pieces for row in machine.alone(piece)]
+    sharded = any(isinstance(p, DTensor) for p in trained)
+    rows: list[str] = []
+    for row in [] if sharded else single:
+        machine.optimizer.zero_grad(set_to_none=True)
+        terms = machine.objective(row)
+        terms.loss.backward()
+        if not torch.isfinite(torch.tensor(gradient_norm(trained))):
+            rows += terms.origin_N
+    return rows
+
+
+def _scale(parameters: Sequence[nn.Parameter], factor: float) -> None:
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

@@ -1,0 +1,105 @@
+"""What cannot be trained is refused in words: rows, templates, folders, settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plaudit.batches.rows import encode_rows
+from plaudit.batches.template import encode_record, make_encoder
+from plaudit.batches.tokenizer import load_tokenizer
+from plaudit.errors import UserError
+from plaudit.records.feedback import Demonstration, Ranking
+from plaudit.records.messages import assistant_says, user_says
+from tests.batches.families import (
+    CHATML,
+    DROPS,
+    MARKED,
+    PHI,
+    folder,
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            Demonstration(prompt="Hi.", completion=assistant_says("Hello.")),
+            "one side is plain text and the other",
+        ),
+        (
+            Demonstration(prompt=user_says("Hi."), completion=user_says("Hello.")),
+            "an answer begins with 'user'",
+        ),
+        (Demonstration(prompt=user_says("Hi."), completion=()), "an answer begins with no turn"),
+        (Ranking(prompt="Hi.", completions=(), ranks=()), "the row has no answer"),
+        (Demonstration(prompt="Hi.", completion="\ud83d"), "half a character"),
+    ],
+)
+def test_rows_that_cannot_be_trained_are_refused_in_words(tmp_path: Path, row, words: str) -> None:
+    encoder = make_encoder(folder(tmp_path, CHATML))
+    encoding = encode_rows([replace(row, origin="rows.jsonl:4")], encoder)
+    assert encoding.examples == ()
+    assert encoding.refused[0].reason.startswith("rows.jsonl:4: ")
+    assert words in encoding.refused[0].reason
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ messages[0].nothing.at_all }}", "refuses this conversation"),
+        ("{% for m in messages %}{{ m.content }}{% endfo %}", "refuses this conversation"),
+        ("{{ messages[0].content }}", "does not write an assistant's words exactly once"),
+        ("{% for m in messages %}{{ m.content + m.content }}{% endfor %}", "exactly once"),
+        (
+            MARKED.template.replace("'<|im_start|>'", "'<' + (messages | length | string) + '>'"),
+            "rewrites turn|asks in",
+        ),
+    ],
+)
+def test_a_broken_template_is_named(tmp_path: Path, template: str, words: str) -> None:
+    where = folder(tmp_path, CHATML)
+    row = Demonstration(prompt=user_says("Hi."), completion=assistant_says("Hello."))
+    with pytest.raises(UserError, match=words):
+        encode_record(row, make_encoder(where, template=template))
+
+
+def test_a_conversation_needs_a_template(tmp_path: Path) -> None:
+    where = folder(tmp_path, CHATML)
+    (where / "chat_template.jinja").unlink()
+    encoder = make_encoder(where)
+    assert encoder.template is None
+    with pytest.raises(UserError, match="has no chat template"):
+        encoder.encode_prompt(user_says("Hi."))
+    assert encoder.info.decode(encoder.encode_prompt("Hi.")) == "Hi."
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        load_tokenizer(tmp_path / "missing")
+    with pytest.raises(UserError, match="the tokenizer cannot be loaded"):
+        load_tokenizer(tmp_path)
+    where = folder(tmp_path / "model", PHI)
+    (where / "generation_config.json").write_text("[1, 2", encoding="utf-8")
+    with pytest.raises(UserError, match=r"generation_config\.json: this is not a JSON object"):
+        load_tokenizer(where)
+
+
+def test_code_in_the_folder_is_not_run(tmp_path: Path) -> None:
+    where = folder(tmp_path, CHATML)
+    settings = json.loads((where / "tokenizer_config.json").read_text())
+    settings["auto_map"] = {"AutoTokenizer": [None, "trap.Trap"]}
+    settings["tokenizer_class"] = "Trap"
+    (where / "tokenizer_config.json").write_text(json.dumps(settings))
+    (where / "trap.py").write_text("raise SystemExit('the trap was run')")
+    with pytest.raises(UserError, match="code in the folder is never run"):
+        load_tokenizer(where)
+
+
+def test_wrong_settings_fail_when_the_encoder_is_built(tmp_path: Path) -> None:
+    where = folder(tmp_path, DROPS)
+    with pytest.raises(UserError, match="turns is 'first'; it is 'all'"):
+        make_encoder(where, turns="first")

@@ -1,0 +1,30 @@
+"""What every test relies on: no network, one thread a process; what this machine cannot run is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Read by the libraries when they are imported, so set before any test module is.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ROOT = Path(__file__).resolve().parents[1]
+PEER = ROOT / ".peers" / "trl" / "bin" / "python"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a GPU or the peer environment are skipped by name where there is none."""
+    for item in items:
+        if item.get_closest_marker("gpu") and not _has_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+        if item.get_closest_marker("peer") and not PEER.exists():
+            item.add_marker(pytest.mark.skip(reason="needs the peer environment: make bench-peer"))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

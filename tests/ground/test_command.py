@@ -1,0 +1,105 @@
+"""The ``plaudit`` command from outside: messages, exit codes, and how it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import plaudit
+
+PLAUDIT = str(Path(sys.executable).parent / "plaudit")
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PLAUDIT, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_the_version_is_the_packages_own():
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"plaudit {plaudit.__version__}\n", "")
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "plaudit", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == run("--version").stdout
+
+
+def test_help_names_the_verbs():
+    done = run("--help")
+    assert done.returncode == 0
+    assert "\n    data " in done.stdout
+
+
+def test_without_a_verb_the_help_goes_to_standard_error():
+    done = run()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dta"], "there is no 'dta'; did you mean data?\nSee plaudit --help"),
+        (["xyzzy"], "there is no 'xyzzy'; choose from "),
+        (["--versoin"], "unknown option --versoin; did you mean --version?\nSee plaudit --help"),
+        (["data", "inspct"], "there is no 'inspct'; did you mean inspect?\nSee plaudit data --help"),
+        (
+            ["data", "inspect", "a", "--formt", "x"],
+            "unknown option --formt; did you mean --format?\nSee plaudit data inspect --help",
+        ),
+        (["data", "inspect", "a", "--formt=x"], "unknown option --formt; did you mean --format?"),
+        (["data", "inspect", "a", "b"], "unexpected argument 'b'\nSee plaudit data inspect --help"),
+        (["data", "inspect", "a", "--form", "x"], "unknown option --form; did you mean --format?"),
+    ],
+)
+def test_what_does_not_exist_is_answered_with_the_nearest_that_does(arguments, message):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("plaudit: ")
+    assert message in done.stderr
+
+
+def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):
+    done = run("data", "inspect", tmp_path / "rows.jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("plaudit: ")
+    assert "rows.jsonl" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_ends_the_command_quietly(unbuffered, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "2 + 2 =", "completion": " 4"}) + "\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [PLAUDIT, "data", "inspect", rows],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_is_a_word_and_130():
+    script = (
+        "import os, signal, sys\n"
+        "from plaudit.cli import data\n"
+        "from plaudit.cli.main import main\n"
+        "sys.settrace(lambda frame, event, _: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    if frame.f_code is data.run.__code__ else None)\n"
+        "sys.exit(main(['data', 'inspect', 'rows.jsonl']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "plaudit: stopped\n")

@@ -1,0 +1,111 @@
+"""tools/venv.sh: the set-up of ``make test`` and ``make demo``, with a real pip and a tiny wheel."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEEL = "tiny-1.0-py3-none-any.whl"
+ARGUMENTS = ("--no-index", "-c", "constraints.txt", f"./{WHEEL}")
+
+
+def setup(root: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    command = [root / "tools" / "venv.sh", ".venv", *ARGUMENTS]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": python}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def tiny(root: Path) -> str:
+    """What the environment's own Python says about the installed wheel."""
+    python = root / ".venv" / "bin" / "python"
+    done = subprocess.run(
+        [python, "-c", "import tiny; print(tiny.WORD)"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def write_wheel(root: Path) -> None:
+    with zipfile.ZipFile(root / WHEEL, "w") as wheel:
+        wheel.writestr("tiny.py", "WORD = 'hello'\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(
+            "tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A checkout with the script, the metadata and no environment."""
+    root = tmp_path / "a folder"
+    (root / "tools").mkdir(parents=True)
+    shutil.copy(ROOT / "tools" / "venv.sh", root / "tools")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    (root / "constraints.txt").write_text("tiny==1.0\n")
+    write_wheel(root)
+    return root
+
+
+def test_an_environment_is_made_once_and_then_reused(repository):
+    first = setup(repository)
+    assert (first.returncode, tiny(repository)) == (0, "hello"), first.stderr
+    assert "making .venv with" in first.stderr
+    again = setup(repository)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+    settings = repository / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("line-length = 110", "line-length = 90"))
+    assert setup(repository).stderr == ""
+
+    (repository / "constraints.txt").write_text("tiny==1.0\nother==2.0\n")
+    assert "installing into .venv" in (changed := setup(repository).stderr)
+    assert "making .venv" not in changed
+
+
+def test_a_set_up_that_was_cut_short_is_taken_up_again(repository):
+    (repository / WHEEL).unlink()
+    broken = setup(repository)
+    assert broken.returncode == 1
+    assert "the packages could not be installed; pip's own words stand above" in broken.stderr
+    write_wheel(repository)
+    assert setup(repository).returncode == 0
+    assert tiny(repository) == "hello"
+
+
+def test_an_environment_without_pip_or_from_another_place_is_made_anew(repository):
+    environment = repository / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    assert "making .venv with" in setup(repository).stderr
+    assert tiny(repository) == "hello"
+
+    moved = repository.with_name("moved")
+    repository.rename(moved)
+    assert "making .venv with" in setup(moved).stderr
+    assert f"{moved}/.venv" in (moved / ".venv" / "bin" / "activate").read_text()
+
+
+def test_no_python_is_said_in_words(repository):
+    done = setup(repository, python="/nowhere/python3")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "plaudit: Python 3.11, 3.12 or 3.13 is needed; no Python was found. "
+        "Install one of them, or name it: make test PYTHON=/path/to/python3.12\n"
+    )
+    assert not (repository / ".venv").exists()
+
+
+@pytest.mark.parametrize("version", ["2.7.18", "3.10.14", "3.14.0"])
+def test_a_python_that_is_too_old_or_too_new_is_named(version, repository):
+    other = repository / "other python"
+    other.write_text(f"#!/bin/sh\necho {version}\n")
+    other.chmod(0o755)
+    done = setup(repository, python=str(other))
+    assert done.returncode == 1
+    assert f"3.11, 3.12 or 3.13 is needed; {other} is {version}. Install one" in done.stderr
+    assert not (repository / ".venv").exists()

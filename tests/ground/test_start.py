@@ -1,0 +1,50 @@
+"""The command and the package start at once: no torch before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "tokenizers", "datasets", "numpy", "yaml", "rich")
+QUIETLY = "import contextlib\nfrom plaudit.cli.main import main\nwith contextlib.suppress(SystemExit): "
+PLAUDIT = str(Path(sys.executable).parent / "plaudit")
+
+
+def seconds(*command: str) -> float:
+    """The best of five, since a shared machine only ever makes a start slower."""
+    best = float("inf")
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [((sys.executable, "-c", "import plaudit"), 0.1), ((PLAUDIT, "--help"), 0.3)],
+    ids=["import plaudit", "plaudit --help"],
+)
+def test_the_start_is_quick(command, limit):
+    bare = seconds(sys.executable, "-c", "pass")
+    assert seconds(*command) - bare < limit
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import plaudit",
+        "import plaudit; plaudit.Comparison; plaudit.read_records",
+        "import plaudit.cli.main",
+        QUIETLY + "main(['--help'])",
+        QUIETLY + "main(['data', 'inspect', '--help'])",
+    ],
+)
+def test_nothing_heavy_is_imported(statement):
+    script = f"{statement}\nimport sys\nprint([n for n in {HEAVY} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,1 @@
+"""The small checkers behind ./check; each is `python -m tools.<name> [root]`."""

@@ -1,0 +1,89 @@
+"""Docs that cannot drift: docstrings of public names, records with an example, links that lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tools.links import link_faults, markdown_pages
+from tools.tree import Fault, Source, docstring_of, name_of, report, root_from_arguments, sources
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+"""What has a docstring of its own."""
+
+
+def docstring_faults(source: Source) -> Iterator[Fault]:
+    """The public names of a file that say nothing about themselves."""
+    body = source.tree.body
+    if docstring_of(body) is None:
+        yield Fault(path=source.path, line=1, message="the module needs a docstring")
+    yield from _undocumented_definitions(source, body)
+    for at, name in _assigned_names(body):
+        if is_public(name) and docstring_of(body, at + 1) is None:
+            yield _needs_docstring(source, body[at].lineno, name)
+    for node in body:
+        if isinstance(node, ast.ClassDef) and is_public(node.name):
+            yield from _undocumented_definitions(source, node.body, f"{node.name}.")
+            if is_record(node):
+                yield from _record_faults(source, node)
+
+
+def is_public(name: str) -> bool:
+    """Whether a name is meant for other files."""
+    return not name.startswith("_")
+
+
+def is_record(node: ast.ClassDef) -> bool:
+    """Whether a class is a dataclass."""
+    return any(name_of(decorator).rpartition(".")[2] == "dataclass" for decorator in node.decorator_list)
+
+
+def _undocumented_definitions(source: Source, body: Sequence[ast.stmt], owner: str = "") -> Iterator[Fault]:
+    for node in body:
+        if not isinstance(node, Definition) or not is_public(node.name) or _speaks_through_another(node):
+            continue
+        if docstring_of(node.body) is None:
+            yield _needs_docstring(source, node.lineno, owner + node.name)
+
+
+def _speaks_through_another(node: Definition) -> bool:
+    """Whether a property's setter or an overload's variant: the main definition has the docstring."""
+    names = [name_of(decorator).rpartition(".")[2] for decorator in node.decorator_list]
+    return bool({"overload", "setter", "deleter"} & set(names))
+
+
+def _assigned_names(body: Sequence[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Index and name of each plain assignment."""
+    for at, node in enumerate(body):
+        if isinstance(node, ast.Assign):
+            yield from ((at, target.id) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield at, node.target.id
+
+
+def _record_faults(source: Source, node: ast.ClassDef) -> Iterator[Fault]:
+    if "Example:" not in (ast.get_docstring(node) or ""):
+        message = f"{node.name} is a record: its docstring needs one literal `Example:`"
+        yield Fault(path=source.path, line=node.lineno, message=message)
+    for at, name in _assigned_names(node.body):
+        is_field = isinstance(node.body[at], ast.AnnAssign)
+        if is_field and is_public(name) and docstring_of(node.body, at + 1) is None:
+            yield _needs_docstring(source, node.body[at].lineno, f"{node.name}.{name}")
+
+
+def _needs_docstring(source: Source, line: int, name: str) -> Fault:
+    return Fault(path=source.path, line=line, message=f"{name} is public and needs a docstring")
+
+
+def main(root: Path) -> int:
+    """Checks a repository; returns the exit code."""
+    files, pages = sources(root, ("src",)), markdown_pages(root)
+    faults = [fault for source in files for fault in docstring_faults(source)]
+    faults += link_faults(root, pages)
+    return report(faults, min(len(files), len(pages)), f"{len(files)} files, {len(pages)} pages")
+
+
+if __name__ == "__main__":
+    sys.exit(main(root_from_arguments()))

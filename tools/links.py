@@ -1,0 +1,92 @@
+"""Links between the Markdown pages: each leads to a file and a heading, and each page is reachable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from tools.tree import Fault
+
+FOLDERS = ("docs", "examples", "benchmarks")
+"""Where pages live, beside the root itself."""
+
+_LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+_HREF = re.compile(r"(?:href|src)=\"([^\"]+)\"")
+_FENCE = re.compile(r"^\s*(```|~~~)")
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def markdown_pages(root: Path) -> list[Path]:
+    """Every page, relative to the root."""
+    below = [page for folder in FOLDERS for page in sorted((root / folder).rglob("*.md"))]
+    return [page.relative_to(root) for page in [*sorted(root.glob("*.md")), *below]]
+
+
+def link_faults(root: Path, pages: Sequence[Path]) -> Iterator[Fault]:
+    """Links that lead nowhere, and pages of docs that nothing leads to."""
+    linked: set[Path] = set()
+    for page in pages:
+        for line, target in links_of((root / page).read_text("utf-8")):
+            file = _target_file(root, page, target)
+            problem = _problem_of(file, target)
+            if problem:
+                yield Fault(path=page, line=line, message=f"link to {target}: {problem}")
+            if page in (Path("README.md"), Path("docs/README.md")):
+                linked.add(file)
+    for page in pages:
+        is_content = page.parts[0] == "docs" and page != Path("docs/README.md")
+        if is_content and (root / page).resolve() not in linked:
+            yield Fault(path=page, line=1, message="neither README.md nor docs/README.md links here")
+
+
+def links_of(text: str) -> Iterator[tuple[int, str]]:
+    """Line and target of each relative link, outside of code."""
+    for number, line in prose_lines(text):
+        prose = re.sub(r"`[^`]*`", "", line)
+        for match in [*_LINK.finditer(prose), *_HREF.finditer(prose)]:
+            if not _SCHEME.match(match[1]):
+                yield number, match[1]
+
+
+def prose_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line outside of fenced code."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _FENCE.match(line):
+            inside = not inside
+        elif not inside:
+            yield number, line
+
+
+def anchors_of(text: str) -> set[str]:
+    """The names that headings can be linked by, as GitHub makes them.
+
+    >>> anchors_of("# Text to tokens, exactly")
+    {'text-to-tokens-exactly'}
+    """
+    anchors: set[str] = set()
+    for _, line in prose_lines(text):
+        heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+        if heading:
+            name = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
+            repeats = sum(1 for anchor in anchors if re.fullmatch(re.escape(name) + r"(-\d+)?", anchor))
+            anchors.add(f"{name}-{repeats}" if repeats else name)
+    return anchors
+
+
+def _target_file(root: Path, page: Path, target: str) -> Path:
+    path = unquote(target.partition("#")[0])
+    if path.startswith("/"):
+        return (root / path.lstrip("/")).resolve()
+    return (root / page.parent / path if path else root / page).resolve()
+
+
+def _problem_of(file: Path, target: str) -> str | None:
+    anchor = target.partition("#")[2]
+    if not file.exists():
+        return "there is no such file"
+    if anchor and file.suffix == ".md" and anchor not in anchors_of(file.read_text("utf-8")):
+        return "there is no such heading in it"
+    return None
