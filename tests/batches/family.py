@@ -89,12 +89,15 @@ def backend(kind: str, specials: tuple[str, ...]) -> str:
             vocab_size=700, special_tokens=["<unk>", *added, *bytes_], show_progress=False, max_token_length=8
         )
     built.train_from_iterator(TEXT, trainer)
-    if kind == "llama":
-        state = json.loads(built.to_str())
-        state["pre_tokenizer"] = None
-        state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in bytes_]
-        return json.dumps(state)
-    return built.to_str()
+    return _without_training_aids(built, bytes_) if kind == "llama" else built.to_str()
+
+
+def _without_training_aids(built: Tokenizer, bytes_: list[str]) -> str:
+    """Llama 2's shape: no splitting before the merges, and bytes that are no special tokens."""
+    state = json.loads(built.to_str())
+    state["pre_tokenizer"] = None
+    state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in bytes_]
+    return json.dumps(state)
 
 
 def folder(where: Path, family: Family) -> Path:

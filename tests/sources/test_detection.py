@@ -24,8 +24,13 @@ def test_an_unknown_schema_names_its_fields_and_the_nearest_layouts():
     with pytest.raises(UserError) as error:
         read_records([{"prompt": "What sinks?", "choosen": "A stone.", "rejected": "A cork."}])
     message = str(error.value)
-    assert "the rows have the fields prompt, choosen, rejected" in message
-    assert "trl-preference: wants prompt" in message
+    assert "the rows have the fields prompt (a text), choosen (a text), rejected (a text)." in message
+    assert message.splitlines()[1].startswith("  trl-preference: wants prompt (a text or messages), chosen")
+
+
+def test_a_field_of_the_wrong_type_in_every_row_is_seen():
+    with pytest.raises(UserError, match=r"the fields messages \(a text\)"):
+        read_records([{"messages": "What sinks?"}])
 
 
 def test_an_answer_field_is_never_taken_for_a_bare_prompt():

@@ -57,7 +57,7 @@ class Arrangement:
     position_RS: Int[Tensor, "R S"]
     """Position of each token in its own conversation."""
     real_RS: Bool[Tensor, "R S"] | None
-    """False at padding; None when there is none."""
+    """False at padding on the left; None where no token can see any padding."""
     segments: Segments | None
     """How a packed row divides; None when padded."""
     state_NT: Int[Tensor, "N T"]
@@ -141,7 +141,7 @@ def _padded(batch: TokenBatch, *, left: bool) -> Arrangement:
     return Arrangement(
         ids_RS=ids_RS,
         position_RS=since_RS.clamp(min=0, max=max(0, width - 1)),
-        real_RS=(since_RS >= 0) & (since_RS < total_N[:, None]),
+        real_RS=(since_RS >= 0) if left else None,
         segments=None,
         state_NT=torch.where(token_T < batch.length_N[:, None], state_NT + offset_N, 0),
     )

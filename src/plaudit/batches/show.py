@@ -59,8 +59,8 @@ def show_rows(
 ) -> str:
     """The rows as tokens, trained ones coloured; in brackets where there is no terminal.
 
-    ``colour`` None asks the terminal (and the NO_COLOR variable). A row that cannot be tokenised is shown with
-    the reason in its place.
+    ``colour`` None asks the terminal (and the NO_COLOR variable). In place of a row that cannot be
+    tokenised stands the reason.
     """
     encoder = model if isinstance(model, Encoder) else make_encoder(model)
     if colour is None:

@@ -1,4 +1,4 @@
-"""argparse with three habits changed: no abbreviations, `UserError` for a fault, and the nearest word in it."""
+"""argparse with three habits changed: no abbreviations, `UserError` for a fault, the nearest word in it."""
 
 from __future__ import annotations
 

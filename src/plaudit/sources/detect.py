@@ -11,7 +11,7 @@ from plaudit.errors import UserError
 from plaudit.sources.layouts import LAYOUTS, Layout, layout_named
 from plaudit.sources.layouts.layout import MESSAGES, SAID, TEXT, Shape
 from plaudit.sources.node import Node
-from plaudit.sources.problems import listed
+from plaudit.sources.problems import listed, shown
 from plaudit.sources.rows import RawRow
 
 SAMPLE = 64
@@ -96,22 +96,32 @@ def _fields(nodes: Sequence[Node]) -> list[str]:
 
 def _unknown(nodes: Sequence[Node], name: str) -> str:
     fields = _fields(nodes)
+    held = [f"{field} ({_held(field, nodes)})" for field in fields]
+    seen = f"the fields {listed(held, 16)}" if held else "no field"
     nearest = sorted(LAYOUTS, key=lambda layout: -_likeness(layout, fields))[:3]
     lines = [
-        f"{name}: no known layout; the rows have the fields {listed(fields, 16)}. The nearest layouts:",
+        f"{name}: no known layout; the rows have {seen}. The nearest layouts:",
         *(f"  {layout.name}: wants {layout.wants}" for layout in nearest),
         "Rename or convert the fields, or say --format NAME.",
     ]
     return "\n".join(lines)
 
 
+def _held(field: str, nodes: Sequence[Node]) -> str:
+    """What the first row that has the field holds there."""
+    value = next((node.value for row in nodes if (node := row.maybe(field)) is not None), None)
+    if isinstance(value, list | tuple | Mapping):
+        return "a list" if isinstance(value, list | tuple) else "an object"
+    return "a text" if isinstance(value, str) else shown(value)
+
+
 def _likeness(layout: Layout, fields: Sequence[str]) -> float:
-    """How many of the wanted fields are there, a similar spelling counting in part."""
+    """The wanted fields that are there less those that are not, a similar spelling counting in part."""
     closest = (
         max((SequenceMatcher(None, wanted, field).ratio() for field in fields), default=0.0)
         for wanted in layout.schema
     )
-    return sum(ratio for ratio in closest if ratio > 0.7) / len(layout.schema)
+    return 2.0 * sum(ratio for ratio in closest if ratio > 0.7) - len(layout.schema)
 
 
 def _first_problem(rows: Sequence[RawRow]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,6 +38,8 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     path = Path(source)
     if not path.exists():
         raise UserError(f"{path}: no such file{_nearest(path)}")
+    if not os.access(path, os.R_OK):
+        raise UserError(f"{path}: may not be read by this user; change its permissions")
     if path.is_dir():
         return folder_rows(path, limit, split)
     if split is not None:

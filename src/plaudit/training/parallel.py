@@ -42,17 +42,14 @@ class Ranks:
         """True on the one process that writes files and speaks."""
         return self.rank == 0
 
-    def total(self, values: Sequence[float]) -> list[float]:
-        """The sum of each value over all ranks, in float64."""
+    def every(self, values: Sequence[float]) -> list[list[float]]:
+        """The values of each rank, in rank order; every rank brings as many."""
         if self.world == 1:
-            return [float(value) for value in values]
-        summed = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(summed)
-        return summed.tolist()
-
-    def any(self, flag: bool) -> bool:
-        """True when it is true on some rank."""
-        return self.total([float(flag)])[0] > 0
+            return [[float(value) for value in values]]
+        mine = torch.tensor(values, dtype=torch.float64, device=self.device)
+        rows = [torch.zeros_like(mine) for _ in range(self.world)]
+        dist.all_gather(rows, mine)
+        return [row.tolist() for row in rows]
 
     def gather_words(self, words: Sequence[str]) -> list[str]:
         """The strings of all ranks, on all ranks; as bytes, never pickled."""

@@ -131,8 +131,7 @@ def add_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...
     mine = add(metrics)
     if ranks.world == 1:
         return mine
-    table = [ranks.every([float(x) for metric in mine for x in (metric.total, metric.weight)])]
-    rows = [row for rank_rows in table for row in rank_rows]
+    rows = ranks.every([float(x) for metric in mine for x in (metric.total, metric.weight)])
     return add(
         Metric(name=metric.name, total=row[2 * m], weight=row[2 * m + 1], how=metric.how)
         for row in rows

@@ -1,0 +1,232 @@
+"""The loop of every trainer: take up, step, look, report, save; killed anywhere, it goes on exactly.
+
+A step is a pure function of the weights, the optimiser's state and the step's number, so going back to a
+checkpoint and stepping again gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic
+
+from plaudit.errors import UserError
+from plaudit.training import checkpoint
+from plaudit.training.chance import Chance, capture, restore
+from plaudit.training.flops import memory_mib
+from plaudit.training.interrupt import InterruptedRunError, listening
+from plaudit.training.metrics import Metric, StepReport, values_of
+from plaudit.training.optimizer import learning_rate
+from plaudit.training.plan import Piece, Plan
+from plaudit.training.sinks.sink import RunStart
+from plaudit.training.sinks.together import Sinks
+from plaudit.training.state import expected_shapes, snapshot, take_up
+from plaudit.training.step import Fault, Outcome, take_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a run is; all of it is in every checkpoint.
+
+    Example: ``Progress(step=120, saved=100, best_step=100, best_value=1.7, left_out=(31,))``
+    """
+
+    step: int = 0
+    """Steps done."""
+    saved: int = -1
+    """The step of the newest checkpoint; −1 before the first."""
+    best_step: int | None = None
+    """The step with the best value so far."""
+    best_value: float | None = None
+    """That value."""
+    left_out: tuple[int, ...] = ()
+    """Steps whose rows gave numbers that were not finite."""
+
+
+class Loop(Generic[Piece]):
+    """One run; ``folder`` is where checkpoints go, ``make_sinks`` is called again after a roll-back."""
+
+    def __init__(self, plan: Plan[Piece], checkpoints: Path, make_sinks: Callable[[], Sinks]) -> None:
+        self._plan = plan
+        self._machine = plan.machine
+        self._ranks = plan.machine.ranks
+        self._checkpoints = checkpoints
+        self._make_sinks = make_sinks
+        self._sinks = make_sinks()
+        self._progress = Progress()
+        self._chance: Chance = capture()
+
+    def run(self) -> Progress:
+        """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
+        self._take_up()
+        self._open_sinks()
+        if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
+            self._save()
+        with listening(self._ranks) as listener:
+            self._machine = replace(self._machine, between=listener.stop_if_asked)
+            try:
+                while self._progress.step < self._plan.steps:
+                    self._one_step(self._progress.step + 1)
+            except InterruptedRunError:
+                restore(self._chance)
+                self._save()
+                self._sinks.close(None)
+                raise
+        if self._progress.saved < self._progress.step:
+            self._save()
+        return self._progress
+
+    def go_back_to(self, step: int) -> None:
+        """Put the weights of a saved step into the module."""
+        path = self._checkpoints / f"step-{step:08d}"
+        take_up(checkpoint.load(path), self._machine.module, None, self._ranks)
+
+    @property
+    def sinks(self) -> Sinks:
+        """Where the run speaks; close them with the summary."""
+        return self._sinks
+
+    def _one_step(self, step: int) -> None:
+        began = time.perf_counter()
+        self._chance = capture()
+        if step in self._progress.left_out:
+            self._progress = replace(self._progress, step=step)
+            return
+        pieces = self._plan.pieces(step)
+        outcome = take_step(
+            self._machine, pieces, learning_rate(step, self._plan.steps, self._plan.optimizer)
+        )
+        if outcome.fault is not None and not self._leave_out(step, outcome.fault):
+            return
+        seconds = time.perf_counter() - began
+        looked = list(self._look(step))
+        self._progress = replace(self._progress, step=step)
+        improved = self._better(step, looked)
+        self._sinks.log(self._report(step, outcome, looked, self._timing(pieces, outcome, seconds)))
+        if self._plan.sample is not None and self._due(step, self._plan.sample_every):
+            self._sinks.sample(step, self._plan.sample())
+        if improved or self._due(step, self._plan.save_every):
+            self._save()
+
+    def _leave_out(self, step: int, fault: Fault) -> bool:
+        """Do with a fault what the settings say; False when the run was rolled back."""
+        safety = self._plan.safety
+        sentence = fault.sentence(step)
+        left_out = (*self._progress.left_out, step)
+        if safety.on_nonfinite == "raise":
+            raise UserError(
+                f"{sentence}. Look at these rows, lower the learning rate, or let the run pass over such "
+                "steps with --safety.on_nonfinite skip"
+            )
+        if len(left_out) > safety.skip_limit:
+            raise UserError(f"{sentence}, and {safety.skip_limit} steps were left out before: the run stops")
+        if safety.on_nonfinite == "skip":
+            self._progress = replace(self._progress, left_out=left_out)
+            self._sinks.note(f"{sentence}; the step is left out")
+            return True
+        self._sinks.note(f"{sentence}; back to the checkpoint of step {self._progress.saved} without it")
+        self._sinks.close(None)
+        self._take_up()
+        self._progress = replace(self._progress, left_out=tuple(sorted({*self._progress.left_out, step})))
+        self._sinks = self._make_sinks()
+        self._open_sinks()
+        return False
+
+    def _open_sinks(self) -> None:
+        plan = self._plan
+        self._sinks.open(
+            RunStart(name=plan.name, steps=plan.steps, done=self._progress.step, config=plan.config)
+        )
+
+    def _due(self, step: int, every: int) -> bool:
+        return step == self._plan.steps or (every > 0 and step % every == 0)
+
+    def _look(self, step: int) -> Sequence[Metric]:
+        if self._plan.evaluate is None or not self._due(step, self._plan.evaluate_every):
+            return ()
+        return self._plan.evaluate()
+
+    def _better(self, step: int, looked: Sequence[Metric]) -> bool:
+        if not looked:
+            return False
+        values = values_of(looked)
+        keep = self._plan.keep
+        if keep.best not in values:
+            known = ", ".join(sorted(values))
+            raise UserError(f"keep.best: {keep.best!r} is not a figure of this run; choose from {known}")
+        value, best = float(values[keep.best]), self._progress.best_value
+        sign = 1.0 if keep.best_is == "lowest" else -1.0
+        if not math.isfinite(value) or (best is not None and sign * value >= sign * best):
+            return False
+        self._progress = replace(self._progress, best_step=step, best_value=value)
+        return True
+
+    def _report(
+        self, step: int, outcome: Outcome, looked: Sequence[Metric], timing: dict[str, float]
+    ) -> StepReport:
+        plan = self._plan
+        own = {
+            "grad_norm": outcome.gradient_norm,
+            "learning_rate": learning_rate(step, plan.steps, plan.optimizer),
+        }
+        return StepReport(
+            step=step,
+            steps=plan.steps,
+            epoch=plan.epoch_after(step),
+            values={**values_of(outcome.metrics), **own, **values_of(looked)},
+            timing=timing,
+        )
+
+    def _timing(self, pieces: Sequence[Piece], outcome: Outcome, seconds: float) -> dict[str, float]:
+        values = values_of(outcome.metrics)
+        done = sum(row[0] for row in self._ranks.every([self._plan.work(pieces)]))
+        peak = self._plan.peak_flops
+        return {
+            "seconds": seconds,
+            "tokens_per_second": values["tokens"] / seconds,
+            "rows_per_second": values["rows"] / seconds,
+            "memory_mib": memory_mib(str(self._ranks.device)).reported,
+            **({"mfu": done / seconds / peak} if peak else {}),
+        }
+
+    def _take_up(self) -> None:
+        """The newest whole checkpoint; the first rank chooses it for all."""
+        ranks, notes, step = self._ranks, (), -1
+        if ranks.first:
+            newest = checkpoint.load_latest(self._checkpoints, expected=expected_shapes(self._machine.module))
+            if newest is not None:
+                step, notes = newest.state.step, newest.notes
+        step = int(ranks.every([float(step)])[0][0])
+        for note in notes:
+            self._sinks.note(note)
+        self._progress = Progress()
+        if step < 0:
+            return
+        state = checkpoint.load(self._checkpoints / f"step-{step:08d}")
+        take_up(state, self._machine.module, self._machine.optimizer, ranks)
+        facts: dict[str, Any] = dict(state.facts["progress"])
+        self._progress = Progress(**{**facts, "left_out": tuple(facts["left_out"])})
+        self._progress = replace(self._progress, step=step, saved=step)
+
+    def _save(self) -> None:
+        if self._progress.saved == self._progress.step:
+            return
+        self._progress = replace(self._progress, saved=self._progress.step)
+        facts = asdict(self._progress)
+        state = snapshot(
+            self._machine.module,
+            self._machine.optimizer,
+            self._ranks,
+            step=self._progress.step,
+            facts={"progress": {**facts, "left_out": list(self._progress.left_out)}},
+        )
+        if self._ranks.first:
+            self._sinks.sync()
+            keep = self._plan.keep
+            saved = checkpoint.save(self._checkpoints, state, keep=keep.last, best=self._progress.best_step)
+            for note in saved.notes:
+                self._sinks.note(note)
+        self._ranks.wait()

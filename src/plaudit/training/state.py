@@ -1,0 +1,114 @@
+"""Between a live module with its optimiser and a checkpoint: names, tensors, nothing else.
+
+Sharded weights are gathered into whole ones, so a checkpoint of two ranks resumes on one, or on four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plaudit.errors import UserError
+from plaudit.training.chance import Chance, capture, restore
+from plaudit.training.checkpoint import Shapes, TrainState
+from plaudit.training.parallel import Ranks, put, whole
+
+Facts = Mapping[str, Any]
+
+
+def snapshot(
+    module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, *, step: int, facts: Facts
+) -> TrainState:
+    """Everything a run needs to go on; every rank must ask, the first one writes it."""
+    model = {name: _plain(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
+    moments = {
+        f"{name}/{key}": _plain(value, ranks)
+        for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+    return TrainState(
+        step=step,
+        tensors={"model": model, "optimizer": moments, "chance": _gather_chance(ranks)},
+        facts=facts,
+    )
+
+
+def expected_shapes(module: nn.Module) -> Shapes:
+    """The weights that a checkpoint of this module must hold."""
+    return {
+        "model": {
+            name: (tuple(p.shape), str(p.dtype)) for name, p in module.named_parameters() if p.requires_grad
+        }
+    }
+
+
+def take_up(
+    state: TrainState, module: nn.Module, optimizer: torch.optim.Optimizer | None, ranks: Ranks
+) -> None:
+    """Put the weights back and, when there is an optimiser, its state and the random generators."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for name, values in state.tensors["model"].items():
+            put(parameters[name], values)
+    if optimizer is None:
+        return
+    for path, values in state.tensors["optimizer"].items():
+        name, _, key = path.rpartition("/")
+        if name not in parameters:
+            raise UserError(f"the checkpoint's optimiser knows a weight that the model does not have: {name}")
+        optimizer.state[parameters[name]][key] = _like(parameters[name], values)
+    _spread_chance(state, ranks)
+
+
+def _plain(tensor: Tensor, ranks: Ranks) -> Tensor:
+    """The whole tensor on the CPU; only the first rank keeps it."""
+    full = whole(tensor.detach())
+    return full.cpu() if ranks.first else torch.empty(0)
+
+
+def _like(parameter: Tensor, values: Tensor) -> Tensor:
+    """A tensor of the optimiser, placed as its parameter is."""
+    if values.shape != parameter.shape:
+        return values.clone().to(parameter.device)
+    held = torch.zeros_like(parameter, dtype=values.dtype).detach()
+    put(held, values)
+    return held
+
+
+def _gather_chance(ranks: Ranks) -> dict[str, Tensor]:
+    mine = capture()
+    parts = {
+        "torch_cpu": mine.torch_cpu,
+        "numpy_words": mine.numpy_words,
+        "python": torch.tensor(mine.python),
+        "numpy_facts": torch.tensor(mine.numpy_facts, dtype=torch.float64),
+    }
+    if mine.torch_gpu is not None:
+        parts["torch_gpu"] = mine.torch_gpu
+    tensors: dict[str, Tensor] = {}
+    for name, part in parts.items():
+        for rank, row in enumerate(ranks.every(part.tolist())):
+            tensors[f"rank{rank}/{name}"] = torch.tensor(row, dtype=torch.float64).to(part.dtype)
+    return tensors
+
+
+def _spread_chance(state: TrainState, ranks: Ranks) -> None:
+    """Each rank takes its own generators; a rank that was not there before keeps its fresh ones."""
+    saved = state.tensors["chance"]
+    own = f"rank{ranks.rank}/"
+    if f"{own}torch_cpu" not in saved:
+        return
+    position, has_gauss, gauss = saved[f"{own}numpy_facts"].tolist()
+    restore(
+        Chance(
+            torch_cpu=saved[f"{own}torch_cpu"],
+            torch_gpu=saved.get(f"{own}torch_gpu"),
+            numpy_words=saved[f"{own}numpy_words"],
+            numpy_facts=(int(position), int(has_gauss), gauss),
+            python=tuple(saved[f"{own}python"].tolist()),
+        )
+    )
