@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from plaudit.errors import UserError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
@@ -28,6 +30,13 @@ class Completion:
     finished: bool
     """True when the answer ended by itself; False when it was cut."""
 
+    def __post_init__(self) -> None:
+        """Refuse what no model can score."""
+        if not self.ids:
+            raise UserError("a completion needs at least one token; an empty answer still has its end of turn")
+        if len(self.ids) != len(self.mask):
+            raise UserError(f"a completion of {len(self.ids)} tokens has a mask of {len(self.mask)}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
@@ -42,6 +51,15 @@ class Example:
     """The K answers."""
     origin: str = ""
     """File and row."""
+
+    def __post_init__(self) -> None:
+        """Refuse a prompt without a state to predict the first answered token from."""
+        if not self.prompt:
+            where = f"{self.origin}: " if self.origin else ""
+            raise UserError(
+                f"{where}the prompt has no tokens, so nothing predicts the answer's first one; "
+                "write a prompt, or use a tokenizer that begins every text with a token"
+            )
 
     @property
     def trained_tokens(self) -> int:
@@ -101,6 +119,8 @@ def batch_of(examples: Sequence[Example]) -> TokenBatch:
     [0, 0]
     """
     completions = [completion for example in examples for completion in example.completions]
+    if not completions:
+        raise UserError("a batch needs at least one completion")
     groups = [p for p, example in enumerate(examples) for _ in example.completions]
     return TokenBatch(
         prompt_PL=_pad([example.prompt for example in examples]),

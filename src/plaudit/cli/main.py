@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import data
+from plaudit.cli import data, train
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
-_VERBS = {"data": data}
+_VERBS = {"data": data, "train": train}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

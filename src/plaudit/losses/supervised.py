@@ -24,14 +24,15 @@ def forward_kl(
 ) -> Float[Tensor, " M"]:
     """KL(teacher ‖ student) = Σ_v p (log p − log q): the student covers all that the teacher may say.
 
-    Hinton et al. 2015, arXiv:1503.02531.
+    A token that the teacher never says (log p = −∞) adds nothing. Hinton et al. 2015, arXiv:1503.02531.
 
     >>> import torch
     >>> same = torch.log_softmax(torch.ones(1, 3), -1)
     >>> forward_kl(same, same).item()
     0.0
     """
-    return (teacher_logp_MV.exp() * (teacher_logp_MV - student_logp_MV)).sum(-1)
+    apart_MV = (teacher_logp_MV - student_logp_MV).masked_fill(teacher_logp_MV == -math.inf, 0.0)
+    return (teacher_logp_MV.exp() * apart_MV).sum(-1)
 
 
 def reverse_kl(

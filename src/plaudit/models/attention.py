@@ -15,9 +15,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from plaudit.batches.pack import Segments
+from plaudit.errors import UserError
 
 PACKED = "plaudit_packed"
 """The name under which transformers knows it."""
+
+
+class Unpackable(UserError):
+    """A model that cannot be packed, and why."""
 
 
 def packed_attention(
@@ -34,6 +39,7 @@ def packed_attention(
     and what the caller handed to the model (``segments``) arrive together in ``facts``.
     """
     del attention_mask
+    _refuse_what_is_left_unsaid(module, facts)
     segments: Segments = facts["segments"]
     rule = _Rule(
         scaling=facts.get("scaling"),
@@ -54,6 +60,17 @@ def packed_attention(
             pieces.append(rule.attend(query_n, seen_key, seen_value))
         at += 1 + count
     return torch.cat([piece.transpose(1, 2) for piece in pieces], dim=1), None
+
+
+def _refuse_what_is_left_unsaid(module: torch.nn.Module, facts: dict[str, Any]) -> None:
+    """A short trial cannot show a long window, so a layer that has one must say so."""
+    if "segments" not in facts:
+        raise Unpackable("its layers do not hand on to attention what the model was given")
+    config = getattr(module, "config", None)
+    if getattr(config, "attention_chunk_size", None):
+        raise Unpackable("its layers attend within chunks")
+    if getattr(config, "sliding_window", None) and "sliding_window" not in facts:
+        raise Unpackable("its layers do not tell attention how far back it may look")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

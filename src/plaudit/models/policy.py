@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from plaudit.batches.pack import Arrangement, Layout, arrange
 from plaudit.batches.tokens import TokenBatch
-from plaudit.models.attention import PACKED
+from plaudit.models.attention import PACKED, Unpackable
 from plaudit.models.head import Head, backbone_of, head_of
 from plaudit.tensors.logprobs import score_tokens
 
@@ -78,6 +78,8 @@ class Policy(nn.Module):
 
     def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
+        if self.layout == "packed" and not self._takes_attention:
+            raise Unpackable("its attention is its own and cannot be exchanged")
         inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
         return read(self._states(inputs, batch), head_of(self.base), batch)
 
@@ -86,7 +88,7 @@ class Policy(nn.Module):
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
         was_training = self.model.training
         self.model.eval()
-        self.base.set_attn_implementation(self._plain_attention)
+        self._attend_by(self._plain_attention)
         try:
             yield self.model
         finally:
@@ -106,8 +108,16 @@ class Policy(nn.Module):
         return hidden_RSH.flatten(0, 1)[inputs.state_NT[batch.mask_NT]]
 
     def _attend(self) -> None:
-        name = PACKED if self.layout == "packed" else self._plain_attention
-        self.base.set_attn_implementation(name)
+        self._attend_by(PACKED if self.layout == "packed" else self._plain_attention)
+
+    def _attend_by(self, name: str) -> None:
+        if self._takes_attention:
+            self.base.set_attn_implementation(name)
+
+    @property
+    def _takes_attention(self) -> bool:
+        """Whether the model's attention goes through transformers' common interface."""
+        return self.base._can_set_attn_implementation()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

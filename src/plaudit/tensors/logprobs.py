@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from plaudit.tensors.logits import PLAIN, LogitRule
 
@@ -115,6 +116,9 @@ class _TokenLogProbs(torch.autograd.Function):
         slope_M = head.rule.slope(chosen_M) * grad_logp_M
         grads.add_chosen(target_M, slope_M, hidden_MH, weight_VH)
         return None, grads.hidden_MH if need_hidden else None, grads.weight_VH, grads.bias_V, None
+
+    # Blocks are overwritten in place, so a second derivative has to be refused, not computed from ruins.
+    backward = cast("Any", staticmethod(once_differentiable(backward)))
 
 
 _apply = cast(

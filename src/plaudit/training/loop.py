@@ -19,7 +19,6 @@ from plaudit.training.chance import Chance, capture, restore
 from plaudit.training.flops import memory_mib
 from plaudit.training.interrupt import InterruptedRunError, listening
 from plaudit.training.metrics import Metric, StepReport, values_of
-from plaudit.training.optimizer import learning_rate
 from plaudit.training.plan import Piece, Plan
 from plaudit.training.sinks.sink import RunStart
 from plaudit.training.sinks.together import Sinks
@@ -49,7 +48,10 @@ class Progress:
 class Loop(Generic[Piece]):
     """One run; ``folder`` is where checkpoints go, ``make_sinks`` is called again after a roll-back."""
 
-    def __init__(self, plan: Plan[Piece], checkpoints: Path, make_sinks: Callable[[], Sinks]) -> None:
+    def __init__(
+        self, plan: Plan[Piece], checkpoints: Path, make_sinks: Callable[[], Sinks], notes: Sequence[str] = ()
+    ) -> None:
+        """The run begins with ``run``; ``notes`` are said when it does."""
         self._plan = plan
         self._machine = plan.machine
         self._ranks = plan.machine.ranks
@@ -58,6 +60,7 @@ class Loop(Generic[Piece]):
         self._sinks = make_sinks()
         self._progress = Progress()
         self._chance: Chance = capture()
+        self._notes = list(notes)
 
     def run(self) -> Progress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
@@ -96,9 +99,7 @@ class Loop(Generic[Piece]):
             self._progress = replace(self._progress, step=step)
             return
         pieces = self._plan.pieces(step)
-        outcome = take_step(
-            self._machine, pieces, learning_rate(step, self._plan.steps, self._plan.optimizer)
-        )
+        outcome = take_step(self._machine, pieces, self._plan.rate(step))
         if outcome.fault is not None and not self._leave_out(step, outcome.fault):
             return
         seconds = time.perf_counter() - began
@@ -140,6 +141,9 @@ class Loop(Generic[Piece]):
         self._sinks.open(
             RunStart(name=plan.name, steps=plan.steps, done=self._progress.step, config=plan.config)
         )
+        for note in self._notes:
+            self._sinks.note(note)
+        self._notes = []
 
     def _due(self, step: int, every: int) -> bool:
         return step == self._plan.steps or (every > 0 and step % every == 0)
@@ -170,7 +174,7 @@ class Loop(Generic[Piece]):
         plan = self._plan
         own = {
             "grad_norm": outcome.gradient_norm,
-            "learning_rate": learning_rate(step, plan.steps, plan.optimizer),
+            "learning_rate": plan.rate(step),
         }
         return StepReport(
             step=step,
@@ -200,8 +204,7 @@ class Loop(Generic[Piece]):
             if newest is not None:
                 step, notes = newest.state.step, newest.notes
         step = int(ranks.every([float(step)])[0][0])
-        for note in notes:
-            self._sinks.note(note)
+        self._notes += notes
         self._progress = Progress()
         if step < 0:
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from plaudit.errors import UserError
 from plaudit.training.settings import OptimizerSettings
@@ -16,32 +16,32 @@ from plaudit.training.settings import OptimizerSettings
 Group = dict[str, object]
 
 
-def learning_rate(step: int, steps: int, settings: OptimizerSettings) -> float:
-    """The rate of step 1, 2 … ``steps``: a linear warm-up, then constant, linear or cosine decay.
+def rate_share(step: int, steps: int, settings: OptimizerSettings) -> float:
+    """The share of the peak rate at step 1, 2 … ``steps``: a linear warm-up, then the schedule's decay.
 
-    >>> settings = OptimizerSettings(learning_rate=1.0, schedule="linear", warmup=0.5, floor=0.0)
-    >>> [learning_rate(step, 4, settings) for step in (1, 2, 3, 4)]
+    >>> settings = OptimizerSettings(schedule="linear", warmup=0.5, floor=0.0)
+    >>> [rate_share(step, 4, settings) for step in (1, 2, 3, 4)]
     [0.5, 1.0, 1.0, 0.5]
     """
     warm = round(settings.warmup * steps) if settings.warmup < 1 else int(settings.warmup)
     if step <= warm:
-        return settings.learning_rate * step / warm
+        return step / warm
     done = (step - 1 - warm) / max(1, steps - warm)
     left = {
         "constant": 1.0,
         "linear": 1.0 - done,
         "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, done))),
     }[settings.schedule]
-    return settings.learning_rate * (settings.floor + (1.0 - settings.floor) * left)
+    return settings.floor + (1.0 - settings.floor) * left
 
 
-def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+def make_optimizer(module: nn.Module, rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
     """The optimiser by name; ``package.module:function`` is called with the parameter groups and the rate."""
     groups = _groups(module, settings.weight_decay)
     if not groups:
         raise UserError("no weight of this model can be trained: every parameter is frozen")
     if ":" in settings.name:
-        return _own(settings.name)(groups, lr=settings.learning_rate)
+        return _own(settings.name)(groups, lr=rate)
     if settings.name not in OPTIMIZERS:
         near = difflib.get_close_matches(settings.name, OPTIMIZERS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -49,14 +49,7 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
             f"optimizer.name: {settings.name!r} is not one of {', '.join(OPTIMIZERS)} "
             f"nor of the form package.module:function{hint}"
         )
-    return OPTIMIZERS[settings.name](groups, settings)
-
-
-def named_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> Iterable[tuple[str, str, Tensor]]:
-    """Each tensor of the optimiser's state as (parameter's name, key, tensor)."""
-    for name, parameter in module.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            yield name, key, value if isinstance(value, Tensor) else torch.tensor(value)
+    return OPTIMIZERS[settings.name](groups, rate, settings)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -65,21 +58,21 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _adamw(groups: list[Group], settings: OptimizerSettings) -> torch.optim.Optimizer:
+def _adamw(groups: list[Group], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         groups,
-        lr=settings.learning_rate,
+        lr=rate,
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
         fused=True,
     )
 
 
-def _sgd(groups: list[Group], settings: OptimizerSettings) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.beta1)
+def _sgd(groups: list[Group], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=rate, momentum=settings.beta1)
 
 
-OPTIMIZERS: Mapping[str, Callable[[list[Group], OptimizerSettings], torch.optim.Optimizer]] = {
+OPTIMIZERS: Mapping[str, Callable[[list[Group], float, OptimizerSettings], torch.optim.Optimizer]] = {
     "adamw": _adamw,
     "sgd": _sgd,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from plaudit.training.metrics import Metric
-from plaudit.training.settings import KeepSettings, OptimizerSettings, SafetySettings
+from plaudit.training.settings import KeepSettings, SafetySettings
 from plaudit.training.sinks.sink import Sample
 from plaudit.training.step import Machine
 
@@ -35,8 +35,8 @@ class Plan(Generic[Piece]):
     """Held-out figures, added up over ranks; None when nothing is held out."""
     sample: Callable[[], Sequence[Sample]] | None
     """What the model says now; None for silence."""
-    optimizer: OptimizerSettings
-    """Rate and schedule."""
+    rate: Callable[[int], float]
+    """The learning rate of a step."""
     safety: SafetySettings
     """What to do when a number is not finite."""
     keep: KeepSettings

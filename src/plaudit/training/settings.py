@@ -12,13 +12,11 @@ from plaudit.errors import UserError
 class OptimizerSettings:
     """How weights move.
 
-    Example: ``OptimizerSettings(learning_rate=1e-5, schedule="cosine", warmup=0.03)``
+    Example: ``OptimizerSettings(schedule="linear", warmup=0.03)``
     """
 
     name: str = "adamw"
     """adamw, sgd, or your own as package.module:function."""
-    learning_rate: float = 1e-5
-    """The peak rate."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the rate falls after the warm-up."""
     warmup: float = 0.03
@@ -38,7 +36,6 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot train."""
-        _at_least("optimizer.learning_rate", self.learning_rate, 0.0)
         _at_least("optimizer.warmup", self.warmup, 0.0)
         _at_least("optimizer.clip", self.clip, 0.0)
         _at_least("optimizer.weight_decay", self.weight_decay, 0.0)
@@ -75,6 +72,8 @@ class MemorySettings:
     """A batch goes through the model in pieces of at most so many tokens (one longer row is one piece)."""
     checkpointing: bool = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
+    attention: str | None = None
+    """What padded batches and sampling attend with (sdpa, eager, flash_attention_2)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot hold a token."""

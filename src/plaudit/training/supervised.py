@@ -34,7 +34,7 @@ class SupervisedPiece:
 
 
 Objective = Callable[[SupervisedPiece], Terms]
-Arithmetic = Callable[[], AbstractContextManager[None]]
+Arithmetic = Callable[[], AbstractContextManager[object]]
 """The context in which products are made: autocast, or nothing."""
 
 
@@ -63,7 +63,7 @@ def likelihood(policy: Policy, arithmetic: Arithmetic) -> Objective:
             loss=token_mean(loss_NT, batch.mask_NT, tokens=piece.tokens),
             loss_N=masked_sum_rows(loss_NT, batch.mask_NT).detach(),
             origin_N=batch.origin_N,
-            metrics=_metrics(piece, batch, masked_sum(loss_NT, batch.mask_NT), right_NT),
+            metrics=piece_metrics(piece, batch, masked_sum(loss_NT, batch.mask_NT), right_NT),
         )
 
     return objective
@@ -96,7 +96,10 @@ def evaluation(
     return evaluate
 
 
-def _metrics(piece: SupervisedPiece, batch: TokenBatch, loss: Tensor, right_NT: Tensor) -> tuple[Metric, ...]:
+def piece_metrics(
+    piece: SupervisedPiece, batch: TokenBatch, loss: Tensor, right_NT: Tensor
+) -> tuple[Metric, ...]:
+    """What every supervised objective reports of a piece; a muted one has no weight."""
     trained = float(batch.mask_NT.sum())
     muted = trained == 0
     lengths = [0] if muted else batch.length_N.tolist()

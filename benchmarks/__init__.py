@@ -1,0 +1,1 @@
+"""Speed and memory, side by side with another library, on the same work; see README.md."""

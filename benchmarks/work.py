@@ -1,0 +1,135 @@
+"""Write the work of a benchmark to a folder: a random-weight model, its tokenizer, and rows.
+
+Both sides of a comparison read the same folder, so they do the same work. Weights are random, since no
+figure of speed or memory depends on what a model knows; a seed makes the folder the same everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The size of a Llama.
+
+    Example: ``Shape(hidden=128, layers=2, heads=4, key_heads=4, inner=344, vocabulary=512)``
+    """
+
+    hidden: int
+    """Width of the states."""
+    layers: int
+    """How many blocks."""
+    heads: int
+    """Query heads."""
+    key_heads: int
+    """Key and value heads."""
+    inner: int
+    """Width inside the feed-forward part."""
+    vocabulary: int
+    """How many tokens there are."""
+
+
+SHAPES: Mapping[str, Shape] = {
+    "tiny": Shape(hidden=128, layers=2, heads=4, key_heads=4, inner=344, vocabulary=512),
+    "mid": Shape(hidden=256, layers=4, heads=4, key_heads=4, inner=688, vocabulary=32_000),
+    "smol": Shape(hidden=576, layers=30, heads=9, key_heads=3, inner=1536, vocabulary=49_152),
+}
+"""``tiny`` for tests; ``mid`` has 11M weights and a large vocabulary; ``smol`` is SmolLM2-135M's shape."""
+
+SPECIAL = ("<pad>", "<eos>", "<unk>")
+"""The tokenizer's first words; all others are w0, w1 …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """How many rows, and how long.
+
+    Example: ``Rows(count=64, prompt=256, completion=128)``
+    """
+
+    count: int = 64
+    """How many."""
+    prompt: int = 256
+    """Words of the longest prompt; each has between half of it and all of it."""
+    completion: int = 128
+    """Words of the longest completion; likewise."""
+
+
+def write_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0) -> None:
+    """Write ``folder/model`` and ``folder/rows.jsonl``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer_of(shape).save_pretrained(folder / "model")
+    model_of(shape, seed).save_pretrained(folder / "model")
+    chance = random.Random(seed)
+    lines = [
+        json.dumps({"prompt": _words(chance, rows.prompt, shape) + " ", "completion": answer})
+        for answer in (_words(chance, rows.completion, shape) for _ in range(rows.count))
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def model_of(shape: Shape, seed: int = 0) -> LlamaForCausalLM:
+    """A Llama of this shape with random weights, its head tied to its embedding."""
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=shape.hidden,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.key_heads,
+            intermediate_size=shape.inner,
+            vocab_size=shape.vocabulary,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=1,
+        )
+    )
+
+
+def tokenizer_of(shape: Shape) -> PreTrainedTokenizerFast:
+    """One token for each word between spaces."""
+    words = [*SPECIAL, *(f"w{w}" for w in range(shape.vocabulary - len(SPECIAL)))]
+    split = Tokenizer(WordLevel({word: w for w, word in enumerate(words)}, unk_token="<unk>"))
+    split.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=split, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+
+
+def _words(chance: random.Random, longest: int, shape: Shape) -> str:
+    count = max(1, int(longest * chance.uniform(0.5, 1.0)))
+    return " ".join(f"w{chance.randrange(shape.vocabulary - len(SPECIAL))}" for _ in range(count))
+
+
+def main() -> None:
+    """From the command line: python -m benchmarks.work FOLDER --shape mid."""
+    usual = Rows()
+    parser = argparse.ArgumentParser(description="write the model and the rows of a benchmark")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="mid")
+    parser.add_argument("--rows", type=int, default=usual.count)
+    parser.add_argument("--prompt", type=int, default=usual.prompt, help="words of the longest prompt")
+    parser.add_argument("--completion", type=int, default=usual.completion, help="words of the longest answer")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rows = Rows(count=given.rows, prompt=given.prompt, completion=given.completion)
+    write_work(given.folder, SHAPES[given.shape], rows, given.seed)
+    print(f"{given.folder}: {given.shape}, {rows.count} rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""A supervised run: rows → tokens → model → trainer → checkpoints → a Hugging Face folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from plaudit.batches.template import Encoder, make_encoder
+from plaudit.models.files import Precision, precision
+from plaudit.models.policy import Policy
+from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, SupervisedConfig
+from plaudit.recipes.policies import arithmetic, matrix_sizes, prepare_policy, write_model
+from plaudit.recipes.rows import Recipe, Rows, load_rows
+from plaudit.recipes.samples import sampler
+from plaudit.training import lineage
+from plaudit.training.chance import seed_everything
+from plaudit.training.flops import matmul_rate, training_flops
+from plaudit.training.loop import Loop
+from plaudit.training.optimizer import make_optimizer, rate_share
+from plaudit.training.order import Order
+from plaudit.training.parallel import Ranks, join
+from plaudit.training.plan import Plan
+from plaudit.training.runfolder import RunFolder, open_run
+from plaudit.training.sinks.jsonl import read_notes, read_reports
+from plaudit.training.sinks.summary import Summary, summarise
+from plaudit.training.sinks.together import Sinks, sinks_for
+from plaudit.training.step import Machine
+from plaudit.training.supervised import (
+    Arithmetic,
+    Objective,
+    SupervisedPiece,
+    evaluation,
+    pieces_of,
+    rows_of,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """What sets one supervised algorithm apart from another.
+
+    Example: SFT is ``Method(recipe=demonstrations, objective=likelihood)``.
+    """
+
+    recipe: Recipe
+    """From the records of the file to the rows that are trained."""
+    objective: Callable[[Policy, Arithmetic], Objective]
+    """From a policy to what a step minimises."""
+
+
+def run_supervised(config: SupervisedConfig, method: Method) -> Summary | None:
+    """Train, or go on; what is left behind lies in ``config.out``. Only the first rank has a summary."""
+    ranks = join(config.device)
+    try:
+        with _folder(config, ranks) as folder:
+            return _train(config, method, ranks, folder)
+    finally:
+        ranks.leave()
+
+
+def _folder(config: SupervisedConfig, ranks: Ranks) -> AbstractContextManager[RunFolder | None]:
+    """The run folder, held by the first rank alone."""
+    if not ranks.first:
+        return nullcontext()
+    return open_run(config.out, config=_plain(asdict(config)), may_change=MAY_CHANGE_ON_RESUME)
+
+
+def _train(
+    config: SupervisedConfig, method: Method, ranks: Ranks, folder: RunFolder | None
+) -> Summary | None:
+    seed_everything(config.seed, ranks.rank)
+    encoder = make_encoder(config.model, turns=config.turns)
+    rows = load_rows(config, encoder, method.recipe, None if folder is None else folder.path)
+    numbers = precision(config.dtype, ranks.device)
+    policy, notes = prepare_policy(config, numbers, ranks)
+    notes = [*encoder.notes, *rows.notes, *notes]
+    if folder is not None:
+        notes += [*folder.notes, *_trace(config, encoder, folder)]
+    plan = _plan(config, method, _Parts(policy=policy, encoder=encoder, rows=rows, numbers=numbers), ranks)
+    loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
+    progress = loop.run()
+    if config.keep.use_best and progress.best_step is not None:
+        loop.go_back_to(progress.best_step)
+    write_model(policy, config, encoder, ranks)
+    summary = summarise(read_reports(config.out), read_notes(config.out)) if ranks.first else None
+    loop.sinks.close(summary)
+    return summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a plan is made of."""
+
+    policy: Policy
+    encoder: Encoder
+    rows: Rows
+    numbers: Precision
+
+
+def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks) -> Plan[SupervisedPiece]:
+    policy, rows = parts.policy, parts.rows
+    order = Order(rows=len(rows.train), batch_size=config.batch_size, seed=config.seed)
+    steps = config.steps or order.steps_in(config.epochs)
+    products = partial(arithmetic, parts.numbers, ranks.device)
+    room = config.memory.tokens_at_once
+    every = -(-steps // 10)
+    asked = rows.held_out or rows.train
+    return Plan(
+        steps=steps,
+        machine=Machine(
+            module=policy,
+            optimizer=make_optimizer(policy, config.learning_rate, config.optimizer),
+            objective=method.objective(policy, products),
+            alone=rows_of,
+            clip=config.optimizer.clip,
+            ranks=ranks,
+        ),
+        pieces=lambda step: pieces_of([rows.train[row] for row in order.batch(step)], ranks, room),
+        epoch_after=order.epoch_after,
+        work=partial(_work, matrix_sizes(policy), frozen=config.lora.rank > 0),
+        evaluate=evaluation(policy, rows.held_out, ranks, room, products) if rows.held_out else None,
+        sample=None if config.shard else sampler(policy, parts.encoder, asked, config.sample),
+        rate=lambda step: config.learning_rate * rate_share(step, steps, config.optimizer),
+        safety=config.safety,
+        keep=config.keep,
+        evaluate_every=config.evaluate_every or every,
+        sample_every=config.sample_every or every,
+        save_every=config.save_every or every,
+        peak_flops=_peak_flops(parts.numbers, ranks),
+        name=config.out.name,
+        config=_plain(asdict(config)),
+    )
+
+
+def _peak_flops(numbers: Precision, ranks: Ranks) -> float:
+    return sum(row[0] for row in ranks.every([matmul_rate(str(ranks.device), numbers.products)]))
+
+
+def _work(sizes: tuple[int, int], pieces: Sequence[SupervisedPiece], *, frozen: bool) -> float:
+    examples = [example for piece in pieces for example in piece.examples]
+    tokens = sum(example.tokens for example in examples)
+    trained = sum(example.trained_tokens for example in examples)
+    return training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=frozen)
+
+
+def _sinks(config: SupervisedConfig, ranks: Ranks) -> Sinks:
+    return Sinks(sinks_for(config.log, config.out) if ranks.first else ())
+
+
+def _trace(config: SupervisedConfig, encoder: Encoder, folder: RunFolder) -> tuple[str, ...]:
+    """Write where everything came from; on resume, refuse when it has changed."""
+    data = [config.data] if config.held_out_share is not None else [config.data, Path(config.held_out)]
+    now = lineage.gather(
+        data=data, seed=config.seed, model=config.model, tokenizer=config.model, template=encoder.template
+    )
+    if folder.lineage.exists():
+        return lineage.compare(lineage.read(folder.lineage), now)
+    lineage.write(folder.lineage, now)
+    return ()
+
+
+def _plain(value: Any) -> Any:
+    """Paths as strings: what YAML and trackers take."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,189 @@
+"""How far two heads' distributions are apart, without ever holding a ``[tokens, vocabulary]`` tensor.
+
+A divergence needs the whole vocabulary of a token at once, so tokens are walked in blocks of bounded
+size. Forward keeps one number a token; backward computes each block again. The divergence itself is any
+differentiable function of two tables of log-probs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from plaudit.tensors.logits import PLAIN, LogitRule
+
+Divergence = Callable[[Tensor, Tensor], Tensor]
+"""From the teacher's and the student's log-probs, both ``[m, V]``, to one number a token, ``[m]``."""
+
+TABLE_AT_ONCE = {"cpu": 2**22, "cuda": 2**26}
+"""Elements of one block's table of log-probs; a few such tables exist at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readout:
+    """The states of M tokens and the head that turns them into distributions.
+
+    Example: ``Readout(hidden_MH=hidden_MH, weight_VH=head.layer.weight, rule=head.rule)``
+    """
+
+    hidden_MH: Float[Tensor, "M H"]
+    """The states that predict the tokens."""
+    weight_VH: Float[Tensor, "V H"]
+    """The projection to the vocabulary."""
+    bias_V: Float[Tensor, " V"] | None = None
+    """Its bias."""
+    rule: LogitRule = PLAIN
+    """What happens to its output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """How far apart two distributions are at M tokens, and what the student would say.
+
+    Example: ``Apart(divergence_M=…, likeliest_M=…)``
+    """
+
+    divergence_M: Float[Tensor, " M"]
+    """In nats."""
+    likeliest_M: Int[Tensor, " M"]
+    """The token that the student puts first."""
+
+
+def divergence_between(student: Readout, teacher: Readout, divergence: Divergence) -> Apart:
+    """The divergence at each token, in float32 or better, differentiable by all that is the student's.
+
+    The teacher gets no gradient. Under autocast the products are made in its dtype.
+
+    >>> even = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.ones(2, 1))
+    >>> sure = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.tensor([[50.0], [-50.0]]))
+    >>> cross_entropy = lambda teacher_mV, student_mV: -(teacher_mV.exp() * student_mV).sum(-1)
+    >>> round(divergence_between(even, sure, cross_entropy).divergence_M.exp().item(), 4)
+    2.0
+    """
+    tokens = student.hidden_MH.shape[0], teacher.hidden_MH.shape[0]
+    words = student.weight_VH.shape[0], teacher.weight_VH.shape[0]
+    if tokens[0] != tokens[1] or words[0] != words[1]:
+        raise ValueError(
+            f"student and teacher have {tokens} tokens and vocabularies of {words}: not the same"
+        )
+    walk = _Walk(
+        divergence=divergence,
+        rule=student.rule,
+        dtype=_arithmetic(student.hidden_MH),
+        teacher=teacher,
+        teacher_dtype=_arithmetic(teacher.hidden_MH),
+    )
+    divergence_M, likeliest_M = _apply(walk, student.hidden_MH, student.weight_VH, student.bias_V)
+    return Apart(divergence_M=divergence_M, likeliest_M=likeliest_M)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Walk:
+    """What is the same for every block."""
+
+    divergence: Divergence
+    rule: LogitRule
+    dtype: torch.dtype
+    teacher: Readout
+    teacher_dtype: torch.dtype
+
+    def blocks(self) -> Iterator[slice]:
+        """Tokens in blocks whose tables stay within bounds; one empty block when there are none."""
+        total, words = self.teacher.hidden_MH.shape[0], self.teacher.weight_VH.shape[0]
+        device = self.teacher.hidden_MH.device.type
+        width = max(1, TABLE_AT_ONCE.get(device, TABLE_AT_ONCE["cuda"]) // words)
+        return (slice(start, min(start + width, total)) for start in range(0, max(1, total), width))
+
+    def apart(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
+        """The divergence of one block from the student's raw products and the teacher's log-probs."""
+        return self.divergence(teacher_mV, self.rule.apply(raw_mV).log_softmax(-1))
+
+    def teacher_logp(self) -> Callable[[slice], Tensor]:
+        """The teacher's log-probs by block; its weight is converted once."""
+        teacher, weight_VH = self.teacher, self.teacher.weight_VH.detach().to(self.teacher_dtype)
+
+        def logp(rows: slice) -> Tensor:
+            hidden_mH = teacher.hidden_MH[rows].detach().to(self.teacher_dtype)
+            return teacher.rule.apply(_raw(hidden_mH, weight_VH, teacher.bias_V)).log_softmax(-1)
+
+        return logp
+
+
+class _DivergenceBetween(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, walk: _Walk, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        values: list[Tensor] = []
+        likeliest: list[Tensor] = []
+        with torch.autocast(hidden_MH.device.type, enabled=False):
+            product_VH, teacher_logp = weight_VH.to(walk.dtype), walk.teacher_logp()
+            for rows in walk.blocks():
+                raw_mV = _raw(hidden_MH[rows].to(walk.dtype), product_VH, bias_V)
+                values.append(walk.apart(raw_mV, teacher_logp(rows)))
+                likeliest.append(raw_mV.argmax(-1))
+        likeliest_M = torch.cat(likeliest)
+        ctx.walk = walk
+        ctx.save_for_backward(hidden_MH, weight_VH, bias_V)
+        ctx.mark_non_differentiable(likeliest_M)
+        return torch.cat(values), likeliest_M
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_MH, weight_VH, bias_V = ctx.saved_tensors
+        walk: _Walk = ctx.walk
+        _, _, need_weight, need_bias = ctx.needs_input_grad
+        grad_hidden_MH = torch.zeros_like(hidden_MH)
+        grad_weight_VH = torch.zeros_like(weight_VH) if need_weight else None
+        grad_bias_V = torch.zeros_like(bias_V) if need_bias else None
+        with torch.autocast(hidden_MH.device.type, enabled=False):
+            product_VH, teacher_logp = weight_VH.to(walk.dtype), walk.teacher_logp()
+            for rows in walk.blocks():
+                hidden_mH = hidden_MH[rows].to(walk.dtype)
+                raw_mV = _raw(hidden_mH, product_VH, bias_V)
+                grad_mV = _gradient(walk, raw_mV, teacher_logp(rows), grad_outputs[0][rows])
+                if grad_bias_V is not None:
+                    grad_bias_V += grad_mV.sum(0).to(grad_bias_V.dtype)
+                grad_mV = grad_mV.to(walk.dtype)
+                grad_hidden_MH[rows] = (grad_mV @ product_VH).to(grad_hidden_MH.dtype)
+                if grad_weight_VH is not None:
+                    _add_product(grad_weight_VH, grad_mV.T, hidden_mH)
+        return None, grad_hidden_MH, grad_weight_VH, grad_bias_V
+
+
+_apply = cast(
+    "Callable[[_Walk, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]",
+    _DivergenceBetween.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
+)
+
+
+def _gradient(walk: _Walk, raw_mV: Tensor, teacher_mV: Tensor, grad_m: Tensor) -> Tensor:
+    """One block's gradient by the student's raw products."""
+    with torch.enable_grad():
+        raw_mV.requires_grad_()
+        value_m = walk.apart(raw_mV, teacher_mV)
+        return torch.autograd.grad(value_m, raw_mV, grad_m)[0]
+
+
+def _raw(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
+    raw_mV = hidden_mH @ weight_VH.T
+    raw_mV = raw_mV.to(torch.promote_types(raw_mV.dtype, torch.float32))
+    return raw_mV if bias_V is None else raw_mV + bias_V.detach()
+
+
+def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
+    if into.dtype == left.dtype:
+        into.addmm_(left, right)
+    else:
+        into.add_(left @ right)
+
+
+def _arithmetic(hidden_MH: Tensor) -> torch.dtype:
+    """Autocast's dtype where it is on, else the states' own."""
+    device = hidden_MH.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MH.dtype

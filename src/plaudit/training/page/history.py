@@ -1,0 +1,127 @@
+"""The figures of a run as columns: a run of a hundred thousand steps is read in a second and held in little."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plaudit.errors import UserError
+from plaudit.training.metric_docs import lower_is_better
+
+# Near the end of the floats the difference of two values is no float any more.
+_LARGEST = 1e300
+_OWN = ("step", "steps", "epoch", "timing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One figure over the run.
+
+    Example: ``Column(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9]))``
+    """
+
+    name: str
+    """Its name in the report."""
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    """The steps that reported it."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+    """What they reported; NaN where it was not a finite number, or too large to draw."""
+
+    @property
+    def last(self) -> float:
+        """The last value."""
+        return self.values[-1]
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The step and value of the best finite value; None where no direction is better, or none is finite.
+
+        >>> Column(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9])).best
+        (2, 1.9)
+        """
+        lower = lower_is_better(self.name)
+        finite = [value for value in self.values if not math.isnan(value)]
+        if lower is None or not finite:
+            return None
+        value = min(finite) if lower else max(finite)
+        return self.steps[self.values.index(value)], value
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """Every figure of every step; it grows while metrics.jsonl is read.
+
+    Example: ``History(step=100, steps=100, epoch=3.0, columns={"loss": Column(…)})``
+    """
+
+    step: int = 0
+    """The last step that was reported."""
+    steps: int = 0
+    """How many steps the run has."""
+    epoch: float = 0.0
+    """How often the data had been gone through after it."""
+    columns: dict[str, Column] = field(default_factory=dict[str, Column])
+    """The figures by name, those of the clock under ``timing/``."""
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Takes up one line of metrics.jsonl."""
+        step = line["step"]
+        self.step, self.steps, self.epoch = step, line["steps"], line["epoch"]
+        for name, value in line.items():
+            if name not in _OWN:
+                self._append(name, step, value)
+        for name, value in line["timing"].items():
+            self._append(f"timing/{name}", step, value)
+
+    def total(self, name: str) -> float:
+        """The sum of a figure over the run, as far as it is a number; 0 where it was never reported."""
+        if name not in self.columns:
+            return 0.0
+        return math.fsum(value for value in self.columns[name].values if not math.isnan(value))
+
+    def _append(self, name: str, step: int, value: float | None) -> None:
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = Column(name=name)
+        column.steps.append(step)
+        drawable = value is not None and -_LARGEST < value < _LARGEST
+        column.values.append(value if drawable else math.nan)
+
+
+def read_history(path: Path) -> History:
+    """The history in metrics.jsonl; an empty one where the file is not there yet."""
+    history = History()
+    for number, line in whole_lines(path):
+        try:
+            history.add(line)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{path}:{number}: not a step that plaudit reported ({type(error).__name__}: {error}). "
+                "Repair or delete that line and write the report again."
+            ) from error
+    return history
+
+
+def whole_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Number and content of each whole line of JSON; a last line without an end is still being written, or torn.
+
+    A file that is not there has no lines: a run writes it with its first step, sample or note.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if not raw.endswith(b"\n"):
+                return
+            try:
+                yield number, json.loads(raw)
+            except (ValueError, RecursionError) as error:
+                raise UserError(
+                    f"{path}:{number}: this is not a line of JSON: something other than plaudit changed "
+                    "the file. Repair or delete that line and write the report again."
+                ) from error

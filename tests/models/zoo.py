@@ -1,0 +1,130 @@
+"""Tiny models of real architectures, with random weights that are large enough for differences to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import transformers as hf
+from transformers import PreTrainedModel
+
+from plaudit.batches.tokens import Completion, Example
+
+VOCABULARY = 61
+WINDOW = 6
+"""Shorter than every conversation of the tests."""
+
+PLAIN = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+MIXED_LAYERS = ["sliding_attention", "full_attention"]
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def _plain(name: str, **facts: object) -> PreTrainedModel:
+    config = getattr(hf, f"{name}Config")(**(PLAIN | facts))
+    return getattr(hf, f"{name}ForCausalLM")(config)
+
+
+def _gemma(name: str, **facts: object) -> PreTrainedModel:
+    return _plain(name, head_dim=8, tie_word_embeddings=True, **facts)
+
+
+def _gpt2() -> PreTrainedModel:
+    config = hf.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=4, n_positions=128, bos_token_id=1, eos_token_id=2
+    )
+    return hf.GPT2LMHeadModel(config)
+
+
+def _mamba() -> PreTrainedModel:
+    return hf.MambaForCausalLM(
+        hf.MambaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            state_size=4,
+            num_hidden_layers=2,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
+    )
+
+
+SDPA: dict[str, Callable[[], PreTrainedModel]] = {
+    "llama": lambda: _plain("Llama"),
+    "qwen2": lambda: _plain("Qwen2"),
+    "qwen3": lambda: _plain("Qwen3", head_dim=8),
+    "gemma": lambda: _gemma("Gemma"),
+    "gemma3": lambda: _gemma("Gemma3Text", sliding_window=WINDOW, layer_types=MIXED_LAYERS),
+    "mistral": lambda: _plain("Mistral", sliding_window=WINDOW),
+    "gpt2": _gpt2,
+    "phi": lambda: _plain("Phi", partial_rotary_factor=0.5),
+    "phi3": lambda: _plain("Phi3"),
+    "cohere": lambda: _plain("Cohere", logit_scale=0.25, tie_word_embeddings=True),
+    "granite": lambda: _plain("Granite", logits_scaling=4.0, attention_multiplier=0.3),
+    "gptneox": lambda: _plain("GPTNeoX"),
+    "olmo2": lambda: _plain("Olmo2"),
+}
+"""Attention through PyTorch's own kernel: float64 is float64 from end to end."""
+EAGER: dict[str, Callable[[], PreTrainedModel]] = {
+    "gemma2": lambda: _gemma(
+        "Gemma2",
+        sliding_window=WINDOW,
+        layer_types=MIXED_LAYERS,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+    ),
+    "mixtral": lambda: _plain("Mixtral", **EXPERTS),
+    "gpt_oss": lambda: _plain(
+        "GptOss",
+        head_dim=8,
+        sliding_window=WINDOW,
+        layer_types=MIXED_LAYERS,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        **EXPERTS,
+    ),
+}
+"""Written-out attention, or experts whose router is float32: exact to float32 only."""
+RECURRENT: dict[str, Callable[[], PreTrainedModel]] = {"mamba": _mamba}
+"""State that runs through the row: cannot be packed."""
+ZOO = SDPA | EAGER | RECURRENT
+
+
+def build(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
+    """The model with every weight drawn anew, biases, norms and sinks too."""
+    model = ZOO[name]().to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(dtype) * 0.2)
+    return model.eval()
+
+
+def examples(seed: int = 0, vocabulary: int = VOCABULARY) -> list[Example]:
+    """Ragged groups: K = 3, a prompt of one token, an only answer with a hole in its mask, K = 2."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(torch.randint(1, vocabulary, (count,), generator=generator).tolist())
+
+    def answer(length: int, untrained: int = -1) -> Completion:
+        mask = tuple(t != untrained for t in range(length))
+        return Completion(ids=ids(length), mask=mask, finished=True)
+
+    return [
+        Example(prompt=ids(5), completions=(answer(4), answer(1), answer(9)), origin="a:1"),
+        Example(prompt=ids(1), completions=(answer(6),), origin="a:2"),
+        Example(prompt=ids(8), completions=(answer(7, untrained=2),), origin="a:3"),
+        Example(prompt=ids(3), completions=(answer(2), answer(5)), origin="a:4"),
+    ]
