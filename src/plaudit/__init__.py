@@ -8,7 +8,13 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from plaudit.batches.template import Encoder, make_encoder
+    from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
     from plaudit.errors import UserError
+    from plaudit.models.files import load_model
+    from plaudit.models.policy import Policy, Scores
+    from plaudit.recipes.config import SupervisedConfig
+    from plaudit.recipes.sft import sft
     from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
     from plaudit.records.messages import Message, Part, Text
     from plaudit.sources import read_records, write_records
@@ -17,22 +23,50 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Comparison",
+    "Completion",
     "Demonstration",
+    "Encoder",
+    "Example",
     "Message",
     "Part",
+    "Policy",
     "Prompt",
     "Ranking",
     "Rating",
     "Record",
+    "Scores",
     "Steps",
+    "SupervisedConfig",
     "Text",
+    "TokenBatch",
     "UserError",
+    "batch_of",
+    "load_model",
+    "make_encoder",
     "read_records",
+    "sft",
     "write_records",
 ]
 
 _HOMES = {
+    "plaudit.batches.template": (
+        "Encoder",
+        "make_encoder",
+    ),
+    "plaudit.batches.tokens": (
+        "Completion",
+        "Example",
+        "TokenBatch",
+        "batch_of",
+    ),
     "plaudit.errors": ("UserError",),
+    "plaudit.models.files": ("load_model",),
+    "plaudit.models.policy": (
+        "Policy",
+        "Scores",
+    ),
+    "plaudit.recipes.config": ("SupervisedConfig",),
+    "plaudit.recipes.sft": ("sft",),
     "plaudit.records.feedback": (
         "Comparison",
         "Demonstration",
@@ -42,8 +76,15 @@ _HOMES = {
         "Record",
         "Steps",
     ),
-    "plaudit.records.messages": ("Message", "Part", "Text"),
-    "plaudit.sources": ("read_records", "write_records"),
+    "plaudit.records.messages": (
+        "Message",
+        "Part",
+        "Text",
+    ),
+    "plaudit.sources": (
+        "read_records",
+        "write_records",
+    ),
 }
 """Where each name of ``__all__`` lives."""
 

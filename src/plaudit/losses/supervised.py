@@ -62,5 +62,8 @@ def jensen_shannon(
     >>> round(jensen_shannon(apart, apart.flip(-1)).item(), 4)
     0.6931
     """
-    middle_logp_MV = torch.logaddexp(teacher_logp_MV, student_logp_MV) - math.log(2)
+    # Where both are −∞ the slope of logaddexp is not a number; at the lowest finite one it is.
+    lowest = torch.finfo(student_logp_MV.dtype).min
+    raised = (teacher_logp_MV.clamp(min=lowest), student_logp_MV.clamp(min=lowest))
+    middle_logp_MV = torch.logaddexp(*raised) - math.log(2)
     return 0.5 * (forward_kl(teacher_logp_MV, middle_logp_MV) + forward_kl(student_logp_MV, middle_logp_MV))

@@ -48,8 +48,6 @@ class ControlSettings:
 
     def __post_init__(self) -> None:
         """Refuse words that say nothing."""
-        if self.style not in ("words", "levels"):
-            raise UserError(f"control.style is {self.style!r}; it is 'words' or 'levels'")
         if not self.good.strip() or not self.bad.strip() or self.good.strip() == self.bad.strip():
             raise UserError("control.good and control.bad must be two different words")
         if self.levels < 2:

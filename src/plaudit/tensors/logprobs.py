@@ -14,7 +14,6 @@ from typing import Any, cast
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from plaudit.tensors.logits import PLAIN, LogitRule
 
@@ -55,6 +54,7 @@ def score_tokens(
     >>> round(scores.logp_M.exp().item(), 4), round(scores.entropy_M.exp().item(), 4)
     (0.5, 2.0)
     """
+    _refuse_unknown_tokens(target_M, weight_VH.shape[0])
     head = _Head(rule=rule, dtype=_arithmetic(hidden_MH), with_entropy=entropy)
     logp_M, entropy_M, greedy_M = _apply(head, hidden_MH, weight_VH, bias_V, target_M)
     return TokenScores(logp_M=logp_M, greedy_M=greedy_M, entropy_M=entropy_M if entropy else None)
@@ -68,10 +68,15 @@ class _Head:
     dtype: torch.dtype
     with_entropy: bool
 
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """Sums over the vocabulary are kept in float32 or better."""
+        return torch.promote_types(self.dtype, torch.float32)
+
     def raw(self, hidden_mH: Tensor, weight_vH: Tensor, bias_v: Tensor | None) -> Tensor:
         """hidden · weight + bias of one block, in float32 or better."""
         raw_mv = hidden_mH @ weight_vH.to(self.dtype).T
-        raw_mv = raw_mv.to(torch.promote_types(self.dtype, torch.float32))
+        raw_mv = raw_mv.to(self.sum_dtype)
         return raw_mv if bias_v is None else raw_mv + bias_v
 
 
@@ -80,14 +85,12 @@ class _TokenLogProbs(torch.autograd.Function):
     def forward(
         ctx: Any, head: _Head, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, target_M: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        sums: list[tuple[Tensor, ...]] = []
+        sums_4M = hidden_MH.new_empty((4, hidden_MH.shape[0]), dtype=head.sum_dtype)
         with torch.autocast(hidden_MH.device.type, enabled=False):
             for rows in _chunks(hidden_MH.shape[0], TOKENS_AT_ONCE):
                 hidden_mH = hidden_MH[rows].to(head.dtype)
-                sums.append(_summed_up(head, hidden_mH, weight_VH, bias_V, target_M[rows]))
-        nothing = hidden_MH.new_zeros(0, dtype=torch.promote_types(head.dtype, torch.float32))
-        columns = zip(*sums, strict=True) if sums else [(nothing,)] * 4
-        chosen_M, lse_M, mean_M, top_M = (torch.cat(column) for column in columns)
+                sums_4M[:, rows] = _summed_up(head, hidden_mH, weight_VH, bias_V, target_M[rows])
+        chosen_M, lse_M, mean_M, top_M = sums_4M.unbind()
         entropy_M = lse_M - mean_M
         greedy_M = chosen_M >= top_M
         ctx.head = head
@@ -97,28 +100,29 @@ class _TokenLogProbs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("score_tokens has no second derivative: do not use create_graph=True with it")
         grad_logp_M, grad_entropy_M = grad_outputs[:2]
         hidden_MH, weight_VH, bias_V, target_M, chosen_M, lse_M, entropy_M = ctx.saved_tensors
         head: _Head = ctx.head
         _, need_hidden, need_weight, need_bias, _ = ctx.needs_input_grad
         grads = _Grads.zeros(hidden_MH, weight_VH if need_weight else None, bias_V if need_bias else None)
-        for rows in _chunks(hidden_MH.shape[0], TOKENS_AT_ONCE):
-            hidden_mH = hidden_MH[rows].to(head.dtype)
-            for words in _vocabulary(hidden_mH, weight_VH):
-                weight_vH, bias_v = weight_VH[words], None if bias_V is None else bias_V[words]
-                logits_mv = head.rule.apply(head.raw(hidden_mH, weight_vH, bias_v))
-                slope = head.rule.slope(logits_mv)
-                logp_mv = logits_mv.sub_(lse_M[rows, None])
-                push_mv = -grad_logp_M[rows, None]
-                if head.with_entropy:
-                    push_mv = push_mv - grad_entropy_M[rows, None] * (logp_mv + entropy_M[rows, None])
-                grads.add(rows, words, logp_mv.exp_().mul_(push_mv).mul_(slope), hidden_mH, weight_vH)
-        slope_M = head.rule.slope(chosen_M) * grad_logp_M
-        grads.add_chosen(target_M, slope_M, hidden_MH, weight_VH)
-        return None, grads.hidden_MH if need_hidden else None, grads.weight_VH, grads.bias_V, None
-
-    # Blocks are overwritten in place, so a second derivative has to be refused, not computed from ruins.
-    backward = cast("Any", staticmethod(once_differentiable(backward)))
+        with torch.autocast(hidden_MH.device.type, enabled=False):
+            for rows in _chunks(hidden_MH.shape[0], TOKENS_AT_ONCE):
+                hidden_mH = hidden_MH[rows].to(head.dtype)
+                for words in _vocabulary(hidden_mH, weight_VH):
+                    weight_vH, bias_v = weight_VH[words], None if bias_V is None else bias_V[words]
+                    logits_mv = head.rule.apply(head.raw(hidden_mH, weight_vH, bias_v))
+                    slope = head.rule.slope(logits_mv)
+                    logp_mv = logits_mv.sub_(lse_M[rows, None])
+                    push_mv = -grad_logp_M[rows, None]
+                    if head.with_entropy:
+                        push_mv = push_mv - grad_entropy_M[rows, None] * (logp_mv + entropy_M[rows, None])
+                    grads.add(rows, words, logp_mv.exp_().mul_(push_mv).mul_(slope), hidden_mH, weight_vH)
+            slope_M = head.rule.slope(chosen_M) * grad_logp_M
+            grads.add_chosen(target_M, slope_M, hidden_MH, weight_VH)
+        hidden_grad_MH = grads.hidden_MH.to(hidden_MH.dtype) if need_hidden else None
+        return None, hidden_grad_MH, grads.weight_VH, grads.bias_V, None
 
 
 _apply = cast(
@@ -132,13 +136,14 @@ class _Grads:
     """Gradients under construction; one that nobody needs is None."""
 
     hidden_MH: Tensor
+    """In float32 or better: every block of the vocabulary adds to it."""
     weight_VH: Tensor | None
     bias_V: Tensor | None
 
     @staticmethod
     def zeros(hidden_MH: Tensor, weight_VH: Tensor | None, bias_V: Tensor | None) -> _Grads:
         return _Grads(
-            hidden_MH=torch.zeros_like(hidden_MH),
+            hidden_MH=torch.zeros_like(hidden_MH, dtype=torch.promote_types(hidden_MH.dtype, torch.float32)),
             weight_VH=None if weight_VH is None else torch.zeros_like(weight_VH),
             bias_V=None if bias_V is None else torch.zeros_like(bias_V),
         )
@@ -170,27 +175,37 @@ def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
 
 def _summed_up(
     head: _Head, hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, target_m: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v (when wanted) and the largest z."""
-    chosen_m = torch.empty_like(target_m, dtype=torch.promote_types(head.dtype, torch.float32))
-    lses: list[Tensor] = []
-    means: list[Tensor] = []
-    tops: list[Tensor] = []
-    for words in _vocabulary(hidden_mH, weight_VH):
+) -> Tensor:
+    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v (when wanted) and the largest z.
+
+    Every block's sums have their place beforehand: small tensors that outlive a block would lie between
+    the blocks in memory, and the heap would grow by a block for each.
+    """
+    blocks = list(_vocabulary(hidden_mH, weight_VH))
+    chosen_m = torch.empty_like(target_m, dtype=head.sum_dtype)
+    lse_Cm, mean_Cm, top_Cm = hidden_mH.new_empty((3, len(blocks), len(target_m)), dtype=head.sum_dtype)
+    for c, words in enumerate(blocks):
         logits_mv = head.rule.apply(
             head.raw(hidden_mH, weight_VH[words], None if bias_V is None else bias_V[words])
         )
         here = ((target_m >= words.start) & (target_m < words.stop)).nonzero()[:, 0]
         chosen_m[here] = logits_mv[here, target_m[here] - words.start]
         if head.with_entropy:
-            means.append((logits_mv.softmax(-1) * logits_mv).sum(-1))
-        top_m = logits_mv.amax(-1)
-        tops.append(top_m)
-        lses.append(logits_mv.sub_(top_m[:, None]).exp_().sum(-1).log_().add_(top_m))
-    lse_Cm, top_m = torch.stack(lses), torch.stack(tops).amax(0)
+            mean_Cm[c] = logits_mv.softmax(-1).mul_(logits_mv).sum(-1)
+        top_Cm[c] = logits_mv.amax(-1)
+        lse_Cm[c] = logits_mv.sub_(top_Cm[c, :, None]).exp_().sum(-1).log_().add_(top_Cm[c])
     lse_m = lse_Cm.logsumexp(0)
-    mean_m = ((lse_Cm - lse_m).exp() * torch.stack(means)).sum(0) if head.with_entropy else lse_m
-    return chosen_m, lse_m, mean_m, top_m
+    mean_m = ((lse_Cm - lse_m).exp() * mean_Cm).sum(0) if head.with_entropy else lse_m
+    return torch.stack((chosen_m, lse_m, mean_m, top_Cm.amax(0)))
+
+
+def _refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:
+    unknown = target_M[(target_M < 0) | (target_M >= vocabulary)]
+    if len(unknown) > 0:
+        raise ValueError(
+            f"token {int(unknown[0])} is not in the model's vocabulary of {vocabulary}: "
+            "the tokenizer does not belong to this model"
+        )
 
 
 def _arithmetic(hidden_MH: Tensor) -> torch.dtype:

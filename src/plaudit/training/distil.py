@@ -17,9 +17,9 @@ from torch import Tensor
 from plaudit.batches.cut import Refused
 from plaudit.batches.render import check_roles
 from plaudit.batches.rows import Encoding
-from plaudit.batches.template import Encoded, Encoder, encode_record_noted
+from plaudit.batches.template import Encoder, encode_record_noted
 from plaudit.batches.tokenizer import TokenizerInfo
-from plaudit.batches.tokens import TokenBatch, batch_of
+from plaudit.batches.tokens import Example, TokenBatch, batch_of
 from plaudit.errors import UserError
 from plaudit.losses.reduce import token_mean
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
@@ -134,9 +134,10 @@ def rows_in_context(
     examples, refused, notes = [], [], Counter[str]()
     teacher_prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
     for record in records:
+        with_it = with_context(record, context, place)
         try:
-            bare, told = _twice(record, encoder, with_context(record, context, place))
-            _refuse_misfit(bare, told, max_tokens)
+            bare, told = encode_record_noted(record, encoder), encode_record_noted(with_it, encoder)
+            _refuse_misfit(bare.example, told.example, max_tokens)
         except UserError as error:
             refused.append(Refused(origin=record.origin, reason=str(error)))
             continue
@@ -186,21 +187,17 @@ def _teacher_batch(piece: SupervisedPiece, teacher_prompts: TeacherPrompts | Non
     return batch_of([replace(example, prompt=teacher_prompts[example.prompt]) for example in piece.examples])
 
 
-def _twice(record: Demonstration, encoder: Encoder, with_it: Demonstration) -> tuple[Encoded, Encoded]:
-    return encode_record_noted(record, encoder), encode_record_noted(with_it, encoder)
-
-
-def _refuse_misfit(bare: Encoded, told: Encoded, max_tokens: int | None) -> None:
-    row = f"{bare.example.origin}: " if bare.example.origin else ""
-    if bare.example.completions != told.example.completions:
+def _refuse_misfit(bare: Example, told: Example, max_tokens: int | None) -> None:
+    if bare.completions != told.completions:
         raise UserError(
-            f"{row}the answer's tokens are not the same with the context and without, so teacher and "
-            "student would not be compared at the same words; train only the last answer (turns='last')"
+            "the answer's tokens are not the same with the context and without, so teacher and student "
+            "would not be compared at the same words; train only the last answer (turns='last')"
         )
-    if max_tokens is not None and told.example.tokens > max_tokens:
+    longest = max(bare.tokens, told.tokens)
+    if max_tokens is not None and longest > max_tokens:
         raise UserError(
-            f"{row}with the context the row has {told.example.tokens:,} tokens and {max_tokens:,} are "
-            "allowed; cutting it would cut the context: allow longer rows, or shorten it"
+            f"with the context the row has {longest:,} tokens and {max_tokens:,} are allowed; cutting it "
+            "would cut the context: allow longer rows, or shorten it"
         )
 
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from plaudit.training.metrics import Number
 from plaudit.training.page.history import Column
-from plaudit.training.page.words import exponent, figure
+from plaudit.training.page.words import exponent
 
-Point = tuple[int, float]
+Point = tuple[int, Number]
 """A step and its value."""
 
 
@@ -20,16 +21,16 @@ class Axis:
     Example: ``Axis(low=0.0, high=2.0, ticks=((0.0, "0"), (1.0, "1"), (2.0, "2")))``
     """
 
-    low: float
+    low: Number
     """The value at 0."""
-    high: float
+    high: Number
     """The value at 1."""
-    ticks: tuple[tuple[float, str], ...]
+    ticks: tuple[tuple[Number, str], ...]
     """Values that are named, and how."""
     logarithmic: bool = False
     """Whether equal distances are equal ratios."""
 
-    def place(self, value: float) -> float:
+    def place(self, value: Number) -> float:
         """Where a value lies.
 
         >>> Axis(low=1.0, high=100.0, ticks=(), logarithmic=True).place(10.0)
@@ -82,11 +83,11 @@ def step_axis(first: int, last: int) -> Axis:
     """The axis of steps; whole numbers only."""
     if first == last:
         return Axis(low=first - 1, high=last + 1, ticks=((first, f"{first:,}"),))
-    ticks = tuple((tick, label) for tick, label in round_ticks(first, last) if tick == int(tick))
+    ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(first, last) if tick == int(tick))
     return Axis(low=first, high=last, ticks=ticks)
 
 
-def value_axis(values: Sequence[float], *, from_zero: bool = False, may_be_log: bool = False) -> Axis:
+def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log: bool = False) -> Axis:
     """The axis of these finite values, of which there is at least one.
 
     A lone spike would press a linear axis flat: where values may be drawn on a logarithmic one, and the
@@ -105,20 +106,20 @@ def value_axis(values: Sequence[float], *, from_zero: bool = False, may_be_log: 
     return Axis(low=low, high=high, ticks=round_ticks(low, high))
 
 
-def round_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Two to five round numbers between two values, and how they are written.
+def round_ticks(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
+    """Two to six round numbers between two values, and how they are written.
 
-    >>> round_ticks(1.7, 3.4), round_ticks(0, 2e-5)[1]
-    (((2.0, '2.0'), (2.5, '2.5'), (3.0, '3.0')), (5e-06, '5e-6'))
+    >>> [label for _, label in round_ticks(1.7, 3.4)], [label for _, label in round_ticks(0, 2e-5)]
+    (['2.0', '2.5', '3.0'], ['0', '5e-6', '1e-5', '1.5e-5', '2e-5'])
     """
-    rough = (high - low) / 4
+    rough = (high - low) / 5
     unit = 10.0 ** math.floor(math.log10(rough))
     width = unit * next(factor for factor in (1, 2, 5, 10) if factor * unit >= rough * 0.999)
     first, last = math.ceil(low / width - 1e-9), math.floor(high / width + 1e-9)
     return tuple((at * width, _written(at * width, width)) for at in range(first, last + 1))
 
 
-def powers(low: float, high: float) -> tuple[tuple[float, str], ...]:
+def powers(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
     """Powers of ten between two positive values; with their 2nd and 5th multiples where they are few.
 
     >>> [label for _, label in powers(0.7, 40.0)], [label for _, label in powers(0.01, 4e5)]
@@ -128,10 +129,10 @@ def powers(low: float, high: float) -> tuple[tuple[float, str], ...]:
     few = len(tens) <= 4
     ticks = [factor * 10.0**power for power in tens for factor in ((1, 2, 5) if few else (1,))]
     ticks = [tick for tick in ticks if low <= tick <= high]
-    return tuple((tick, figure(tick)) for tick in ticks[:: 1 + (len(ticks) - 1) // 6])
+    return tuple((tick, exponent(f"{tick:,g}")) for tick in ticks[:: 1 + (len(ticks) - 1) // 6])
 
 
-def _written(value: float, width: float) -> str:
+def _written(value: Number, width: Number) -> str:
     if value == 0:
         return "0"
     if width < 1e-3 or abs(value) >= 1e6:
@@ -139,7 +140,7 @@ def _written(value: float, width: float) -> str:
     return f"{value:,.{max(0, -math.floor(math.log10(width)))}f}"
 
 
-def _extremes(values: Sequence[float], start: int) -> set[int]:
+def _extremes(values: Sequence[Number], start: int) -> set[int]:
     """Where the lowest and the highest value lie, and the first that is none."""
     finite = [at for at, value in enumerate(values, start) if not math.isnan(value)]
     kept = {at for at, value in enumerate(values, start) if math.isnan(value)}

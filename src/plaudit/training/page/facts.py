@@ -43,8 +43,8 @@ class Note:
     Example: ``Note(step=12, text="tensorboard failed and is switched off", times=1)``
     """
 
-    step: int
-    """The step before it was first made."""
+    step: int | None
+    """The step after which it was first made; None where its text says which."""
     text: str
     """The remark."""
     times: int
@@ -116,7 +116,9 @@ def _finished(path: Path, history: History) -> bool:
     try:
         step = exact_json.loads(path.read_bytes())["step"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a summary that plaudit wrote. Delete it and write the report again.") from error
+        raise UserError(
+            f"{path}: not a summary that plaudit wrote. Delete it and write the report again."
+        ) from error
     # A run that was taken up again after its last word is not finished until it has had another.
     return step == history.step
 
@@ -163,14 +165,16 @@ def _notes(path: Path) -> tuple[Note, ...]:
 
 
 def _gaps(history: History) -> tuple[Note, ...]:
-    """A note for each figure that was not a number somewhere: a curve with a gap should not be the only sign."""
+    """A note for each figure that was not a number somewhere: the gap in its curve is easily missed."""
     notes: list[Note] = []
     for column in history.columns.values():
         steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
         if steps:
-            where = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5:,} others" if len(steps) > 5 else "")
+            where = ", ".join(map(str, steps[:5])) + (
+                f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
+            )
             text = f"{column.name} was not a finite number at step {where}"
-            notes.append(Note(step=steps[0], text=text, times=1))
+            notes.append(Note(step=None, text=text, times=1))
     return tuple(notes)
 
 

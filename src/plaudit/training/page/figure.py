@@ -1,4 +1,4 @@
-"""One curve, or two on the same axes, as inline SVG that can be read without colours, scripts or a mouse."""
+"""One curve, or two on the same axes, as inline SVG that can be read without scripts, a mouse or colours."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from plaudit.training.metrics import Number
 from plaudit.training.page.curves import Axis, Point, segments, step_axis, thinned, value_axis
 from plaudit.training.page.history import Column, History
 from plaudit.training.page.html import Html, element, together
-from plaudit.training.page.words import figure, percent
+from plaudit.training.page.words import figure
 
-_WIDTH, _HEIGHT = 360, 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 352, 10, 164
+_WIDTH, _HEIGHT = 360, 184
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 354, 8, 162
 _STRIPS = 60
-_DOTS = 60
+_MOST_DOTS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Curve:
     title: str
     """Its heading."""
     unit: str
-    """What the values are in; empty where they are bare numbers."""
+    """What the values are in."""
     trained: str
     """The metric of every step."""
     held_out: str = ""
@@ -35,59 +36,173 @@ class Curve:
     from_zero: bool = False
     """Whether the axis begins at 0."""
     may_be_log: bool = False
-    """Whether spikes may turn the axis logarithmic."""
-    share: bool = False
-    """Whether the values are shares, to be shown as per cent."""
-
-    def said(self, value: float) -> str:
-        """A value as this figure writes it."""
-        return percent(value) if self.share else figure(value)
+    """Whether a spike may turn the axis logarithmic."""
+    times: float = 1.0
+    """What the values are multiplied by: 100 for per cent."""
 
 
 CURVES = (
     Curve(title="Loss", unit="nats per token", trained="loss", held_out="held_out/loss", may_be_log=True),
     Curve(
         title="Token accuracy",
-        unit="per cent of the trained tokens",
+        unit="% of trained tokens",
         trained="token_accuracy",
         held_out="held_out/token_accuracy",
-        share=True,
+        times=100.0,
     ),
     Curve(title="Gradient norm", unit="before clipping", trained="grad_norm", may_be_log=True),
-    Curve(title="Learning rate", unit="", trained="learning_rate", from_zero=True),
-    Curve(
-        title="Speed", unit="tokens per second", trained="timing/tokens_per_second", from_zero=True
-    ),
+    Curve(title="Learning rate", unit="per step", trained="learning_rate", from_zero=True),
+    Curve(title="Speed", unit="tokens per second", trained="timing/tokens_per_second", from_zero=True),
 )
 """The figures of the page, in its order."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a figure.
+
+    Example: ``Line(label="held out", kind="held-out", points=[(10, 2.1), (20, 1.9)])``
+    """
+
+    label: str
+    """What it is called."""
+    kind: str
+    """How it is drawn: the name of its class in page.css."""
+    points: Sequence[Point]
+    """Its points, thinned; NaN makes a gap."""
+
+    @property
+    def ends(self) -> str:
+        """Where it starts and ends, in words."""
+        (first, before), (last, after) = self.points[0], self.points[-1]
+        if first == last:
+            return f"{figure(after)} at step {last:,}"
+        return f"{figure(before)} at step {first:,}, {figure(after)} at step {last:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The axes of a figure.
+
+    Example: ``Frame(x=step_axis(1, 100), y=value_axis([3.2, 1.8]))``
+    """
+
+    x: Axis
+    """Steps, to the right."""
+    y: Axis
+    """Values, upwards."""
+
+    def across(self, step: Number) -> float:
+        """Where a step lies in the drawing."""
+        return round(_LEFT + self.x.place(step) * (_RIGHT - _LEFT), 1)
+
+    def down(self, value: Number) -> float:
+        """Where a value lies in the drawing."""
+        return round(_BOTTOM - self.y.place(value) * (_BOTTOM - _TOP), 1)
+
+
 def figures(history: History) -> Html:
-    """Every curve that the run has points for."""
-    drawn = [_figure(curve, found) for curve in CURVES if (found := _columns(curve, history))]
-    return together(*drawn)
+    """Every figure that the run has points for."""
+    return together(*(_figure(curve, lines) for curve in CURVES if (lines := _lines(curve, history.columns))))
 
 
-def _columns(curve: Curve, history: History) -> list[tuple[str, Column]]:
-    names = [("training", curve.trained), ("held out", curve.held_out)]
-    return [(label, history.columns[name]) for label, name in names if name in history.columns]
+def _lines(curve: Curve, columns: dict[str, Column]) -> list[Line]:
+    wanted = [("training", "trained", curve.trained), ("held out", "held-out", curve.held_out)]
+    return [
+        Line(label=label, kind=kind, points=[(s, curve.times * v) for s, v in thinned(columns[name])])
+        for label, kind, name in wanted
+        if name in columns
+    ]
 
 
-def _figure(curve: Curve, columns: list[tuple[str, Column]]) -> Html:
-    lines = [(label, thinned(column)) for label, column in columns]
-    drawn = [value for _, points in lines for _, value in points if not math.isnan(value)]
-    unit = element("span", {"class": "unit"}, curve.unit)
-    head = element("h3", {}, curve.title, " ", unit)
-    ends = [_ends(curve, label if len(columns) > 1 else "", column) for label, column in columns]
-    body = _svg(curve, lines, drawn, "; ".join(ends)) if drawn else element("p", {}, "Never a finite number.")
-    key = [_key(label, text, plain=len(columns) == 1) for (label, _), text in zip(columns, ends, strict=True)]
-    log = "logarithmic axis" if drawn and _axis(curve, drawn).logarithmic else ""
-    caption = element("figcaption", {}, *key, element("span", {"class": "unit"}, log) if log else "")
-    return element("figure", {}, head, body, caption)
+def _figure(curve: Curve, lines: list[Line]) -> Html:
+    values = [value for line in lines for _, value in line.points if not math.isnan(value)]
+    heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
+    key = [_key(line, alone=len(lines) == 1) for line in lines]
+    if not values:
+        return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
+    steps = [step for line in lines for step, _ in line.points]
+    y = value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
+    frame = Frame(x=step_axis(min(steps), max(steps)), y=y)
+    if y.logarithmic:
+        key.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
+    return element("figure", {}, heading, _drawing(curve, lines, frame), element("figcaption", {}, *key))
 
 
-def _axis(curve: Curve, drawn: Sequence[float]) -> Axis:
-    scale = 100.0 if curve.share else 1.0
-    return value_axis(
-        [scale * value for value in drawn], from_zero=curve.from_zero, may_be_log=curve.may_be_log
+def _key(line: Line, *, alone: bool) -> Html:
+    if alone:
+        return element("span", {"class": "key"}, line.ends)
+    swatch = element("span", {"class": f"swatch {line.kind}"})
+    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), f" {line.ends}")
+
+
+def _drawing(curve: Curve, lines: list[Line], frame: Frame) -> Html:
+    said = "; ".join(f"{line.label} {line.ends}" for line in lines)
+    attributes = {
+        "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
+        "role": "img",
+        "aria-label": f"{curve.title} ({curve.unit}) over the steps: {said}",
+    }
+    drawn = [part for line in lines for part in _drawn(line, frame)]
+    return element("svg", attributes, *_axes(frame), *drawn, *_strips(lines, frame))
+
+
+def _axes(frame: Frame) -> Iterator[Html]:
+    for value, label in frame.y.ticks:
+        down = frame.down(value)
+        yield element("path", {"class": "grid", "d": f"M{_LEFT} {down}H{_RIGHT}"})
+        yield element("text", {"class": "tick y", "x": _LEFT - 6, "y": f"{down + 3.5:.1f}"}, label)
+    yield element("path", {"class": "base", "d": f"M{_LEFT} {_BOTTOM}H{_RIGHT}"})
+    for step, label in frame.x.ticks:
+        across = frame.across(step)
+        yield element("path", {"class": "base", "d": f"M{across} {_BOTTOM}v4"})
+        # A label in the middle of its tick would be cut off at the right edge.
+        kind = "tick end" if across > _RIGHT - 15 else "tick"
+        yield element("text", {"class": kind, "x": str(across), "y": _BOTTOM + 16}, label)
+
+
+def _drawn(line: Line, frame: Frame) -> Iterator[Html]:
+    pieces = list(segments(line.points))
+    path = "".join(
+        "M" + "L".join(f"{frame.across(step)} {frame.down(value)}" for step, value in piece)
+        for piece in pieces
     )
+    yield element("path", {"class": f"line {line.kind}", "d": path})
+    # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
+    few = line.kind == "held-out" and len(line.points) <= _MOST_DOTS
+    for step, value in (point for piece in pieces if few or len(piece) == 1 for point in piece):
+        place = {"cx": str(frame.across(step)), "cy": str(frame.down(value))}
+        yield element("circle", {"class": f"dot {line.kind}", **place, "r": "2.4"})
+    for step, value in line.points:
+        if math.isnan(value):
+            yield element("path", {"class": "gap", "d": f"M{frame.across(step)} {_BOTTOM}v-9"})
+
+
+def _strips(lines: list[Line], frame: Frame) -> Iterator[Html]:
+    """Upright strips over the drawing, each with its values as a tooltip."""
+    steps = [step for line in lines for step, _ in line.points]
+    first, span = min(steps), max(steps) - min(steps) + 1
+    count = min(_STRIPS, span)
+    for at in range(count):
+        start, end = first + -(-at * span // count), first + -(-(at + 1) * span // count)
+        said = [text for line in lines if (text := _between(line, start, end))]
+        if not said:
+            continue
+        where = f"step {start:,}" if end - start == 1 else f"steps {start:,} to {end - 1:,}"
+        left = max(_LEFT, frame.across(start - 0.5))
+        width = min(_RIGHT, frame.across(end - 0.5)) - left
+        strip = {"class": "strip", "x": f"{left:.1f}", "y": _TOP, "width": f"{width:.1f}"}
+        title = element("title", {}, f"{where}: {', '.join(said)}")
+        yield element("rect", {**strip, "height": _BOTTOM - _TOP}, title)
+
+
+def _between(line: Line, start: int, end: int) -> str:
+    values = [value for step, value in line.points if start <= step < end]
+    finite = [value for value in values if not math.isnan(value)]
+    if not values:
+        return ""
+    if not finite:
+        return f"{line.label} not finite"
+    low, high = figure(min(finite)), figure(max(finite))
+    gaps = " (and values that are not finite)" if len(finite) < len(values) else ""
+    return f"{line.label} {low if low == high else f'{low} to {high}'}{gaps}"

@@ -1,4 +1,4 @@
-"""The figures of a run as columns: a run of a hundred thousand steps is read in a second and held in little."""
+"""The figures of a run as columns: a hundred thousand steps are read in a second and held in little."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.training.metric_docs import lower_is_better
+from plaudit.training.metrics import Number
 
 # Near the end of the floats the difference of two values is no float any more.
 _LARGEST = 1e300
@@ -38,18 +39,25 @@ class Column:
         return self.values[-1]
 
     @property
+    def lowest(self) -> float | None:
+        """The lowest value; None where none is a number."""
+        return min((value for value in self.values if not math.isnan(value)), default=None)
+
+    @property
+    def highest(self) -> float | None:
+        """The highest value; None where none is a number."""
+        return max((value for value in self.values if not math.isnan(value)), default=None)
+
+    @property
     def best(self) -> tuple[int, float] | None:
-        """The step and value of the best finite value; None where no direction is better, or none is finite.
+        """The step and value of the best one; None where no direction is better, or none is a number.
 
         >>> Column(name="loss", steps=array("q", [1, 2]), values=array("d", [2.1, 1.9])).best
         (2, 1.9)
         """
         lower = lower_is_better(self.name)
-        finite = [value for value in self.values if not math.isnan(value)]
-        if lower is None or not finite:
-            return None
-        value = min(finite) if lower else max(finite)
-        return self.steps[self.values.index(value)], value
+        value = None if lower is None else self.lowest if lower else self.highest
+        return None if value is None else (self.steps[self.values.index(value)], value)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +71,7 @@ class History:
     """The last step that was reported."""
     steps: int = 0
     """How many steps the run has."""
-    epoch: float = 0.0
+    epoch: Number = 0
     """How often the data had been gone through after it."""
     columns: dict[str, Column] = field(default_factory=dict[str, Column])
     """The figures by name, those of the clock under ``timing/``."""
@@ -84,13 +92,12 @@ class History:
             return 0.0
         return math.fsum(value for value in self.columns[name].values if not math.isnan(value))
 
-    def _append(self, name: str, step: int, value: float | None) -> None:
+    def _append(self, name: str, step: int, value: Number | None) -> None:
         column = self.columns.get(name)
         if column is None:
             column = self.columns[name] = Column(name=name)
         column.steps.append(step)
-        drawable = value is not None and -_LARGEST < value < _LARGEST
-        column.values.append(value if drawable else math.nan)
+        column.values.append(value if value is not None and -_LARGEST < value < _LARGEST else math.nan)
 
 
 def read_history(path: Path) -> History:
@@ -108,7 +115,7 @@ def read_history(path: Path) -> History:
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Number and content of each whole line of JSON; a last line without an end is still being written, or torn.
+    """Number and content of each line of JSON; a last one without an end is being written, or torn: left out.
 
     A file that is not there has no lines: a run writes it with its first step, sample or note.
     """

@@ -45,8 +45,19 @@ def together(*parts: str) -> Html:
     return Html("".join(part if isinstance(part, Html) else html.escape(visible(part)) for part in parts))
 
 
+def section(title: str, name: str, *inside: Html) -> Html:
+    """A part of the page under its heading; ``name`` is what links lead to."""
+    heading = element("h2", {"id": name}, title)
+    return element("section", {"aria-labelledby": name}, heading, *inside)
+
+
+def folded(summary: str, *inside: Html) -> Html:
+    """What is shown when its one line is opened."""
+    return element("details", {}, element("summary", {}, summary), *inside)
+
+
 def visible(text: str) -> str:
-    """The text with each character that cannot be seen, or that turns its neighbours round, written by its number.
+    """The text with characters that cannot be seen, or that turn others round, written by their numbers.
 
     >>> visible("tab\\tstays, \\x1b[1m and \\u202e do not")
     'tab\\tstays, ⟨U+001B⟩[1m and ⟨U+202E⟩ do not'

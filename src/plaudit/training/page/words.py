@@ -7,14 +7,11 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from plaudit.training.metrics import Number
 from plaudit.training.page.history import Column, History
 
-_MONTHS = (
-    "January February March April May June July August September October November December".split()
-)
 
-
-def figure(value: float) -> str:
+def figure(value: Number) -> str:
     """A number in about three digits.
 
     >>> [figure(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 800, float("nan"))]
@@ -32,7 +29,7 @@ def figure(value: float) -> str:
     return f"{value:.{2 - math.floor(math.log10(size))}f}"
 
 
-def percent(value: float) -> str:
+def percent(value: Number) -> str:
     """A share.
 
     >>> percent(0.6123)
@@ -41,14 +38,14 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %" if not math.isnan(value) else "not finite"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: Number) -> str:
     """A length of time in its two largest units.
 
     >>> duration(0.42), duration(75), duration(93784)
     ('0.42 s', '1 min 15 s', '1 d 2 h')
     """
     if seconds < 60:
-        return f"{figure(seconds)} s"
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     parts = [(int(seconds // 86400), "d"), (int(seconds // 3600 % 24), "h")]
     parts += [(int(seconds // 60 % 60), "min"), (int(seconds % 60), "s")]
     first = next(at for at, (count, _) in enumerate(parts) if count)
@@ -59,12 +56,12 @@ def moment(when: datetime) -> str:
     """A time of day.
 
     >>> moment(datetime(2026, 11, 20, 9, 5))
-    '20 November 2026, 09:05 UTC'
+    '2026-11-20 at 09:05 UTC'
     """
-    return f"{when.day} {_MONTHS[when.month - 1]} {when.year}, {when:%H:%M} UTC"
+    return f"{when:%Y-%m-%d at %H:%M} UTC"
 
 
-def counted(count: float, noun: str) -> str:
+def counted(count: Number, noun: str) -> str:
     """So many of something.
 
     >>> counted(1, "step"), counted(1200, "step")
@@ -133,7 +130,7 @@ def _held_out(column: Column) -> str:
     return f"{said}, with its best, {figure(best[1])}, at step {best[0]:,}"
 
 
-def _change(before: float, after: float) -> str:
+def _change(before: Number, after: Number) -> str:
     if math.isnan(before) or math.isnan(after):
         return f"went from {figure(before)} to {figure(after)}"
     if figure(before) == figure(after):

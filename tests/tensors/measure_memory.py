@@ -1,0 +1,45 @@
+"""Run alone: how far memory rises, forward and backward, for log-probs in blocks and for all logits at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from plaudit.tensors.logits import PLAIN
+from tests.tensors.naive import Case, blocked_scores, case, naive_scores
+
+TOKENS, VOCABULARY = 2048, 20_000
+MIB = 2**20
+
+
+def peak() -> int:
+    """The most memory that this process ever held, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def rise(scores: Callable[[Case], tuple[Tensor, Tensor]], given: Case) -> float:
+    """MiB that one forward and backward pass adds to the peak."""
+    before = peak()
+    logp_M, entropy_M = scores(given)
+    torch.autograd.grad(logp_M.sum() + entropy_M.sum(), given.leaves)
+    return (peak() - before) / MIB
+
+
+def main() -> None:
+    """The blocks first: a peak never falls."""
+    rise(lambda small: blocked_scores(small, PLAIN), case(tokens=64, vocabulary=64, dtype=torch.float32))
+    given = case(tokens=TOKENS, vocabulary=VOCABULARY, hidden=16, dtype=torch.float32)
+    blocked = rise(lambda one: blocked_scores(one, PLAIN), given)
+    naive = rise(lambda one: naive_scores(one, PLAIN), given)
+    print(json.dumps({"blocked": blocked, "naive": naive, "logits": TOKENS * VOCABULARY * 4 / MIB}))
+
+
+if __name__ == "__main__":
+    main()

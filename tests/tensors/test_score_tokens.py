@@ -1,0 +1,164 @@
+"""Log-probs in blocks equal log-probs from all logits at once, value and gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from plaudit.tensors import logprobs
+from plaudit.tensors.logits import PLAIN, LogitRule
+from plaudit.tensors.logprobs import score_tokens
+from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
+
+RULES = {
+    "plain": PLAIN,
+    "scale": LogitRule(scale=0.3),
+    "cap": LogitRule(cap=1.5),
+    "temperature": LogitRule(temperature=0.6),
+    "all": LogitRule(scale=1.7, cap=2.5, temperature=1.3),
+}
+
+
+@pytest.fixture(autouse=True)
+def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tokens and sixteen words a block: several blocks each way in every test."""
+    monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("entropy_weight", [0.0, 0.7], ids=["log-probs alone", "with entropy"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_blocks_equal_all_logits_at_once(rule: LogitRule, bias: bool, entropy_weight: float) -> None:
+    given = case(tokens=8, vocabulary=45, bias=bias)
+    blocked, naive = blocked_scores(given, rule), naive_scores(given, rule)
+    for ours, theirs in zip(blocked, naive, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+    ours, theirs = (gradients(given, *scores, entropy_weight) for scores in (blocked, naive))
+    assert all(bool((grad != 0).any()) for grad in theirs)
+    for mine, naive_grad in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, naive_grad, rtol=0, atol=1e-10)
+
+
+def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses() -> None:
+    given = case(tokens=8, vocabulary=45, bias=True)
+    without = score_tokens(given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V)
+    assert without.entropy_M is None
+    naive_logp_M, _ = naive_scores(given, PLAIN)
+    ours = torch.autograd.grad(without.logp_M.square().sum(), given.leaves)
+    theirs = torch.autograd.grad(naive_logp_M.square().sum(), given.leaves)
+    for mine, naive_grad in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, naive_grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", [RULES["plain"], RULES["all"]], ids=["plain", "all"])
+def test_finite_differences_agree(rule: LogitRule) -> None:
+    given = case(tokens=4, vocabulary=19, hidden=3, bias=True)
+
+    def scores(hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
+        one = score_tokens(hidden_MH, weight_VH, given.target_M, bias_V=bias_V, rule=rule, entropy=True)
+        assert one.entropy_M is not None
+        return one.logp_M, one.entropy_M
+
+    assert torch.autograd.gradcheck(scores, given.leaves, eps=1e-6, atol=1e-7)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tokens=st.integers(0, 10),
+    vocabulary=st.integers(1, 70),
+    hidden=st.integers(1, 6),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool, seed: int) -> None:
+    given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
+    blocked, naive = blocked_scores(given, RULES["all"]), naive_scores(given, RULES["all"])
+    torch.testing.assert_close(blocked, naive, rtol=0, atol=1e-10)
+    ours, theirs = (gradients(given, *scores, 0.5) for scores in (blocked, naive))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_no_tokens_give_no_scores_and_no_gradient() -> None:
+    given = case(tokens=0, vocabulary=20, bias=True)
+    logp_M, entropy_M = blocked_scores(given, PLAIN)
+    assert logp_M.shape == entropy_M.shape == (0,)
+    grads = torch.autograd.grad(logp_M.sum() + entropy_M.sum(), given.leaves)
+    assert all(bool((grad == 0).all()) for grad in grads)
+
+
+def test_one_word_is_certain() -> None:
+    given = case(tokens=3, vocabulary=1)
+    logp_M, entropy_M = blocked_scores(given, PLAIN)
+    assert logp_M.tolist() == [0.0] * 3
+    assert entropy_M.tolist() == [0.0] * 3
+
+
+def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
+    free = case(tokens=8, vocabulary=45, bias=True)
+    wanted = gradients(free, *naive_scores(free, PLAIN), 0.5)[0]
+    assert free.bias_V is not None
+    given = case(tokens=8, vocabulary=45, bias=True)
+    frozen = score_tokens(
+        given.hidden_MH, free.weight_VH.detach(), given.target_M, bias_V=free.bias_V.detach(), entropy=True
+    )
+    assert frozen.entropy_M is not None
+    pull_M = torch.linspace(-1.0, 2.0, 8, dtype=torch.float64)
+    loss = (pull_M * frozen.logp_M).sum() + 0.5 * (pull_M.flip(0) * frozen.entropy_M).sum()
+    loss.backward()
+    assert given.hidden_MH.grad is not None
+    torch.testing.assert_close(given.hidden_MH.grad, wanted, rtol=0, atol=1e-10)
+    assert given.weight_VH.grad is None
+
+
+def test_a_head_alone_can_learn_from_frozen_states() -> None:
+    given = case(tokens=8, vocabulary=45)
+    wanted = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.weight_VH)[0]
+    scores = score_tokens(given.hidden_MH.detach(), given.weight_VH, given.target_M)
+    got = torch.autograd.grad(scores.logp_M.sum(), given.weight_VH)[0]
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+def test_greedy_is_exact_and_a_tie_counts() -> None:
+    weight_VH = torch.zeros(40, 2)
+    weight_VH[[3, 35], 0] = 1.0
+    weight_VH[17, 1] = 1.0
+    hidden_MH = torch.tensor([[2.0, 0.0]] * 4 + [[0.0, 5.0]] * 2)
+    target_M = torch.tensor([3, 35, 17, 39, 17, 3])
+    greedy_M = score_tokens(hidden_MH, weight_VH, target_M).greedy_M
+    assert greedy_M.tolist() == [True, True, False, False, True, False]
+    assert score_tokens(torch.zeros(2, 2), weight_VH, target_M[:2]).greedy_M.tolist() == [True, True]
+
+
+def test_greedy_is_the_argmax_of_all_logits() -> None:
+    given = case(tokens=30, vocabulary=45, seed=3)
+    best_M = (given.hidden_MH @ given.weight_VH.T).argmax(-1)
+    target_M = torch.where(torch.arange(30) % 2 == 0, best_M, given.target_M)
+    greedy_M = score_tokens(given.hidden_MH, given.weight_VH, target_M).greedy_M
+    assert greedy_M.tolist() == (target_M == best_M).tolist()
+
+
+def test_huge_logits_stay_finite() -> None:
+    given = case(tokens=6, vocabulary=45, dtype=torch.float32)
+    rule = LogitRule(scale=1e4)
+    logp_M, entropy_M = blocked_scores(given, rule)
+    assert bool(torch.isfinite(logp_M).all())
+    assert bool((entropy_M >= -1e-3).all())
+    assert all(bool(torch.isfinite(grad).all()) for grad in gradients(given, logp_M, entropy_M, 0.5))
+
+
+def test_a_target_outside_the_vocabulary_is_refused() -> None:
+    given = case(tokens=4, vocabulary=20)
+    for wrong in (20, -1):
+        with pytest.raises(ValueError, match=rf"token {wrong} .* vocabulary of 20"):
+            score_tokens(given.hidden_MH, given.weight_VH, torch.tensor([0, 1, 2, wrong]))
+
+
+def test_a_second_derivative_is_refused_and_never_made_up() -> None:
+    given = case(tokens=4, vocabulary=20)
+    logp_M = score_tokens(given.hidden_MH, given.weight_VH, given.target_M).logp_M
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(logp_M.sum(), given.hidden_MH, create_graph=True)

@@ -1,0 +1,26 @@
+"""Memory grows with one block, never with tokens × vocabulary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+def test_no_tensor_of_all_logits_ever_exists() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tensors.measure_memory"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    mib = json.loads(done.stdout)
+    assert mib["naive"] > 2 * mib["logits"]
+    assert mib["blocked"] < mib["naive"] / 10
+    assert mib["blocked"] < mib["logits"] / 5

@@ -1,0 +1,77 @@
+"""Few digits where they are cheap, many where they count: log-probs are float32 or better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from plaudit.tensors import logprobs
+from plaudit.tensors.logits import PLAIN
+from plaudit.tensors.logprobs import score_tokens
+from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 16)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 256, "cuda": 256})
+
+
+def _far(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """Distance, as a share of the length of what is right."""
+    return ((ours.double() - theirs).norm() / theirs.norm()).item()
+
+
+def test_float32_is_close_to_float64() -> None:
+    exact, rough = (case(tokens=40, vocabulary=300, hidden=16, dtype=d) for d in (torch.float64, torch.float32))
+    ours, theirs = blocked_scores(rough, PLAIN), naive_scores(exact, PLAIN)
+    assert ours[0].dtype == torch.float32
+    assert _far(ours[0], theirs[0]) < 1e-6
+    grads = zip(gradients(rough, *ours, 0.5), gradients(exact, *theirs, 0.5), strict=True)
+    assert max(_far(mine, wanted) for mine, wanted in grads) < 3e-6
+
+
+def test_bfloat16_autocast_keeps_sums_in_float32() -> None:
+    exact = case(tokens=40, vocabulary=600, hidden=16, bias=True)
+    rough = case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = blocked_scores(rough, PLAIN)
+    theirs = naive_scores(exact, PLAIN)
+    assert ours[0].dtype == torch.float32
+    assert 1e-5 < _far(ours[0], theirs[0]) < 4e-3
+    for mine, wanted in zip(gradients(rough, *ours, 0.5), gradients(exact, *theirs, 0.5), strict=True):
+        assert mine.dtype == torch.float32
+        assert _far(mine, wanted) < 1e-2
+
+
+def test_a_backward_inside_autocast_is_the_same_as_outside() -> None:
+    given = case(tokens=40, vocabulary=300, hidden=16, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logp_M = score_tokens(given.hidden_MH, given.weight_VH, given.target_M).logp_M
+        inside = torch.autograd.grad(logp_M.sum(), given.leaves, retain_graph=True)
+    outside = torch.autograd.grad(logp_M.sum(), given.leaves)
+    assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
+
+
+def test_float32_scores_in_float32_whatever_surrounds_its_backward() -> None:
+    given = case(tokens=40, vocabulary=300, hidden=16, dtype=torch.float32)
+    logp_M = score_tokens(given.hidden_MH, given.weight_VH, given.target_M).logp_M
+    outside = torch.autograd.grad(logp_M.sum(), given.leaves, retain_graph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = torch.autograd.grad(logp_M.sum(), given.leaves)
+    assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
+
+
+def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down() -> None:
+    rough = case(tokens=40, vocabulary=3000, hidden=16, dtype=torch.bfloat16)
+    exact = replace(
+        rough,
+        hidden_MH=rough.hidden_MH.detach().double().requires_grad_(),
+        weight_VH=rough.weight_VH.detach().double().requires_grad_(),
+    )
+    ours, theirs = blocked_scores(rough, PLAIN), naive_scores(exact, PLAIN)
+    assert ours[0].dtype == torch.float32
+    grads = zip(gradients(rough, *ours, 0.5), gradients(exact, *theirs, 0.5), strict=True)
+    assert max(_far(mine, wanted) for mine, wanted in grads) < 6e-3

@@ -1,0 +1,125 @@
+"""The ``plaudit`` command in a process of its own that begins warm: the libraries are there already.
+
+A real process that can really be killed. A server imports what a run needs, once for all tests of a session,
+and a fork of it calls the command's own ``main``; `cold` starts Python anew, as a user does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from tempfile import mkdtemp
+
+PATIENCE = 120.0
+"""Seconds after which a command counts as hanging."""
+
+_WARM = (
+    "peft.tuners.lora",
+    "plaudit.cli.main",
+    "plaudit.recipes.sft",
+    "plaudit.training.sinks.console",
+    "rich.progress",
+    "torch.distributed.fsdp",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A command that has ended.
+
+    Example: ``Done(code=0, out="The model is in runs/a/model", err="a: 10 steps")``
+    """
+
+    code: int
+    """Its exit status; −9 when it was killed by signal 9."""
+    out: str
+    """What it said."""
+    err: str
+    """What it said on the error stream."""
+
+
+class Command:
+    """A command that runs."""
+
+    def __init__(self, arguments: Sequence[object], cwd: Path | None = None) -> None:
+        """Start it."""
+        self._said = Path(mkdtemp(prefix="plaudit-said-"))
+        self._process: ForkServerProcess = _server().Process(
+            target=_be_the_command, args=([str(a) for a in arguments], cwd or Path.cwd(), self._said)
+        )
+        self._process.start()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; one that has ended by itself takes none."""
+        if self._process.is_alive():
+            os.kill(self._process.pid or 0, number)
+
+    def wait(self) -> Done:
+        """Until it ends."""
+        self._process.join(PATIENCE)
+        assert self._process.exitcode is not None, f"it hangs: {self.said()}"
+        code = self._process.exitcode
+        self._process.close()
+        out, err = ((self._said / name).read_text("utf-8") for name in ("out", "err"))
+        return Done(code=code, out=out, err=err)
+
+    def said(self) -> str:
+        """The error stream so far."""
+        path = self._said / "err"
+        return path.read_text("utf-8") if path.exists() else ""
+
+    def kill_when(self, moment: Callable[[], bool]) -> Done:
+        """SIGKILL at the moment; it may end before."""
+        self.until(moment)
+        self.send(signal.SIGKILL)
+        return self.wait()
+
+    def until(self, moment: Callable[[], bool]) -> None:
+        """Look, as often as can be, until the moment has come or the command has ended."""
+        latest = time.monotonic() + PATIENCE
+        while self._process.is_alive() and not moment():
+            assert time.monotonic() < latest, f"it hangs: {self.said()}"
+            time.sleep(0.0005)
+
+
+def plaudit(*arguments: object, cwd: Path | None = None) -> Done:
+    """Run a command to its end."""
+    return Command(arguments, cwd).wait()
+
+
+def cold(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start a command as a user does, in a Python of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "plaudit", *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _server() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_WARM))
+    return context
+
+
+def _be_the_command(arguments: list[str], cwd: Path, said: Path) -> None:
+    os.chdir(cwd)
+    for name, descriptor in (("out", 1), ("err", 2)):
+        target = os.open(said / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(target, descriptor)
+    from plaudit.cli.main import main
+
+    sys.exit(main(arguments))
