@@ -55,6 +55,7 @@ def train(base: Path, rows: Path, run: Path, *, seconds: float | None) -> None:
 
 def main(folder: Path) -> None:
     """Make rows and a base model, train, and show before and after side by side."""
+    folder.mkdir(parents=True, exist_ok=True)
     rows, base, run = folder / "rows.jsonl", folder / "base", folder / "run"
     print(f"{make_rows(rows)} rows in {rows}; a base model of random weights in {base}")
     make_base(base, [rows])

@@ -14,7 +14,7 @@ from plaudit.records import control
 from plaudit.records.context import in_front, with_context
 from plaudit.records.control import ControlSettings, controlled, liked, quantiles
 from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Steps
-from plaudit.records.messages import Message, Part, user_says
+from plaudit.records.messages import Message, Part, assistant_says, user_says
 from plaudit.training.parallel import alone
 from plaudit.training.step import Machine, take_step
 from plaudit.training.supervised import likelihood, pieces_of, rows_of
@@ -212,20 +212,9 @@ def test_a_context_leaves_the_answer_as_it_is():
         with_context(record, " \n")
 
 
-def test_after_training_the_model_answers_by_the_word(tmp_path):
+def fine_tuned(demonstrations, encoder):
+    """A tiny model that has learnt the demonstrations."""
     torch.manual_seed(0)
-    encoder = make_encoder(folder(tmp_path, CHATML))
-    answer = {"Hi.": ("Hello.", "And you?"), "How are you?": ("Fine, thanks.", "plum")}
-    pairs = [
-        Comparison(
-            prompt=user_says(question),
-            chosen=(Message(role="assistant", content=good),),
-            rejected=(Message(role="assistant", content=bad),),
-        )
-        for question, (good, bad) in answer.items()
-    ]
-    lesson = controlled(pairs)
-    examples = encode_rows(lesson.demonstrations, encoder).examples
     config = LlamaConfig(
         vocab_size=len(encoder.info.tokenizer),
         hidden_size=32,
@@ -242,19 +231,38 @@ def test_after_training_the_model_answers_by_the_word(tmp_path):
         clip=1.0,
         ranks=alone(),
     )
+    examples = encode_rows(demonstrations, encoder).examples
     for _ in range(60):
         outcome = take_step(machine, pieces_of(examples, alone(), 4096), 1e-2)
-    assert outcome.metrics[0].value < 0.05
-    for question, (good, bad) in answer.items():
-        for word, expected in (("GOOD", good), ("BAD", bad)):
-            prompt = torch.tensor([encoder.encode_prompt(in_front(user_says(question), word))])
-            with policy.as_plain_model() as model:
-                ids = model.generate(
-                    prompt,
-                    attention_mask=torch.ones_like(prompt),
-                    do_sample=False,
-                    max_new_tokens=12,
-                    eos_token_id=list(encoder.stop_ids),
-                    pad_token_id=encoder.stop_ids[0],
-                )
-            assert encoder.info.decode(ids[0, prompt.shape[1] :].tolist()) == expected + "<|im_end|>"
+        assert outcome.fault is None
+    return policy
+
+
+def reply(policy, encoder, prompt):
+    ids = torch.tensor([encoder.encode_prompt(prompt)])
+    with policy.as_plain_model() as model:
+        said = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=12,
+            eos_token_id=list(encoder.stop_ids),
+            pad_token_id=encoder.stop_ids[0],
+        )
+    return encoder.info.decode(said[0, ids.shape[1] :].tolist())
+
+
+ANSWERS = {"Hi.": ("Hello.", "And you?"), "How are you?": ("Fine, thanks.", "plum")}
+
+
+def test_after_training_the_model_answers_by_the_word(tmp_path):
+    encoder = make_encoder(folder(tmp_path, CHATML))
+    lesson = controlled(
+        Comparison(prompt=user_says(question), chosen=assistant_says(good), rejected=assistant_says(bad))
+        for question, (good, bad) in ANSWERS.items()
+    )
+    policy = fine_tuned(lesson.demonstrations, encoder)
+    for question, (good, bad) in ANSWERS.items():
+        for word, expected in ((lesson.best, good), ("BAD", bad)):
+            asked = in_front(user_says(question), word)
+            assert reply(policy, encoder, asked) == expected + "<|im_end|>"

@@ -42,7 +42,7 @@ PAIR = (
     Sample(
         prompt="How do I reset my password?",
         completion="Open Settings, choose Security, then Reset password. A link comes by e-mail.",
-        expected="Open Settings, choose Security, then Reset password. The link that we send is good for a day.",
+        expected="Open Settings, choose Security, then Reset password. The link is good for a day.",
     ),
     Sample(prompt="Name a fruit.", completion="A pear.", expected="A pear."),
 )
@@ -95,7 +95,11 @@ def answers(step: int) -> list[Sample]:
     """What a model that learns would say: the more of the right answer, the later."""
     if step >= 75:
         return list(PAIR)
-    stammer = ("I", "I am not sure", "I am not sure what you mean. I am not sure what you mean. I am not sure")
+    stammer = (
+        "I",
+        "I am not sure",
+        "I am not sure what you mean. I am not sure what you mean. I am not sure",
+    )
     return [Sample(prompt=row.prompt, completion=stammer[step // 25], expected=row.expected) for row in PAIR]
 
 

@@ -32,11 +32,13 @@ def run(args: argparse.Namespace) -> int:
     path, _, config_type = METHODS[args.method]
     config: Any = read_config(config_type, args)
     from plaudit.training.interrupt import InterruptedRunError
+    from plaudit.training.parallel import speaks
 
     try:
         summary = _recipe(path)(config)
     except InterruptedRunError as stop:
-        print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
+        if speaks():
+            print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
         return 128 + stop.signum
     if summary is not None:
         print(f"The model is in {config.out / 'model'}")

@@ -17,7 +17,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout
 from plaudit.recipes.config import SupervisedConfig
 from plaudit.training import durable
-from plaudit.training.parallel import Ranks, shard, whole
+from plaudit.training.parallel import Ranks, is_sharded, shard, whole
 
 
 def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
@@ -32,11 +32,14 @@ def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -
     layout, note = choose_layout(policy, config.memory.layout)
     policy.use_layout(layout)
     policy.train()
-    if config.shard:
-        shard(policy, _blocks(policy))
+    notes = [] if note is None else [note]
+    if config.shard and ranks.world > 1:
+        shard(policy, _blocks(policy), ranks)
+    elif config.shard:
+        notes.append("shard: one process alone has nobody to divide with; it holds all weights")
     else:
         ranks.broadcast(p.data for p in policy.parameters())
-    return policy, [] if note is None else [note]
+    return policy, notes
 
 
 def arithmetic(numbers: Precision, device: torch.device) -> AbstractContextManager[object]:
@@ -46,7 +49,7 @@ def arithmetic(numbers: Precision, device: torch.device) -> AbstractContextManag
 
 def write_model(policy: Policy, config: SupervisedConfig, encoder: Encoder, ranks: Ranks) -> None:
     """``model/`` (and ``adapter/`` for LoRA) in the run folder; every rank must come."""
-    weights = _whole_weights(policy, ranks) if config.shard else None
+    weights = _whole_weights(policy, ranks) if is_sharded(policy) else None
     if not ranks.first:
         return
     if weights is not None:

@@ -11,18 +11,24 @@ from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import SampleSettings
+from plaudit.training.plan import Pause
+from plaudit.training.parallel import gathered, is_sharded
 from plaudit.training.sinks.sink import Sample
 
 
 def sampler(
     policy: Policy, encoder: Encoder, examples: Sequence[Example], settings: SampleSettings
-) -> Callable[[], Sequence[Sample]]:
-    """A function that has the policy answer the first few prompts."""
+) -> Callable[[Pause], Sequence[Sample]]:
+    """A function that has the policy answer the first few prompts; with sharded weights every rank must ask."""
     chosen = examples[: settings.rows]
 
-    def sample() -> list[Sample]:
-        with policy.as_plain_model():
-            return [_answer(policy, encoder, example, settings.tokens) for example in chosen]
+    def sample(pause: Pause) -> list[Sample]:
+        said: list[Sample] = []
+        with policy.as_plain_model(), gathered(policy):
+            for example in chosen:
+                pause()
+                said.append(_answer(policy, encoder, example, settings.tokens))
+        return said
 
     return sample
 
@@ -38,6 +44,7 @@ def _answer(policy: Policy, encoder: Encoder, example: Example, tokens: int) -> 
             do_sample=False,
             eos_token_id=list(encoder.stop_ids),
             pad_token_id=encoder.stop_ids[0],
+            synced_gpus=is_sharded(policy),
         )
     decode = encoder.info.decode
     return Sample(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,14 @@ from plaudit.recipes.samples import sampler
 from plaudit.training import lineage
 from plaudit.training.chance import seed_everything
 from plaudit.training.flops import matmul_rate, training_flops
+from plaudit.training.interrupt import InterruptedRunError
 from plaudit.training.loop import Loop
 from plaudit.training.optimizer import make_optimizer, rate_share
 from plaudit.training.order import Order
-from plaudit.training.parallel import Ranks, join
+from plaudit.training.parallel import Ranks, joined
 from plaudit.training.plan import Plan
 from plaudit.training.runfolder import RunFolder, open_run
+from plaudit.training.sinks.console import ConsoleSink
 from plaudit.training.sinks.jsonl import read_notes, read_reports
 from plaudit.training.sinks.summary import Summary, summarise
 from plaudit.training.sinks.together import Sinks, sinks_for
@@ -54,19 +56,24 @@ class Method:
 
 def run_supervised(config: SupervisedConfig, method: Method) -> Summary | None:
     """Train, or go on; what is left behind lies in ``config.out``. Only the first rank has a summary."""
-    ranks = join(config.device)
-    try:
-        with _folder(config, ranks) as folder:
-            return _train(config, method, ranks, folder)
-    finally:
-        ranks.leave()
+    with joined(config.device) as ranks, _folder(config, ranks) as folder:
+        return _train(config, method, ranks, folder)
 
 
-def _folder(config: SupervisedConfig, ranks: Ranks) -> AbstractContextManager[RunFolder | None]:
-    """The run folder, held by the first rank alone."""
+@contextmanager
+def _folder(config: SupervisedConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
+    """The run folder, held by the first rank alone; a run that saved and stopped has left it in good order."""
     if not ranks.first:
-        return nullcontext()
-    return open_run(config.out, config=_plain(asdict(config)), may_change=MAY_CHANGE_ON_RESUME)
+        yield None
+        return
+    stop: InterruptedRunError | None = None
+    with open_run(config.out, config=_plain(asdict(config)), may_change=MAY_CHANGE_ON_RESUME) as folder:
+        try:
+            yield folder
+        except InterruptedRunError as asked:
+            stop = asked
+    if stop is not None:
+        raise stop
 
 
 def _train(
@@ -74,12 +81,15 @@ def _train(
 ) -> Summary | None:
     seed_everything(config.seed, ranks.rank)
     encoder = make_encoder(config.model, turns=config.turns)
+    notes = [] if folder is None else [*folder.notes, *_trace(config, encoder, folder)]
+    if _is_finished(config, ranks):
+        if ranks.first:
+            _say_that_it_is_finished(config, notes)
+        return None
     rows = load_rows(config, encoder, method.recipe, None if folder is None else folder.path)
     numbers = precision(config.dtype, ranks.device)
-    policy, notes = prepare_policy(config, numbers, ranks)
-    notes = [*encoder.notes, *rows.notes, *notes]
-    if folder is not None:
-        notes += [*folder.notes, *_trace(config, encoder, folder)]
+    policy, more = prepare_policy(config, numbers, ranks)
+    notes += [*encoder.notes, *rows.notes, *more]
     plan = _plan(config, method, _Parts(policy=policy, encoder=encoder, rows=rows, numbers=numbers), ranks)
     loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
     progress = loop.run()
@@ -123,7 +133,7 @@ def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks)
         epoch_after=order.epoch_after,
         work=partial(_work, matrix_sizes(policy), frozen=config.lora.rank > 0),
         evaluate=evaluation(policy, rows.held_out, ranks, room, products) if rows.held_out else None,
-        sample=None if config.shard else sampler(policy, parts.encoder, asked, config.sample),
+        sample=sampler(policy, parts.encoder, asked, config.sample) if ranks.first or config.shard else None,
         rate=lambda step: config.learning_rate * rate_share(step, steps, config.optimizer),
         safety=config.safety,
         keep=config.keep,
@@ -157,10 +167,28 @@ def _trace(config: SupervisedConfig, encoder: Encoder, folder: RunFolder) -> tup
     now = lineage.gather(
         data=data, seed=config.seed, model=config.model, tokenizer=config.model, template=encoder.template
     )
-    if folder.lineage.exists():
+    if folder.resumed and folder.lineage.exists():
         return lineage.compare(lineage.read(folder.lineage), now)
     lineage.write(folder.lineage, now)
     return ()
+
+
+def _is_finished(config: SupervisedConfig, ranks: Ranks) -> bool:
+    """Whether everything is there already; the first rank looks for all. The summary is written last."""
+    folders = ("model", "adapter") if config.lora.rank else ("model",)
+    there = (config.out / "summary.json").exists() and all(
+        any((config.out / name).glob("*.safetensors")) for name in folders
+    )
+    return bool(ranks.every([float(there)])[0][0])
+
+
+def _say_that_it_is_finished(config: SupervisedConfig, notes: Sequence[str]) -> None:
+    console = ConsoleSink(quiet=True)
+    for note in (
+        *notes,
+        f"{config.out}: this run is finished, so nothing was done; another needs another --out",
+    ):
+        console.note(note)
 
 
 def _plain(value: Any) -> Any:

@@ -20,12 +20,19 @@ from plaudit.records.messages import Text
 from plaudit.records.preferred import preferred
 
 TIE = "a tie prefers neither answer"
+"""Of comparisons and rankings."""
 UNJUDGED = "nobody judged the answer"
+"""Of demonstrations, steps and bare prompts."""
 BETWEEN = "an answer ranked between the best and the worst is neither good nor bad"
+"""Of rankings."""
 SCALE = "a score on a scale does not say where good begins: use levels for it"
+"""Of ratings, where words are wanted."""
 UNSCORED = "the row has no score: levels are made from ratings, words from comparisons and thumbs"
+"""Of comparisons and rankings, where levels are wanted."""
 OTHER_ASPECT = "the score is of another aspect"
+"""Of ratings, where one aspect was chosen."""
 NOT_FINITE = "the score is not a finite number"
+"""Of ratings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from plaudit.training.parallel import Ranks
+from plaudit.training.parallel import AgreedStopError, Ranks
 
 
-class InterruptedRunError(Exception):
+class InterruptedRunError(AgreedStopError):
     """A signal asked the run to stop; ``signum`` says which."""
 
     def __init__(self, signum: int) -> None:

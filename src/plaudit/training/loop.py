@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -18,12 +18,12 @@ from plaudit.training import checkpoint
 from plaudit.training.chance import Chance, capture, restore
 from plaudit.training.flops import memory_mib
 from plaudit.training.interrupt import InterruptedRunError, listening
-from plaudit.training.metrics import Metric, StepReport, values_of
+from plaudit.training.metrics import Metric, Number, StepReport, values_of
 from plaudit.training.plan import Piece, Plan
 from plaudit.training.sinks.sink import RunStart
 from plaudit.training.sinks.together import Sinks
 from plaudit.training.state import expected_shapes, snapshot, take_up
-from plaudit.training.step import Fault, Outcome, take_step
+from plaudit.training.step import Fault, take_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,13 @@ class Progress:
     """That value."""
     left_out: tuple[int, ...] = ()
     """Steps whose rows gave numbers that were not finite."""
+    learnt: Mapping[str, Mapping[str, Number]] | None = None
+    """Figures and timing of the newest step while its report is not written: it was stopped in between."""
+
+    @property
+    def reported(self) -> int:
+        """The last step whose report is written."""
+        return self.step - (self.learnt is not None)
 
 
 class Loop(Generic[Piece]):
@@ -71,15 +78,17 @@ class Loop(Generic[Piece]):
         with listening(self._ranks) as listener:
             self._machine = replace(self._machine, between=listener.stop_if_asked)
             try:
-                while self._progress.step < self._plan.steps:
-                    self._one_step(self._progress.step + 1)
+                while self._progress.reported < self._plan.steps:
+                    if self._progress.learnt is None:
+                        self._learn(self._progress.step + 1)
+                    if self._progress.learnt is not None:
+                        self._look_up(self._progress.step, self._progress.learnt)
             except InterruptedRunError:
                 restore(self._chance)
-                self._save()
+                if self._progress.saved != self._progress.step:
+                    self._save()
                 self._sinks.close(None)
                 raise
-        if self._progress.saved < self._progress.step:
-            self._save()
         return self._progress
 
     def go_back_to(self, step: int) -> None:
@@ -92,46 +101,69 @@ class Loop(Generic[Piece]):
         """Where the run speaks; close them with the summary."""
         return self._sinks
 
-    def _one_step(self, step: int) -> None:
+    def _learn(self, step: int) -> None:
+        """Take the step, unless it is one to pass over; after a roll-back ``learnt`` is still None."""
         began = time.perf_counter()
         self._chance = capture()
-        if step in self._progress.left_out:
-            self._progress = replace(self._progress, step=step)
-            return
-        pieces = self._plan.pieces(step)
-        outcome = take_step(self._machine, pieces, self._plan.rate(step))
-        if outcome.fault is not None and not self._leave_out(step, outcome.fault):
-            return
-        seconds = time.perf_counter() - began
-        looked = list(self._look(step))
-        self._progress = replace(self._progress, step=step)
+        figures: dict[str, Number] = {"learning_rate": self._plan.rate(step)}
+        timing: dict[str, Number] = {}
+        if step not in self._progress.left_out:
+            pieces = self._plan.pieces(step)
+            outcome = take_step(self._machine, pieces, self._plan.rate(step))
+            if outcome.fault is not None and not self._leave_out(step, outcome.fault):
+                return
+            figures = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **figures}
+            timing = self._timing(pieces, figures, time.perf_counter() - began)
+        learnt = {"figures": figures, "timing": timing}
+        self._progress = replace(self._progress, step=step, learnt=learnt)
+        self._chance = capture()
+
+    def _look_up(self, step: int, learnt: Mapping[str, Mapping[str, Number]]) -> None:
+        """Evaluate, sample, report and save; nothing is written before all of it can be."""
+        plan, between = self._plan, self._machine.between
+        looks = plan.evaluate is not None and self._due(step, plan.evaluate_every)
+        looked = plan.evaluate(between) if plan.evaluate is not None and looks else ()
+        says = plan.sample is not None and self._due(step, plan.sample_every)
+        # Where only the first rank samples, asking the others whether to stop would wait for ever.
+        alone = between if self._ranks.world == 1 else _go_on
+        said = plan.sample(alone) if plan.sample is not None and says else ()
         improved = self._better(step, looked)
-        self._sinks.log(self._report(step, outcome, looked, self._timing(pieces, outcome, seconds)))
-        if self._plan.sample is not None and self._due(step, self._plan.sample_every):
-            self._sinks.sample(step, self._plan.sample())
-        if improved or self._due(step, self._plan.save_every):
+        self._progress = replace(self._progress, learnt=None)
+        values = {**learnt["figures"], **values_of(looked)}
+        epoch = plan.epoch_after(step)
+        self._sinks.log(
+            StepReport(step=step, steps=plan.steps, epoch=epoch, values=values, timing=learnt["timing"])
+        )
+        if said:
+            self._sinks.sample(step, said)
+        if improved or self._due(step, plan.save_every):
             self._save()
 
     def _leave_out(self, step: int, fault: Fault) -> bool:
         """Do with a fault what the settings say; False when the run was rolled back."""
         safety = self._plan.safety
         sentence = fault.sentence(step)
+        count = len(self._progress.left_out) + 1
         left_out = (*self._progress.left_out, step)
         if safety.on_nonfinite == "raise":
             raise UserError(
                 f"{sentence}. Look at these rows, lower the learning rate, or let the run pass over such "
-                "steps with --safety.on_nonfinite skip"
+                "steps with --safety.on-nonfinite skip"
             )
-        if len(left_out) > safety.skip_limit:
-            raise UserError(f"{sentence}, and {safety.skip_limit} steps were left out before: the run stops")
+        if count > safety.skip_limit:
+            raise UserError(
+                f"{sentence}. It would be step number {count} to be left out, and safety.skip_limit is "
+                f"{safety.skip_limit}: the run stops. Look at these rows, or lower the learning rate"
+            )
+        number = f"number {count} of at most {safety.skip_limit}"
         if safety.on_nonfinite == "skip":
             self._progress = replace(self._progress, left_out=left_out)
-            self._sinks.note(f"{sentence}; the step is left out")
+            self._sinks.note(f"{sentence}; the step is left out ({number})")
             return True
-        self._sinks.note(f"{sentence}; back to the checkpoint of step {self._progress.saved} without it")
+        self._sinks.note(f"{sentence}; back to the newest checkpoint, and on without it ({number})")
         self._sinks.close(None)
         self._take_up()
-        self._progress = replace(self._progress, left_out=tuple(sorted({*self._progress.left_out, step})))
+        self._progress = replace(self._progress, left_out=left_out)
         self._sinks = self._make_sinks()
         self._open_sinks()
         return False
@@ -139,7 +171,7 @@ class Loop(Generic[Piece]):
     def _open_sinks(self) -> None:
         plan = self._plan
         self._sinks.open(
-            RunStart(name=plan.name, steps=plan.steps, done=self._progress.step, config=plan.config)
+            RunStart(name=plan.name, steps=plan.steps, done=self._progress.reported, config=plan.config)
         )
         for note in self._notes:
             self._sinks.note(note)
@@ -147,11 +179,6 @@ class Loop(Generic[Piece]):
 
     def _due(self, step: int, every: int) -> bool:
         return step == self._plan.steps or (every > 0 and step % every == 0)
-
-    def _look(self, step: int) -> Sequence[Metric]:
-        if self._plan.evaluate is None or not self._due(step, self._plan.evaluate_every):
-            return ()
-        return self._plan.evaluate()
 
     def _better(self, step: int, looked: Sequence[Metric]) -> bool:
         if not looked:
@@ -168,30 +195,15 @@ class Loop(Generic[Piece]):
         self._progress = replace(self._progress, best_step=step, best_value=value)
         return True
 
-    def _report(
-        self, step: int, outcome: Outcome, looked: Sequence[Metric], timing: dict[str, float]
-    ) -> StepReport:
-        plan = self._plan
-        own = {
-            "grad_norm": outcome.gradient_norm,
-            "learning_rate": plan.rate(step),
-        }
-        return StepReport(
-            step=step,
-            steps=plan.steps,
-            epoch=plan.epoch_after(step),
-            values={**values_of(outcome.metrics), **own, **values_of(looked)},
-            timing=timing,
-        )
-
-    def _timing(self, pieces: Sequence[Piece], outcome: Outcome, seconds: float) -> dict[str, float]:
-        values = values_of(outcome.metrics)
+    def _timing(
+        self, pieces: Sequence[Piece], figures: Mapping[str, Number], seconds: float
+    ) -> dict[str, Number]:
         done = sum(row[0] for row in self._ranks.every([self._plan.work(pieces)]))
         peak = self._plan.peak_flops
         return {
             "seconds": seconds,
-            "tokens_per_second": values["tokens"] / seconds,
-            "rows_per_second": values["rows"] / seconds,
+            "tokens_per_second": figures["tokens"] / seconds,
+            "rows_per_second": figures["rows"] / seconds,
             "memory_mib": memory_mib(str(self._ranks.device)).reported,
             **({"mfu": done / seconds / peak} if peak else {}),
         }
@@ -213,10 +225,9 @@ class Loop(Generic[Piece]):
         facts: dict[str, Any] = dict(state.facts["progress"])
         self._progress = Progress(**{**facts, "left_out": tuple(facts["left_out"])})
         self._progress = replace(self._progress, step=step, saved=step)
+        self._chance = capture()
 
     def _save(self) -> None:
-        if self._progress.saved == self._progress.step:
-            return
         self._progress = replace(self._progress, saved=self._progress.step)
         facts = asdict(self._progress)
         state = snapshot(
@@ -233,3 +244,7 @@ class Loop(Generic[Piece]):
             for note in saved.notes:
                 self._sinks.note(note)
         self._ranks.wait()
+
+
+def _go_on() -> None:
+    """A pause that never stops."""

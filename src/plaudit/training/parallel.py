@@ -6,14 +6,19 @@ are *summed*. With ``--shard`` FSDP2 holds a part of each weight on each rank an
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -21,6 +26,15 @@ from plaudit.errors import UserError
 
 BUCKET_ELEMENTS = 2**23
 """Gradients are summed in pieces of so many numbers: few messages, little extra memory."""
+PATIENCE = "PLAUDIT_RANK_TIMEOUT"
+"""The environment variable with the seconds for which a rank waits for the others; 600 by default."""
+
+_GROUPS = count()
+"""One run after another in the same processes: each has its own part of the store."""
+
+
+class AgreedStopError(Exception):
+    """Raised by every rank at the same place: the run ends, and no rank has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,32 +60,39 @@ class Ranks:
         """The values of each rank, in rank order; every rank brings as many."""
         if self.world == 1:
             return [[float(value) for value in values]]
-        mine = torch.tensor(values, dtype=torch.float64, device=self.device)
+        # On the CPU also beside GPUs: asking the other ranks something does not wait for the kernels.
+        mine = torch.tensor(values, dtype=torch.float64)
         rows = [torch.zeros_like(mine) for _ in range(self.world)]
         dist.all_gather(rows, mine)
         return [row.tolist() for row in rows]
 
     def gather_words(self, words: Sequence[str]) -> list[str]:
-        """The strings of all ranks, on all ranks; as bytes, never pickled."""
+        """The strings of all ranks, on all ranks; as JSON, never pickled."""
         if self.world == 1:
             return list(words)
-        mine = torch.tensor(list("\n".join(words).encode()), dtype=torch.uint8, device=self.device)
-        sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world)]
-        dist.all_gather(sizes, torch.tensor([mine.numel()], device=self.device))
-        width = max(int(size) for size in sizes)
-        padded = torch.zeros(width, dtype=torch.uint8, device=self.device)
+        mine = torch.frombuffer(bytearray(json.dumps(list(words)).encode()), dtype=torch.uint8)
+        sizes = [int(size) for (size,) in self.every([mine.numel()])]
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: mine.numel()] = mine
         rows = [torch.zeros_like(padded) for _ in range(self.world)]
         dist.all_gather(rows, padded)
-        texts = [bytes(row[: int(size)].tolist()).decode() for row, size in zip(rows, sizes, strict=True)]
-        return [line for text in texts if text for line in text.split("\n")]
+        return [
+            word
+            for row, size in zip(rows, sizes, strict=True)
+            for word in json.loads(bytes(row[:size].tolist()))
+        ]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by its sum over ranks; sharded ones have been summed on their way."""
+        """Replace each gradient by its sum over ranks; sharded ones have been summed on their way.
+
+        A weight that took part on no rank keeps no gradient, so that weight decay leaves it alone, as it
+        does in one process.
+        """
         if self.world == 1:
             return
-        whole = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
-        for bucket in _buckets(whole):
+        plain = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
+        used = [any(flags) for flags in zip(*self.every([p.grad is not None for p in plain]), strict=True)]
+        for bucket in _buckets([p for p, use in zip(plain, used, strict=True) if use]):
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
             flat = torch.cat([grad.flatten() for grad in grads])
             dist.all_reduce(flat)
@@ -86,13 +107,7 @@ class Ranks:
 
     def wait(self) -> None:
         """Until every rank is here."""
-        if self.world > 1:
-            dist.barrier()
-
-    def leave(self) -> None:
-        """End the group; after this no reduction is possible."""
-        if self.world > 1:
-            dist.destroy_process_group()
+        self.every([])
 
 
 def alone(device: torch.device | str = "cpu") -> Ranks:
@@ -100,32 +115,71 @@ def alone(device: torch.device | str = "cpu") -> Ranks:
     return Ranks(rank=0, world=1, device=torch.device(device))
 
 
-def join(device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
-    """This process's place in the group that ``torchrun`` started, or alone."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    on_gpu = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
-    if on_gpu and not torch.cuda.is_available():
-        raise UserError("device cuda was asked for, but torch sees no CUDA device: use --device cpu")
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    chosen = device if ":" in device else f"cuda:{local}"
-    place = torch.device(chosen) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(place)
+def speaks() -> bool:
+    """Whether this is the one process of its group that speaks; known before the group is joined."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """This process's place in the group that ``torchrun`` started, or alone.
+
+    A rank that fails inside the block tells the others, so that all end at once: one with the message,
+    the rest with a sentence.
+    """
+    place, world = _place(device), int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        return alone(place)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_seconds))
-    return Ranks(rank=dist.get_rank(), world=dist.get_world_size(), device=place)
+        yield alone(place)
+        return
+    store = _start(place, world)
+    ranks = Ranks(rank=dist.get_rank(), world=dist.get_world_size(), device=place)
+    try:
+        yield ranks
+        ranks.wait()
+    except AgreedStopError:
+        dist.destroy_process_group()
+        raise
+    except Exception as error:
+        # The group is not taken down here: that could mean to wait for ranks that will not come.
+        last_word = _last_word(ranks, store, error)
+        get_error_handler().record_exception(last_word)
+        if last_word is error:
+            raise
+        raise last_word from error
+    dist.destroy_process_group()
 
 
-def shard(module: nn.Module, blocks: Iterable[nn.Module]) -> None:
+def shard(module: nn.Module, blocks: Iterable[nn.Module], ranks: Ranks) -> None:
     """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed."""
+    mesh = init_device_mesh(ranks.device.type, (ranks.world,))
     for block in blocks:
-        fully_shard(block)
-    fully_shard(module)
-    for part in module.modules():
-        if isinstance(part, FSDPModule):
-            part.set_force_sum_reduction_for_comms(True)
-            part.set_gradient_divide_factor(1.0)
+        fully_shard(block, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    for part in _sharded_parts(module):
+        part.set_force_sum_reduction_for_comms(True)
+        part.set_gradient_divide_factor(1.0)
+    module.register_forward_hook(_divide_after_a_look)
+
+
+@contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Weights outside of the blocks are whole while this lasts: for calls that do not go through ``module``.
+
+    Every rank must come, and call the blocks as often as the others do.
+    """
+    outermost = [module] if isinstance(module, FSDPModule) else []
+    for part in outermost:
+        part.unshard()
+    try:
+        yield
+    finally:
+        for part in outermost:
+            part.reshard()
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether ``shard`` has divided its weights."""
+    return any(_sharded_parts(module))
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -142,6 +196,88 @@ def put(into: Tensor, values: Tensor) -> None:
         local.copy_(pieces[rank] if rank < len(pieces) else values[:0])
     else:
         into.copy_(values)
+
+
+def _place(device: str) -> torch.device:
+    on_gpu = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
+    if on_gpu and not torch.cuda.is_available():
+        raise UserError("device cuda was asked for, but torch sees no CUDA device: use --device cpu")
+    if not on_gpu:
+        return torch.device("cpu")
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    place = torch.device(device if ":" in device else f"cuda:{local}")
+    torch.cuda.set_device(place)
+    return place
+
+
+def _start(place: torch.device, world: int) -> dist.Store:
+    """Begin a group; what comes back is where its ranks leave word for each other."""
+    backend, patience = ("gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"), _patience()
+    try:
+        agreed, rank, world = next(iter(dist.rendezvous("env://", timeout=patience)))
+        store = dist.PrefixStore(f"plaudit/{next(_GROUPS)}", agreed)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=patience)
+    except (dist.DistError, ValueError) as error:
+        raise UserError(
+            f"the {world} processes that WORLD_SIZE announces did not find each other within "
+            f"{patience.total_seconds():g} s ({_first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
+        ) from error
+    return store
+
+
+def _patience() -> timedelta:
+    given = os.environ.get(PATIENCE, "600")
+    try:
+        return timedelta(milliseconds=max(1, round(1000 * float(given))))
+    except (ValueError, OverflowError) as error:
+        raise UserError(f"{PATIENCE} is a number of seconds, not {given!r}") from error
+
+
+def _last_word(ranks: Ranks, store: dist.Store, error: Exception) -> BaseException:
+    """What this rank ends with: its own fault when it is the first one, else a sentence or silence."""
+    me, words = f"rank {ranks.rank} of {ranks.world}", f"{type(error).__name__}: {error}"
+    lost = isinstance(error, dist.DistError) or "gloo/transport" in words
+    first = _first_fault(store, None if lost else json.dumps([ranks.rank, words]))
+    if first is None:
+        return UserError(
+            f"{me}: another rank ended without a word, or did not answer in time ({_first_line(error)}). "
+            "The same command goes on from the last checkpoint"
+        )
+    culprit, theirs = first
+    if culprit == ranks.rank:
+        error.add_note(f"This was {me}.")
+        return UserError(f"{me}: {error}") if isinstance(error, UserError) else error
+    if theirs == words:
+        return SystemExit(2)
+    own = "" if lost else f"; its own fault: {_first_line(error)}"
+    return UserError(f"{me}: stopped, because rank {culprit} failed{own}")
+
+
+def _first_fault(store: dist.Store, mine: str | None) -> tuple[int, str] | None:
+    """The rank that failed first and its words, after adding one's own; None when nobody left word."""
+    try:
+        if mine is not None:
+            store.compare_set("fault", "", mine)
+        found = json.loads(store.get("fault")) if store.check(["fault"]) else None
+    except dist.DistError:
+        # The store went with the machine that held it.
+        found = None if mine is None else json.loads(mine)
+    return None if found is None else (int(found[0]), str(found[1]))
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _sharded_parts(module: nn.Module) -> list[FSDPModule]:
+    return [part for part in module.modules() if isinstance(part, FSDPModule)]
+
+
+def _divide_after_a_look(module: nn.Module, inputs: object, output: object) -> None:
+    """A forward pass without gradients has no backward pass that would divide the outermost weights again."""
+    del inputs, output
+    if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
+        module.reshard()
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:

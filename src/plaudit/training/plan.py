@@ -12,6 +12,8 @@ from plaudit.training.sinks.sink import Sample
 from plaudit.training.step import Machine
 
 Piece = TypeVar("Piece")
+Pause = Callable[[], None]
+"""Called where a long look at the model may be broken off; when a signal has come it raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +33,9 @@ class Plan(Generic[Piece]):
     """How often the data has been gone through after a step."""
     work: Callable[[Sequence[Piece]], float]
     """Floating-point operations of these pieces, for the utilisation."""
-    evaluate: Callable[[], Sequence[Metric]] | None
+    evaluate: Callable[[Pause], Sequence[Metric]] | None
     """Held-out figures, added up over ranks; None when nothing is held out."""
-    sample: Callable[[], Sequence[Sample]] | None
+    sample: Callable[[Pause], Sequence[Sample]] | None
     """What the model says now; None for silence."""
     rate: Callable[[int], float]
     """The learning rate of a step."""

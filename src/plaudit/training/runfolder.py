@@ -16,6 +16,7 @@ from plaudit.errors import UserError
 from plaudit.training import durable, lock
 
 _ABSENT = object()
+_RESULTS = ("model", "adapter", "summary.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class RunFolder:
     path: Path
     """The folder itself."""
     resumed: bool
-    """Whether a run was already here."""
+    """Whether a run is here that has something to lose: a checkpoint or a result."""
     notes: tuple[str, ...]
     """What the user should hear: leftovers removed, settings that changed, a run that was killed."""
 
@@ -81,15 +82,17 @@ def open_run(
 
     ``config`` is plain data (it goes through YAML). A key in ``may_change`` (nested: ``data.workers``; a
     section's name stands for all of it) may differ on resume and is then brought up to date; any other
-    difference is a `UserError` that names each key with both values. Refused as well: a folder in use, and
-    one that holds something else.
+    difference is a `UserError` that names each key with both values. Before its first checkpoint a run has
+    nothing to lose, so a start that failed can be repeated with other settings. A summary goes when a
+    setting changes: it vouches for a result that was made with the settings beside it. Refused as well: a
+    folder in use, and one that holds something else.
     """
     wanted = _through_yaml(config)
     _refuse_foreign(path)
     durable.make_folder(path)
     with lock.hold(path) as killed:
         notes = list(durable.clear_leftovers(path))
-        folder = RunFolder(path=path, resumed=(path / "config.yaml").exists(), notes=())
+        folder = RunFolder(path=path, resumed=_has_something_to_lose(path), notes=())
         if killed is not None:
             notes.append(f"{path}: the last run here ({killed}) did not end in good order")
         if folder.resumed:
@@ -97,6 +100,8 @@ def open_run(
         durable.make_folder(folder.checkpoints)
         notes += durable.clear_leftovers(folder.checkpoints)
         if not folder.resumed or _read(folder.config) != wanted:
+            with durable.plain_words(folder.summary):
+                folder.summary.unlink(missing_ok=True)
             durable.write_text(folder.config, _yaml_of(wanted))
         yield RunFolder(path=path, resumed=folder.resumed, notes=tuple(notes))
 
@@ -116,6 +121,12 @@ def _refuse_foreign(path: Path) -> None:
             f"{path}: this folder is not a run (it has no config.yaml) and is not empty: {shown}. "
             "Choose an empty or new folder with `--out`."
         )
+
+
+def _has_something_to_lose(path: Path) -> bool:
+    checkpoints = path / "checkpoints"
+    saved = checkpoints.is_dir() and any(not item.name.endswith(".partial") for item in checkpoints.iterdir())
+    return (path / "config.yaml").exists() and (saved or any((path / name).exists() for name in _RESULTS))
 
 
 def _compare(path: Path, wanted: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:

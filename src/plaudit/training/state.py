@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plaudit.errors import UserError
+from plaudit.training import optimizer_memory
 from plaudit.training.chance import Chance, capture, restore
 from plaudit.training.checkpoint import Shapes, TrainState
+from plaudit.training.optimizer_memory import Memory
 from plaudit.training.parallel import Ranks, put, whole
 
 Facts = Mapping[str, Any]
@@ -24,16 +25,12 @@ def snapshot(
 ) -> TrainState:
     """Everything a run needs to go on; every rank must ask, the first one writes it."""
     model = {name: _plain(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
-    moments = {
-        f"{name}/{key}": _plain(value, ranks)
-        for name, parameter in module.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
-    }
+    memory = optimizer_memory.read(module, optimizer)
+    moments = {path: _plain(value, ranks) for path, value in memory.tensors.items()}
     return TrainState(
         step=step,
         tensors={"model": model, "optimizer": moments, "chance": _gather_chance(ranks)},
-        facts=facts,
+        facts={**facts, "optimizer": memory.facts},
     )
 
 
@@ -56,11 +53,8 @@ def take_up(
             put(parameters[name], values)
     if optimizer is None:
         return
-    for path, values in state.tensors["optimizer"].items():
-        name, _, key = path.rpartition("/")
-        if name not in parameters:
-            raise UserError(f"the checkpoint's optimiser knows a weight that the model does not have: {name}")
-        optimizer.state[parameters[name]][key] = _like(parameters[name], values)
+    memory = Memory(tensors=state.tensors["optimizer"], facts=state.facts["optimizer"])
+    optimizer_memory.write(module, optimizer, memory)
     _spread_chance(state, ranks)
 
 
@@ -68,15 +62,6 @@ def _plain(tensor: Tensor, ranks: Ranks) -> Tensor:
     """The whole tensor on the CPU; only the first rank keeps it."""
     full = whole(tensor.detach())
     return full.cpu() if ranks.first else torch.empty(0)
-
-
-def _like(parameter: Tensor, values: Tensor) -> Tensor:
-    """A tensor of the optimiser, placed as its parameter is."""
-    if values.shape != parameter.shape:
-        return values.clone().to(parameter.device)
-    held = torch.zeros_like(parameter, dtype=values.dtype).detach()
-    put(held, values)
-    return held
 
 
 def _gather_chance(ranks: Ranks) -> dict[str, Tensor]:

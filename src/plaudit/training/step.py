@@ -6,6 +6,7 @@ batch over all ranks, so gradients simply add up. Nothing moves unless every num
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -47,14 +48,15 @@ class Fault:
     """
 
     what: str
-    """loss or gradient."""
+    """loss, gradient, or gradient of these rows together."""
     rows: tuple[str, ...]
     """The rows that it came from."""
 
     def sentence(self, step: int) -> str:
         """What happened, for the user."""
-        shown = ", ".join(self.rows[:5]) + (" …" if len(self.rows) > 5 else "")
-        return f"step {step}: the {self.what} of {shown} is not a finite number; no weight was changed"
+        shown = ", ".join(self.rows[:5])
+        more = f" and {len(self.rows) - 5} more" if len(self.rows) > 5 else ""
+        return f"step {step}: the {self.what} ({shown}{more}) is not a finite number; no weight was changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +102,20 @@ def take_step(machine: Machine[Piece], pieces: Sequence[Piece], rate: float) -> 
     machine.optimizer.zero_grad(set_to_none=True)
     metrics: list[Metric] = []
     bad: list[str] = []
+    origins: list[str] = []
     for piece in pieces:
         machine.between()
         terms = machine.objective(piece)
         metrics += terms.metrics
+        origins += terms.origin_N
         bad += _rows_not_finite(terms)
         terms.loss.backward()
     trained = [p for p in machine.module.parameters() if p.requires_grad]
     machine.ranks.sum_gradients(trained)
     norm = gradient_norm(trained)
-    fault = _fault(machine, pieces, machine.ranks.gather_words(bad), norm)
+    fault = _loss_fault(machine.ranks.gather_words(bad))
+    if fault is None and not math.isfinite(norm):
+        fault = _gradient_fault(machine, pieces, origins)
     if fault is None:
         if 0 < machine.clip < norm:
             _scale(trained, machine.clip / norm)
@@ -146,17 +152,21 @@ def _rows_not_finite(terms: Terms) -> list[str]:
     return [origin for origin, good in zip(terms.origin_N, finite, strict=True) if not good]
 
 
-def _fault(machine: Machine[Piece], pieces: Sequence[Piece], bad: list[str], norm: float) -> Fault | None:
-    if bad:
-        return Fault(what="loss", rows=tuple(dict.fromkeys(bad)))
-    if torch.isfinite(torch.tensor(norm)):
-        return None
+def _loss_fault(bad: Sequence[str]) -> Fault | None:
+    return Fault(what="loss", rows=tuple(dict.fromkeys(bad))) if bad else None
+
+
+def _gradient_fault(machine: Machine[Piece], pieces: Sequence[Piece], origins: Sequence[str]) -> Fault:
+    """The rows to blame; all of the batch when each alone is well, or weights are divided over ranks."""
     rows = machine.ranks.gather_words(_rows_of_bad_gradient(machine, pieces))
-    return Fault(what="gradient", rows=tuple(dict.fromkeys(rows)) or ("an unknown row",))
+    if rows:
+        return Fault(what="gradient", rows=tuple(dict.fromkeys(rows)))
+    every = tuple(dict.fromkeys(machine.ranks.gather_words(origins)))
+    return Fault(what="gradient of these rows together", rows=every)
 
 
 def _rows_of_bad_gradient(machine: Machine[Piece], pieces: Sequence[Piece]) -> list[str]:
-    """The rows whose own gradient is not finite; with sharded weights, all rows of the batch."""
+    """The rows whose own gradient is not finite; none is looked for in sharded weights."""
     trained = [p for p in machine.module.parameters() if p.requires_grad]
     single = [row for piece in pieces for row in machine.alone(piece)]
     sharded = any(isinstance(p, DTensor) for p in trained)
@@ -165,7 +175,7 @@ def _rows_of_bad_gradient(machine: Machine[Piece], pieces: Sequence[Piece]) -> l
         machine.optimizer.zero_grad(set_to_none=True)
         terms = machine.objective(row)
         terms.loss.backward()
-        if not torch.isfinite(torch.tensor(gradient_norm(trained))):
+        if not math.isfinite(gradient_norm(trained)):
             rows += terms.origin_N
     return rows
 

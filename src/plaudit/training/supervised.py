@@ -17,6 +17,7 @@ from plaudit.models.policy import Policy
 from plaudit.tensors.masked import masked_sum, masked_sum_rows
 from plaudit.training.metrics import Metric, add, count, largest, mean, perplexity, values_of
 from plaudit.training.parallel import Ranks
+from plaudit.training.plan import Pause
 from plaudit.training.step import Terms, add_over_ranks
 
 
@@ -71,14 +72,15 @@ def likelihood(policy: Policy, arithmetic: Arithmetic) -> Objective:
 
 def evaluation(
     policy: Policy, examples: Sequence[Example], ranks: Ranks, tokens_at_once: int, arithmetic: Arithmetic
-) -> Callable[[], tuple[Metric, ...]]:
+) -> Callable[[Pause], tuple[Metric, ...]]:
     """Held-out loss, token accuracy, entropy and perplexity, over all ranks."""
     pieces = pieces_of(examples, ranks, tokens_at_once)
 
-    def evaluate() -> tuple[Metric, ...]:
+    def evaluate(pause: Pause) -> tuple[Metric, ...]:
         metrics: list[Metric] = []
         with torch.no_grad():
             for piece in pieces:
+                pause()
                 batch = batch_of(piece.examples).to(policy.device)
                 with arithmetic():
                     scores = policy.score(batch, entropy=True)

@@ -140,9 +140,10 @@ def _written(value: Number, width: Number) -> str:
     return f"{value:,.{max(0, -math.floor(math.log10(width)))}f}"
 
 
-def _extremes(values: Sequence[Number], start: int) -> set[int]:
+def _extremes(values: Sequence[float], start: int) -> set[int]:
     """Where the lowest and the highest value lie, and the first that is none."""
-    finite = [at for at, value in enumerate(values, start) if not math.isnan(value)]
-    kept = {at for at, value in enumerate(values, start) if math.isnan(value)}
-    ends = [extreme(finite, key=lambda at: values[at - start]) for extreme in (min, max) if finite]
-    return {*sorted(kept)[:1], *ends}
+    numbers = [value for value in values if not math.isnan(value)]
+    kept = {start + values.index(extreme(numbers)) for extreme in (min, max) if numbers}
+    if len(numbers) < len(values):
+        kept.add(start + next(at for at, value in enumerate(values) if math.isnan(value)))
+    return kept

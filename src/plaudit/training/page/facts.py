@@ -168,13 +168,13 @@ def _gaps(history: History) -> tuple[Note, ...]:
     """A note for each figure that was not a number somewhere: the gap in its curve is easily missed."""
     notes: list[Note] = []
     for column in history.columns.values():
+        if len(column.numbers) == len(column.values):
+            continue
         steps = [s for s, value in zip(column.steps, column.values, strict=True) if math.isnan(value)]
-        if steps:
-            where = ", ".join(map(str, steps[:5])) + (
-                f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
-            )
-            text = f"{column.name} was not a finite number at step {where}"
-            notes.append(Note(step=None, text=text, times=1))
+        rest = f" and {len(steps) - 5:,} others" if len(steps) > 5 else ""
+        where = ", ".join(f"{step:,}" for step in steps[:5]) + rest
+        text = f"{column.name} was not a finite number at step {where}"
+        notes.append(Note(step=None, text=text, times=1))
     return tuple(notes)
 
 

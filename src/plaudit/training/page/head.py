@@ -102,5 +102,6 @@ def _row(column: Column) -> Html:
     if column.name in _MEANINGS:
         name.append(element("p", {"class": "meaning"}, _MEANINGS[column.name]))
     values = (column.values[0], column.last, column.lowest, column.highest)
-    cells = [element("td", {}, "–" if value is None else figure(value)) for value in values]
+    write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else figure
+    cells = [element("td", {}, "–" if value is None else write(value)) for value in values]
     return element("tr", {}, element("th", {"scope": "row"}, *name), *cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,22 @@ class Column:
         return self.values[-1]
 
     @property
+    def numbers(self) -> Sequence[float]:
+        """The values without those that are none."""
+        # One sum tells, a hundred times faster than a look at each, that there is nothing to leave out.
+        if math.isfinite(sum(self.values)):
+            return self.values
+        return [value for value in self.values if not math.isnan(value)]
+
+    @property
     def lowest(self) -> float | None:
         """The lowest value; None where none is a number."""
-        return min((value for value in self.values if not math.isnan(value)), default=None)
+        return min(self.numbers, default=None)
 
     @property
     def highest(self) -> float | None:
         """The highest value; None where none is a number."""
-        return max((value for value in self.values if not math.isnan(value)), default=None)
+        return max(self.numbers, default=None)
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -78,26 +86,21 @@ class History:
 
     def add(self, line: dict[str, Any]) -> None:
         """Takes up one line of metrics.jsonl."""
-        step = line["step"]
-        self.step, self.steps, self.epoch = step, line["steps"], line["epoch"]
-        for name, value in line.items():
-            if name not in _OWN:
-                self._append(name, step, value)
-        for name, value in line["timing"].items():
-            self._append(f"timing/{name}", step, value)
+        self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
+        self._append((name, value) for name, value in line.items() if name not in _OWN)
+        self._append((f"timing/{name}", value) for name, value in line["timing"].items())
 
     def total(self, name: str) -> float:
         """The sum of a figure over the run, as far as it is a number; 0 where it was never reported."""
-        if name not in self.columns:
-            return 0.0
-        return math.fsum(value for value in self.columns[name].values if not math.isnan(value))
+        return math.fsum(self.columns[name].numbers) if name in self.columns else 0.0
 
-    def _append(self, name: str, step: int, value: Number | None) -> None:
-        column = self.columns.get(name)
-        if column is None:
-            column = self.columns[name] = Column(name=name)
-        column.steps.append(step)
-        column.values.append(value if value is not None and -_LARGEST < value < _LARGEST else math.nan)
+    def _append(self, figures: Iterable[tuple[str, Any]]) -> None:
+        for name, value in figures:
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = Column(name=name)
+            column.steps.append(self.step)
+            column.values.append(value if value is not None and -_LARGEST < value < _LARGEST else math.nan)
 
 
 def read_history(path: Path) -> History:

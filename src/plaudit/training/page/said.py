@@ -7,7 +7,7 @@ from plaudit.training.page.html import Html, element, section, shortened
 from plaudit.training.page.words import counted
 
 _MOST_EXCHANGES = 12
-_MOST_CHARACTERS = 1500
+_MOST_CHARACTERS = 1000
 _MOST_NOTES = 100
 
 

@@ -12,20 +12,18 @@ from plaudit.training.page.history import Column, History
 
 
 def figure(value: Number) -> str:
-    """A number in about three digits.
+    """A measured number in about three digits.
 
-    >>> [figure(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 800, float("nan"))]
-    ['3.21', '0.0612', '2e-5', '12,346', '800', 'not finite']
+    >>> [figure(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 2.0, float("nan"))]
+    ['3.21', '0.0612', '2e-5', '12,346', '2.00', 'not finite']
     """
+    size = abs(value)
     if math.isnan(value):
         return "not finite"
-    size = abs(value)
     if size >= 1e9 or 0 < size < 1e-3:
         return exponent(f"{value:.3g}")
-    if size >= 100 or value == int(value):
+    if size >= 100 or size == 0:
         return f"{value:,.0f}"
-    if size >= 1:
-        return f"{value:.1f}" if size >= 10 else f"{value:.2f}"
     return f"{value:.{2 - math.floor(math.log10(size))}f}"
 
 

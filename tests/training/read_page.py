@@ -1,0 +1,72 @@
+"""A page as its reader meets it: parsed, with the text under each heading."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+
+_WITHOUT_END = ("meta",)
+
+
+@dataclass(slots=True)
+class Page:
+    """What a parser found in a page.
+
+    Example: ``read_page(run / "report.html").sections["Notes"]``
+    """
+
+    tags: Counter[str] = field(default_factory=Counter[str])
+    """How often each element occurs."""
+    attributes: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    """Element, name and value of every attribute."""
+    sections: dict[str, str] = field(default_factory=dict[str, str])
+    """The text under each heading of the second rank; what stands above the first is under ``head``."""
+    words: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """The text of each element of a kind: h1, h3, title, td …"""
+
+    def values(self, tag: str, name: str) -> list[str]:
+        """The values of an attribute on elements of one kind."""
+        return [value for found, key, value in self.attributes if (found, key) == (tag, name)]
+
+
+class _Reader(HTMLParser):
+    """Follows the elements, and insists that they nest."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.page = Page()
+        self.open: list[str] = []
+        self.section = "head"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.page.tags[tag] += 1
+        self.page.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.page.words.setdefault(tag, []).append("")
+        if tag not in _WITHOUT_END:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1] == tag, f"</{tag}> ends {self.open}"
+        self.open.pop()
+        if tag == "h2":
+            self.section = self.page.words["h2"][-1]
+            self.page.sections[self.section] = ""
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open or not self.open:
+            return
+        for tag in set(self.open):
+            self.page.words[tag][-1] += data
+        if not {"head", "svg", "h2"} & set(self.open):
+            self.page.sections[self.section] = self.page.sections.get(self.section, "") + data
+
+
+def read_page(path: Path) -> Page:
+    """The page, which must be well formed."""
+    reader = _Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == [], f"not closed: {reader.open}"
+    return reader.page

@@ -1,0 +1,121 @@
+"""Curves of long runs: few points, every spike, a small page and a short wait."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+from array import array
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plaudit.training.page.curves import round_ticks, segments, step_axis, thinned, value_axis
+from plaudit.training.page.history import Column
+from tests.training.read_page import read_page
+from tests.training.toy_runs import ToyRun, report
+
+VALUES = st.floats(min_value=-1e9, max_value=1e9) | st.just(math.nan)
+
+
+def column(values: list[float]) -> Column:
+    return Column(name="loss", steps=array("q", range(1, len(values) + 1)), values=array("d", values))
+
+
+@given(st.lists(VALUES, min_size=1, max_size=400), st.integers(min_value=5, max_value=60))
+def test_thinning_keeps_the_ends_the_extremes_the_order_and_the_gaps(values: list[float], most: int) -> None:
+    whole = column(values)
+    points = thinned(whole, most)
+
+    steps = [step for step, _ in points]
+    assert len(points) <= most
+    assert steps == sorted(set(steps))
+    assert (steps[0], steps[-1]) == (1, len(values))
+    assert all(value == values[step - 1] or math.isnan(value) for step, value in points)
+    finite = [value for _, value in points if not math.isnan(value)]
+    assert (min(finite, default=None), max(finite, default=None)) == (whole.lowest, whole.highest)
+    assert any(math.isnan(value) for _, value in points) == any(map(math.isnan, values))
+
+
+def test_a_short_run_is_drawn_in_full() -> None:
+    assert thinned(column([float(at) for at in range(500)])) == [(at + 1, float(at)) for at in range(500)]
+
+
+@given(st.lists(VALUES, max_size=60))
+def test_segments_hold_every_number_once_and_nothing_else(values: list[float]) -> None:
+    points = list(enumerate(values))
+    pieces = list(segments(points))
+
+    assert [point for piece in pieces for point in piece] == [p for p in points if not math.isnan(p[1])]
+    assert all(after[0][0] - before[-1][0] > 1 for before, after in pairwise(pieces))
+
+
+@given(
+    st.lists(st.floats(min_value=-1e299, max_value=1e299), min_size=1, max_size=9),
+    st.booleans(),
+    st.booleans(),
+)
+def test_an_axis_holds_its_values_and_two_to_seven_ticks(values: list[float], zero: bool, log: bool) -> None:
+    axis = value_axis(values, from_zero=zero, may_be_log=log)
+
+    assert all(0 <= axis.place(value) <= 1 for value in values)
+    assert 1 <= len(axis.ticks) <= 7
+    assert all(-1e-6 <= axis.place(tick) <= 1 + 1e-6 for tick, _ in axis.ticks)
+    labels = [label for _, label in axis.ticks]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "labels"),
+    [
+        (1, 3, ["1", "2", "3"]),
+        (1, 100, ["20", "40", "60", "80", "100"]),
+        (7, 7, ["7"]),
+        (1, 100_000, ["20,000", "40,000", "60,000", "80,000", "100,000"]),
+    ],
+)
+def test_the_axis_of_steps_names_whole_steps(first: int, last: int, labels: list[str]) -> None:
+    assert [label for _, label in step_axis(first, last).ticks] == labels
+
+
+def test_ticks_are_round_at_any_size() -> None:
+    assert [label for _, label in round_ticks(0, 3e6)] == ["0", "1e6", "2e6", "3e6"]
+    assert [label for _, label in round_ticks(-0.3, 0.3)] == ["-0.2", "0", "0.2"]
+
+
+TIMED = """
+import sys, time
+from pathlib import Path
+write_report(Path(sys.argv[1]))
+print(time.process_time())
+"""
+
+
+def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp_path: Path) -> None:
+    steps, chance = 100_000, random.Random(0)
+    odd: dict[int, float | None] = {70_000: 88.0, 80_000: None}
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step in range(1, steps + 1):
+            line = report(step, ToyRun(steps=steps, evaluate_every=1000), chance).as_json()
+            file.write(json.dumps({**line, "loss": odd.get(step, line["loss"])}) + "\n")
+    (tmp_path / "config.yaml").write_text("model: base\n")
+
+    # In a process of its own, without the checks of types that tests run under and users do not.
+    command = [sys.executable, "-c", TIMED, str(tmp_path)]
+    seconds = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    path = tmp_path / "report.html"
+    page = read_page(path)
+
+    # 1.5 seconds on a quiet machine, with Python's own start.
+    assert seconds < 4
+    assert path.stat().st_size < 200_000
+    assert max(drawn.count("L") for drawn in page.values("path", "d")) < 500
+    assert page.values("path", "class").count("gap") == 1
+    assert re.search(r"steps 6\d,\d+ to 7\d,\d+: training 1\.\d+ to 88\.0", " ".join(page.words["title"]))
+    assert page.words["p"][1].startswith("100,000 steps over 4.0 epochs of 200,000 rows; held-out loss fell")
