@@ -33,7 +33,7 @@ EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 
 def _plain(name: str, **facts: object) -> PreTrainedModel:
     config = getattr(hf, f"{name}Config")(**(PLAIN | facts))
-    return getattr(hf, f"{name}ForCausalLM")(config)
+    return hf.AutoModelForCausalLM.from_config(config)
 
 
 def _gemma(name: str, **facts: object) -> PreTrainedModel:
@@ -81,6 +81,7 @@ EAGER: dict[str, Callable[[], PreTrainedModel]] = {
     "gemma2": lambda: _gemma(
         "Gemma2",
         sliding_window=WINDOW,
+        query_pre_attn_scalar=8,
         layer_types=MIXED_LAYERS,
         attn_logit_softcapping=2.0,
         final_logit_softcapping=3.0,

@@ -61,7 +61,7 @@ def test_a_finished_run_is_told_from_its_head_to_its_commands(tmp_path: Path) ->
     assert page.words["h2"] == SECTIONS
     assert page.sections["head"].startswith("first tryFinished on ")
     assert lede(page) == "100 steps over 4.0 epochs of 200 rows; held-out loss fell from 2.74 to 1.86."
-    assert "Held-out loss1.86the best of the run" in page.sections["head"]
+    assert "Held-out loss1.86its best" in page.sections["head"]
     assert "Tokens204,800in 800 rows" in page.sections["head"]
     assert page.sections["Notes"] == "one row was cut (before the first step)"
     assert CONFIG in page.words["pre"]
@@ -178,7 +178,7 @@ def test_values_that_are_no_numbers_are_gaps_marks_and_notes(tmp_path: Path) -> 
     assert line.count("M") == 3
     assert page.values("path", "class").count("gap") == 2
     assert "loss was not a finite number at step 3, 5" in page.sections["Notes"]
-    assert "step 3: training not finite" in page.words["title"]
+    assert "step 3: not finite" in page.words["title"]
 
 
 def test_a_figure_that_was_never_a_number_says_so_instead_of_drawing(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_spike_turns_the_axis_logarithmic_and_stays_in_sight(tmp_path: Path) -
     page = with_figures(tmp_path / "run", *({"grad_norm": 900.0 if at == 7 else 1.0} for at in range(20)))
 
     assert "The upright axis is logarithmic." in page.sections["Curves"]
-    assert "step 8: training 900" in page.words["title"]
+    assert "step 8: 900" in page.words["title"]
 
 
 def test_samples_show_the_first_and_the_last_answer_beside_the_expected_one(tmp_path: Path) -> None:
@@ -208,14 +208,17 @@ def test_a_prompt_that_is_asked_twice_is_compared_with_itself_in_order(tmp_path:
     run = write_run(tmp_path / "run", ToyRun(done=0))
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=2))
-    for step, (one, other) in enumerate([("a", "b"), ("c", "")], start=1):
+    for step, (one, other) in enumerate([("\n", "b"), ("c", "")], start=1):
         sink.sample(
             step, [Sample(prompt="Go on.", completion=one), Sample(prompt="Go on.", completion=other)]
         )
     sink.close(None)
 
     said = read_page(write_report(run)).sections["What the model said"]
-    assert said == "Prompt 1Go on.At step 1aAt step 2cPrompt 2Go on.At step 1bAt step 2(nothing)"
+    assert (
+        said
+        == "Prompt 1Go on.At step 1(only white space)At step 2cPrompt 2Go on.At step 1bAt step 2(nothing)"
+    )
 
 
 def test_what_there_is_too_much_of_is_counted_rather_than_shown(tmp_path: Path) -> None:

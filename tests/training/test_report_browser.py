@@ -26,6 +26,7 @@ QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--hide-scrollbars",
 )
 MEASURE = """
 addEventListener("load", () => {

@@ -50,7 +50,7 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert f'data: data/{ATTACK}.jsonl"><script>00…' in page.sections["Where it comes from"]
     assert page.words["pre"][0] == f"data: >\n  {ATTACK}\n"
     assert {"script", "img", "b", "link", "iframe"} & set(page.tags) == {"b"}
-    assert set(page.words["b"]) == {"Not finished", "training"}
+    assert page.words["b"] == ["Not finished"]
 
 
 def test_the_page_has_no_script_no_style_attribute_and_no_address_of_anything_else(tmp_path: Path) -> None:

@@ -13,7 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-WORDS = "the cat sat on a red mat and saw two old dogs run far over green hills today".split()
+WORDS = (
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "red",
+    "mat",
+    "and",
+    "saw",
+    "two",
+    "old",
+    "dogs",
+    "run",
+    "far",
+    "over",
+)
 RARE = "⁂"
 """A sign that no other row holds: whatever is wrong with its token shows in no other row."""
 TEMPLATE = (

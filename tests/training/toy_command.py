@@ -6,6 +6,7 @@ and a fork of it calls the command's own ``main``; `cold` starts Python anew, as
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
+
+from tests.training.toy import Toy
 
 PATIENCE = 120.0
 """Seconds after which a command counts as hanging."""
@@ -55,6 +59,8 @@ class Command:
     def __init__(self, arguments: Sequence[object], cwd: Path | None = None) -> None:
         """Start it."""
         self._said = Path(mkdtemp(prefix="plaudit-said-"))
+        for name in ("out", "err"):
+            (self._said / name).touch()
         self._process: ForkServerProcess = _server().Process(
             target=_be_the_command, args=([str(a) for a in arguments], cwd or Path.cwd(), self._said)
         )
@@ -76,8 +82,7 @@ class Command:
 
     def said(self) -> str:
         """The error stream so far."""
-        path = self._said / "err"
-        return path.read_text("utf-8") if path.exists() else ""
+        return (self._said / "err").read_text("utf-8")
 
     def kill_when(self, moment: Callable[[], bool]) -> Done:
         """SIGKILL at the moment; it may end before."""
@@ -109,6 +114,43 @@ def cold(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
     )
 
 
+def sft(toy: Toy, out: Path, *more: object) -> list[object]:
+    """A short run that evaluates, samples and saves at different steps; ``more`` beats what is here."""
+    return [
+        *("train", "sft", "--model", toy.model, "--data", toy.data, "--out", out),
+        *("--steps", 10, "--batch-size", 4, "--learning-rate", 0.01, "--held-out", 0.1),
+        *("--evaluate-every", 3, "--sample-every", 4, "--save-every", 2),
+        *("--sample.rows", 2, "--sample.tokens", 4, *more),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What must be the same whether a run was killed or not.
+
+    Example: ``Outcome(metrics=({"step": 1, "loss": 5.7},), samples=b"", weights=b"")``
+    """
+
+    metrics: tuple[dict[str, Any], ...]
+    """The lines of metrics.jsonl without their timing."""
+    samples: bytes
+    """samples.jsonl."""
+    weights: bytes
+    """The file of the final weights."""
+
+
+def outcome(run: Path) -> Outcome:
+    """What a finished run has left behind."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    for line in lines:
+        del line["timing"]
+    return Outcome(
+        metrics=tuple(lines),
+        samples=(run / "samples.jsonl").read_bytes(),
+        weights=(run / "model" / "model.safetensors").read_bytes(),
+    )
+
+
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_WARM))
@@ -118,7 +160,7 @@ def _server() -> ForkServerContext:
 def _be_the_command(arguments: list[str], cwd: Path, said: Path) -> None:
     os.chdir(cwd)
     for name, descriptor in (("out", 1), ("err", 2)):
-        target = os.open(said / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        target = os.open(said / name, os.O_WRONLY | os.O_APPEND)
         os.dup2(target, descriptor)
     from plaudit.cli.main import main
 

@@ -10,10 +10,22 @@ from typing import Any
 
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
-from plaudit.recipes.config import SupervisedConfig
+from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, SupervisedConfig
 
 METHODS: dict[str, tuple[str, str, type]] = {
     "sft": ("plaudit.recipes.sft:sft", "learn to say what demonstrations say", SupervisedConfig),
+    "preferred": ("plaudit.recipes.preferred:preferred", "learn the answers that were liked", SupervisedConfig),
+    "control": ("plaudit.recipes.control:control", "learn good and bad, told apart by a word", ControlConfig),
+    "context": ("plaudit.recipes.context:context", "answer as if a context had been read", ContextConfig),
+    "distil": ("plaudit.recipes.distil:distil", "learn from a teacher's distribution", DistilConfig),
+    "preferred": (
+        "plaudit.recipes.preferred:preferred",
+        "learn the answers that were liked",
+        SupervisedConfig,
+    ),
+    "control": ("plaudit.recipes.control:control", "learn good and bad, told apart by a word", ControlConfig),
+    "context": ("plaudit.recipes.context:context", "answer as if a context had been read", ContextConfig),
+    "distil": ("plaudit.recipes.distil:distil", "learn from a teacher's distribution", DistilConfig),
 }
 """Each method: where its recipe is, what it does, what it can be told."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from plaudit.errors import UserError
 from plaudit.models.settings import LoraSettings
+from plaudit.records.control import ControlSettings
 from plaudit.training.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
 
 
@@ -42,6 +44,11 @@ class SampleSettings:
     """How many held-out prompts are answered; 0 for none."""
     tokens: int = 64
     """The longest answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse an answer without tokens."""
+        if self.rows < 0 or self.tokens < 1:
+            raise UserError("sample.rows must be at least 0 and sample.tokens at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +117,10 @@ class SupervisedConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        if self.epochs <= 0 or self.learning_rate <= 0:
-            raise UserError("epochs and learning_rate must be above 0")
+        for name in ("epochs", "learning_rate"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise UserError(f"{name} must be a number above 0, not {value}")
         if self.shard and self.lora.rank:
             raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
         if self.keep.use_best and self.held_out_share == 0.0:
@@ -129,5 +138,54 @@ class SupervisedConfig:
         return share
 
 
-MAY_CHANGE_ON_RESUME = frozenset({"log", "save_every", "sample_every", "sample", "keep", "device", "memory"})
-"""Settings that do not touch what is learnt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlConfig(SupervisedConfig):
+    """A supervised run on judged answers, each behind a word for how good it is.
+
+    Example: ``ControlConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/words"))``
+    """
+
+    control: ControlSettings = field(default_factory=ControlSettings)
+    """The words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextConfig(SupervisedConfig):
+    """A run in which the model learns to answer as if it had read a context.
+
+    Example: ``ContextConfig(model=…, data=…, out=…, context=Path("hhh.txt"))``
+    """
+
+    context: Path
+    """A text file: the words that stand before each of the teacher's prompts."""
+    divergence: Literal["forward", "reverse", "js"] = "forward"
+    """The distance between the teacher's distribution and the student's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistilConfig(SupervisedConfig):
+    """A run in which the model learns from another model's distribution.
+
+    Example: ``DistilConfig(model=…, data=…, out=…, teacher=Path("large"), divergence="reverse")``
+    """
+
+    teacher: Path
+    """The teacher's folder; it has the student's tokenizer."""
+    divergence: Literal["forward", "reverse", "js"] = "forward"
+    """The distance between the teacher's distribution and the student's."""
+
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {
+        "device",
+        "keep.last",
+        "keep.use_best",
+        "log",
+        "memory",
+        "out",
+        "sample",
+        "sample_every",
+        "save_every",
+    }
+)
+"""Settings that do not touch what is learnt, nor which checkpoint is the best."""

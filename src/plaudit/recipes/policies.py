@@ -21,7 +21,7 @@ from plaudit.training.parallel import Ranks, is_sharded, shard, whole
 
 
 def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
-    """The starting model: loaded, given its adapters, its fast path proven, divided when asked."""
+    """The starting model: loaded, given its adapters, its fast path proven; still whole."""
     model = load_model(config.model, dtype=numbers.weights, device=ranks.device)
     if config.memory.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -32,14 +32,35 @@ def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -
     layout, note = choose_layout(policy, config.memory.layout)
     policy.use_layout(layout)
     policy.train()
-    notes = [] if note is None else [note]
+    return policy, [] if note is None else [note]
+
+
+def place_policy(policy: Policy, config: SupervisedConfig, ranks: Ranks) -> list[str]:
+    """Divide the weights over the ranks, or give every rank the same ones."""
+    notes: list[str] = []
     if config.shard and ranks.world > 1:
         shard(policy, _blocks(policy), ranks)
     elif config.shard:
         notes.append("shard: one process alone has nobody to divide with; it holds all weights")
     else:
         ranks.broadcast(p.data for p in policy.parameters())
-    return policy, notes
+    return notes
+
+
+def load_frozen(folder: Path, like: Policy) -> Policy:
+    """Another model beside the policy, on its device and in its numbers; it learns nothing."""
+    other = Policy(load_model(folder, dtype=like.base.dtype, device=like.device))
+    layout, _ = choose_layout(other, like.layout)
+    other.use_layout(layout)
+    return other.requires_grad_(False).eval()
+
+
+def load_frozen(folder: Path, like: Policy) -> Policy:
+    """Another model beside the policy, on its device and in its numbers; it learns nothing."""
+    other = Policy(load_model(folder, dtype=like.base.dtype, device=like.device))
+    layout, _ = choose_layout(other, like.layout)
+    other.use_layout(layout)
+    return other.requires_grad_(False).eval()
 
 
 def arithmetic(numbers: Precision, device: torch.device) -> AbstractContextManager[object]:

@@ -6,12 +6,13 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from plaudit.batches.cut import Refused
-from plaudit.batches.rows import Encoding, encode_rows
-from plaudit.batches.template import Answered, Encoder
+from plaudit.batches.rows import Encoding
+from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.recipes.config import RowSettings, SupervisedConfig
@@ -20,8 +21,27 @@ from plaudit.sources.layouts import ReadOptions
 from plaudit.sources.read import Reading, read_records
 from plaudit.training import durable
 
-Recipe = Callable[[Sequence[Record]], Sequence[Answered]]
-"""What becomes of the records before they are tokens: the identity for SFT."""
+TeacherPrompts = Mapping[tuple[int, ...], tuple[int, ...]]
+"""For each prompt of the student, as tokens, what a teacher is asked in its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a method makes of the records of a file.
+
+    Example: ``Prepared(encoding=encode_rows(records, encoder), notes=("3 rows: a tie",))``
+    """
+
+    encoding: Encoding
+    """The rows as tokens, and those that cannot be used."""
+    notes: tuple[str, ...] = ()
+    """What was decided, for the user."""
+    teacher_prompts: TeacherPrompts = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    """What a teacher is asked, where that is something else."""
+
+
+Recipe = Callable[[Sequence[Record], Encoder, int], Prepared]
+"""From records, an encoder and the longest row to what is trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +57,26 @@ class Rows:
     """Rows that never are."""
     notes: tuple[str, ...]
     """What was decided, for the user."""
+    teacher_prompts: TeacherPrompts
+    """What a teacher is asked, where that is something else."""
 
 
 def load_rows(config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside: Path | None) -> Rows:
     """All rows of a run; ``aside`` is the folder where unusable ones are listed (the first rank's only)."""
-    train, notes = _encoded(config.data, config, encoder, recipe, aside)
+    encoded = partial(_encoded, config=config, encoder=encoder, recipe=recipe)
+    data = encoded(config.data, aside=_Aside(folder=aside, role="data"))
+    train, notes, teacher_prompts = data.encoding.examples, data.notes, dict(data.teacher_prompts)
     share = config.held_out_share
     if share is None:
-        held_out, more = _encoded(Path(config.held_out), config, encoder, recipe, aside)
-        notes += more
+        other = encoded(Path(config.held_out), aside=_Aside(folder=aside, role="held-out"))
+        held_out, notes = other.encoding.examples, notes + other.notes
+        teacher_prompts.update(other.teacher_prompts)
     else:
         train, held_out = hold_out(train, share, config.seed)
         notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
-    return Rows(train=train, held_out=held_out, notes=notes)
+    return Rows(train=train, held_out=held_out, notes=notes, teacher_prompts=teacher_prompts)
 
 
 def hold_out(
@@ -66,41 +91,55 @@ def hold_out(
     return train, tuple(example for example in examples if example.prompt in chosen)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Aside:
+    """Where rows that cannot be used are listed; other files of a run may have the same name as its data."""
+
+    folder: Path | None
+    role: str
+
+    @property
+    def unread(self) -> Path | None:
+        return None if self.folder is None else self.folder / f"quarantine-{self.role}.jsonl"
+
+    @property
+    def untrained(self) -> Path | None:
+        return None if self.folder is None else self.folder / f"refused-{self.role}.jsonl"
+
+
 def _encoded(
-    path: Path, config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside: Path | None
-) -> tuple[tuple[Example, ...], tuple[str, ...]]:
-    reading = _read(path, config, aside)
-    encoding = encode_rows(recipe(reading.records), encoder, config.max_length)
-    _refuse_too_many(path, encoding, config.rows, aside)
-    return encoding.examples, tuple(_notes(reading, encoding, aside))
-
-
-def _read(path: Path, config: SupervisedConfig, aside: Path | None) -> Reading:
-    return read_records(
+    path: Path, *, config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside: _Aside
+) -> Prepared:
+    reading = read_records(
         path,
         format=config.format,
         threshold=config.rows.threshold,
-        quarantine=None if aside is None else aside / f"quarantine-{path.stem}.jsonl",
+        quarantine=aside.unread,
         options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
     )
+    prepared = recipe(reading.records, encoder, config.max_length)
+    _refuse_too_many(path, prepared.encoding, config.rows, aside)
+    return replace(prepared, notes=tuple(_notes(reading, prepared, aside)))
 
 
-def _notes(reading: Reading, encoding: Encoding, aside: Path | None) -> Iterable[str]:
+def _notes(reading: Reading, prepared: Prepared, aside: _Aside) -> Iterable[str]:
+    encoding = prepared.encoding
     yield reading.sentence
+    yield from prepared.notes
     if reading.problems:
         yield f"{len(reading.problems)} of {reading.rows} rows are bad and were put into {reading.quarantine}"
     yield from (f"{count} rows: {reason}" for reason, count in reading.left_out.items())
     yield from (f"{count} rows: {note}" for note, count in encoding.notes.items())
     if encoding.refused:
-        where = "" if aside is None else f"; they are listed in {aside / 'refused.jsonl'}"
+        where = "" if aside.untrained is None else f"; they are listed in {aside.untrained}"
         yield f"{len(encoding.refused)} rows cannot be trained ({encoding.refused[0].reason} …){where}"
 
 
-def _refuse_too_many(path: Path, encoding: Encoding, rows: RowSettings, aside: Path | None) -> None:
+def _refuse_too_many(path: Path, encoding: Encoding, rows: RowSettings, aside: _Aside) -> None:
     total = len(encoding.examples) + len(encoding.refused)
-    if aside is not None and encoding.refused:
+    if aside.untrained is not None and encoding.refused:
         lines = (json.dumps(_plain(refused), ensure_ascii=False) for refused in encoding.refused)
-        durable.write_text(aside / "refused.jsonl", "".join(f"{line}\n" for line in lines))
+        durable.write_text(aside.untrained, "".join(f"{line}\n" for line in lines))
     if len(encoding.refused) > math.floor(rows.threshold * total + 1e-9):
         first = "\n".join(f"  {refused.origin}: {refused.reason}" for refused in encoding.refused[:5])
         raise UserError(

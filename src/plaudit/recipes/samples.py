@@ -11,15 +11,15 @@ from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import SampleSettings
-from plaudit.training.plan import Pause
 from plaudit.training.parallel import gathered, is_sharded
+from plaudit.training.plan import Pause
 from plaudit.training.sinks.sink import Sample
 
 
 def sampler(
     policy: Policy, encoder: Encoder, examples: Sequence[Example], settings: SampleSettings
 ) -> Callable[[Pause], Sequence[Sample]]:
-    """A function that has the policy answer the first few prompts; with sharded weights every rank must ask."""
+    """A function that has the policy answer the first prompts; with sharded weights every rank must ask."""
     chosen = examples[: settings.rows]
 
     def sample(pause: Pause) -> list[Sample]:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plaudit.batches.rows import encode_rows
+from plaudit.batches.template import Encoder
 from plaudit.errors import UserError
 from plaudit.recipes.config import SupervisedConfig
-from plaudit.recipes.supervised import Method, run_supervised
+from plaudit.recipes.rows import Prepared
+from plaudit.recipes.supervised import Method, by_likelihood, run_supervised
 from plaudit.records.feedback import Demonstration, Record
 from plaudit.training.sinks.summary import Summary
-from plaudit.training.supervised import likelihood
 
 
 def sft(config: SupervisedConfig) -> Summary | None:
     """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
-    return run_supervised(config, Method(recipe=demonstrations, objective=likelihood))
+    return run_supervised(config, Method(recipe=answers, objective=by_likelihood))
 
 
-def demonstrations(records: Sequence[Record]) -> Sequence[Demonstration]:
+def answers(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:
+    """The demonstrations as they are."""
+    return Prepared(encoding=encode_rows(demonstrations(records, "sft"), encoder, max_tokens))
+
+
+def demonstrations(records: Sequence[Record], method: str) -> Sequence[Demonstration]:
     """The records, when all of them are demonstrations."""
     for record in records:
         if not isinstance(record, Demonstration):
             raise UserError(
-                f"{record.origin}: this row is a {type(record).__name__.lower()}, and sft learns from "
+                f"{record.origin}: this row is a {type(record).__name__.lower()}, and {method} learns from "
                 "demonstrations; to learn from the preferred answers: plaudit train preferred"
             )
     return [record for record in records if isinstance(record, Demonstration)]

@@ -5,37 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from plaudit.batches.template import Encoder, make_encoder
+from plaudit.errors import UserError
 from plaudit.models.files import Precision, precision
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, SupervisedConfig
-from plaudit.recipes.policies import arithmetic, matrix_sizes, prepare_policy, write_model
+from plaudit.recipes.policies import arithmetic, matrix_sizes, place_policy, prepare_policy, write_model
 from plaudit.recipes.rows import Recipe, Rows, load_rows
 from plaudit.recipes.samples import sampler
 from plaudit.training import lineage
 from plaudit.training.chance import seed_everything
+from plaudit.training.distil import DIVERGENCE, held_out
 from plaudit.training.flops import matmul_rate, training_flops
 from plaudit.training.interrupt import InterruptedRunError
 from plaudit.training.loop import Loop
+from plaudit.training.metrics import Metric
 from plaudit.training.optimizer import make_optimizer, rate_share
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
-from plaudit.training.plan import Plan
+from plaudit.training.plan import Pause, Plan
 from plaudit.training.runfolder import RunFolder, open_run
+from plaudit.training.settings import KeepSettings
 from plaudit.training.sinks.console import ConsoleSink
 from plaudit.training.sinks.jsonl import read_notes, read_reports
 from plaudit.training.sinks.summary import Summary, summarise
 from plaudit.training.sinks.together import Sinks, sinks_for
 from plaudit.training.step import Machine
 from plaudit.training.supervised import (
+    HELD_OUT,
     Arithmetic,
     Objective,
     SupervisedPiece,
     evaluation,
+    likelihood,
     pieces_of,
     rows_of,
 )
@@ -45,13 +52,21 @@ from plaudit.training.supervised import (
 class Method:
     """What sets one supervised algorithm apart from another.
 
-    Example: SFT is ``Method(recipe=demonstrations, objective=likelihood)``.
+    Example: SFT is ``Method(recipe=answers, objective=by_likelihood)``.
     """
 
     recipe: Recipe
     """From the records of the file to the rows that are trained."""
-    objective: Callable[[Policy, Arithmetic], Objective]
-    """From a policy to what a step minimises."""
+    objective: Callable[[Policy, Rows, Arithmetic], Objective]
+    """From a policy, before its weights are divided, and the rows to what a step minimises."""
+    divergence: bool = False
+    """Whether the objective is a distance from a teacher: held-out rows are then measured by it too."""
+
+
+def by_likelihood(policy: Policy, rows: Rows, products: Arithmetic) -> Objective:
+    """Maximum likelihood of the rows."""
+    del rows
+    return likelihood(policy, products)
 
 
 def run_supervised(config: SupervisedConfig, method: Method) -> Summary | None:
@@ -62,7 +77,7 @@ def run_supervised(config: SupervisedConfig, method: Method) -> Summary | None:
 
 @contextmanager
 def _folder(config: SupervisedConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
-    """The run folder, held by the first rank alone; a run that saved and stopped has left it in good order."""
+    """The run folder, held by the first rank alone; who saved and then stopped leaves it in good order."""
     if not ranks.first:
         yield None
         return
@@ -87,10 +102,15 @@ def _train(
             _say_that_it_is_finished(config, notes)
         return None
     rows = load_rows(config, encoder, method.recipe, None if folder is None else folder.path)
+    _refuse_to_look_for_what_is_not_measured(config.keep, rows, method)
     numbers = precision(config.dtype, ranks.device)
     policy, more = prepare_policy(config, numbers, ranks)
+    products = partial(arithmetic, numbers, ranks.device)
+    objective = method.objective(policy, rows, products)
+    more += place_policy(policy, config, ranks)
     notes += [*encoder.notes, *rows.notes, *more]
-    plan = _plan(config, method, _Parts(policy=policy, encoder=encoder, rows=rows, numbers=numbers), ranks)
+    parts = _Parts(policy=policy, objective=objective, encoder=encoder, rows=rows, numbers=numbers)
+    plan = _plan(config, method, parts, ranks)
     loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
     progress = loop.run()
     if config.keep.use_best and progress.best_step is not None:
@@ -106,6 +126,7 @@ class _Parts:
     """What a plan is made of."""
 
     policy: Policy
+    objective: Objective
     encoder: Encoder
     rows: Rows
     numbers: Precision
@@ -115,7 +136,6 @@ def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks)
     policy, rows = parts.policy, parts.rows
     order = Order(rows=len(rows.train), batch_size=config.batch_size, seed=config.seed)
     steps = config.steps or order.steps_in(config.epochs)
-    products = partial(arithmetic, parts.numbers, ranks.device)
     room = config.memory.tokens_at_once
     every = -(-steps // 10)
     asked = rows.held_out or rows.train
@@ -124,7 +144,7 @@ def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks)
         machine=Machine(
             module=policy,
             optimizer=make_optimizer(policy, config.learning_rate, config.optimizer),
-            objective=method.objective(policy, products),
+            objective=parts.objective,
             alone=rows_of,
             clip=config.optimizer.clip,
             ranks=ranks,
@@ -132,7 +152,7 @@ def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks)
         pieces=lambda step: pieces_of([rows.train[row] for row in order.batch(step)], ranks, room),
         epoch_after=order.epoch_after,
         work=partial(_work, matrix_sizes(policy), frozen=config.lora.rank > 0),
-        evaluate=evaluation(policy, rows.held_out, ranks, room, products) if rows.held_out else None,
+        evaluate=_evaluation(method, parts, ranks, room) if rows.held_out else None,
         sample=sampler(policy, parts.encoder, asked, config.sample) if ranks.first or config.shard else None,
         rate=lambda step: config.learning_rate * rate_share(step, steps, config.optimizer),
         safety=config.safety,
@@ -144,6 +164,27 @@ def _plan(config: SupervisedConfig, method: Method, parts: _Parts, ranks: Ranks)
         name=config.out.name,
         config=_plain(asdict(config)),
     )
+
+
+def _refuse_to_look_for_what_is_not_measured(keep: KeepSettings, rows: Rows, method: Method) -> None:
+    measured = (*HELD_OUT, DIVERGENCE) if method.divergence else HELD_OUT
+    if keep.best not in measured:
+        near = get_close_matches(keep.best, measured, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"keep.best: {keep.best!r} is not one of {', '.join(measured)}{hint}")
+    if keep.use_best and not rows.held_out:
+        raise UserError("keep.use_best needs held-out rows, and none is left: give more rows, or a file")
+
+
+def _evaluation(
+    method: Method, parts: _Parts, ranks: Ranks, room: int
+) -> Callable[[Pause], Sequence[Metric]]:
+    products = partial(arithmetic, parts.numbers, ranks.device)
+    likely = evaluation(parts.policy, parts.rows.held_out, ranks, room, products)
+    if not method.divergence:
+        return likely
+    apart = held_out(parts.objective, pieces_of(parts.rows.held_out, ranks, room), ranks)
+    return lambda pause: (*likely(pause), *apart(pause))
 
 
 def _peak_flops(numbers: Precision, ranks: Ranks) -> float:
@@ -186,7 +227,7 @@ def _say_that_it_is_finished(config: SupervisedConfig, notes: Sequence[str]) -> 
     console = ConsoleSink(quiet=True)
     for note in (
         *notes,
-        f"{config.out}: this run is finished, so nothing was done; another needs another --out",
+        f"{config.out}: this run is finished; nothing was done. Another run needs another --out",
     ):
         console.note(note)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,11 @@ class Listener:
         del frame
         if self._heard and signum == signal.SIGINT:
             raise KeyboardInterrupt
+        if self._ranks.first and not self._heard:
+            name = signal.Signals(signum).name
+            words = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
+            # A handler may run in the middle of a print, where another print would fail.
+            os.write(2, words.encode())
         self._heard = signum
 
 

@@ -160,8 +160,9 @@ class Loop(Generic[Piece]):
             self._progress = replace(self._progress, left_out=left_out)
             self._sinks.note(f"{sentence}; the step is left out ({number})")
             return True
-        self._sinks.note(f"{sentence}; back to the newest checkpoint, and on without it ({number})")
         self._sinks.close(None)
+        # Said once the sinks are open again: they drop whatever was said after the checkpoint.
+        self._notes.append(f"{sentence}; back to the newest checkpoint, and on without it ({number})")
         self._take_up()
         self._progress = replace(self._progress, left_out=left_out)
         self._sinks = self._make_sinks()

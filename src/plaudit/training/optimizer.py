@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
+import os
+import sys
 from collections.abc import Callable, Mapping
 
 import torch
@@ -91,6 +93,9 @@ def _groups(module: nn.Module, weight_decay: float) -> list[Group]:
 
 def _own(path: str) -> Callable[..., torch.optim.Optimizer]:
     module, _, function = path.partition(":")
+    if not {"", os.getcwd()} & {*sys.path}:
+        # An installed command does not look in the present folder, where a user's own module lies.
+        sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

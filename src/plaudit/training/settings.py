@@ -39,6 +39,7 @@ class OptimizerSettings:
         _at_least("optimizer.warmup", self.warmup, 0.0)
         _at_least("optimizer.clip", self.clip, 0.0)
         _at_least("optimizer.weight_decay", self.weight_decay, 0.0)
+        _at_least("optimizer.eps", self.eps, 0.0)
         if not 0 <= self.floor <= 1:
             raise UserError(f"optimizer.floor is a share of the peak rate, from 0 to 1, not {self.floor}")
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
@@ -57,6 +58,10 @@ class SafetySettings:
     """Stop and name the rows; or leave the step out; or go back to the last checkpoint without them."""
     skip_limit: int = 5
     """More steps than this are not left out or rolled back: the run stops."""
+
+    def __post_init__(self) -> None:
+        """Refuse less than none."""
+        _at_least("safety.skip_limit", self.skip_limit, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

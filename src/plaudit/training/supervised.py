@@ -37,6 +37,8 @@ class SupervisedPiece:
 Objective = Callable[[SupervisedPiece], Terms]
 Arithmetic = Callable[[], AbstractContextManager[object]]
 """The context in which products are made: autocast, or nothing."""
+HELD_OUT = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")
+"""What `evaluation` reports."""
 
 
 def pieces_of(examples: Sequence[Example], ranks: Ranks, tokens_at_once: int) -> tuple[SupervisedPiece, ...]:

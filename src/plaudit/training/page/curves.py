@@ -10,6 +10,11 @@ from plaudit.training.metrics import Number
 from plaudit.training.page.history import Column
 from plaudit.training.page.words import exponent
 
+_FLAT = 1e-4
+"""Values that agree in so many digits are drawn as a level line: their ticks could not be told apart."""
+_NOTHING = 1e-300
+"""A difference that cannot be divided into ticks."""
+
 Point = tuple[int, Number]
 """A step and its value."""
 
@@ -37,25 +42,27 @@ class Axis:
         0.5
         """
         if self.logarithmic:
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low, high = math.log10(self.low), math.log10(self.high)
+            return (math.log10(value) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
 
 
 def thinned(column: Column, most: int = 500) -> list[Point]:
     """At most so many points of the column: the lowest and the highest of each stretch, so spikes survive.
 
-    A stretch with a value that is not finite keeps one of those as well: the curve has its gap there.
+    A stretch with a value that is not finite keeps one of those as well, where the curve has its gap; the
+    ends stay. ``most`` is at least 5.
 
     >>> from array import array
     >>> spike = array("d", [1.0] * 50 + [9.0] + [1.0] * 49)
     >>> thinned(Column(name="loss", steps=array("q", range(100)), values=spike), most=6)
-    [(0, 1.0), (50, 9.0), (51, 1.0), (99, 1.0)]
+    [(0, 1.0), (50, 9.0), (99, 1.0)]
     """
     count = len(column.values)
     if count <= most:
         return list(zip(column.steps, column.values, strict=True))
     kept = {0, count - 1}
-    stretches = max(1, most // 3)
+    stretches = max(1, (most - 2) // 3)
     for at in range(stretches):
         start, end = at * count // stretches, (at + 1) * count // stretches
         kept |= _extremes(column.values[start:end], start)
@@ -99,7 +106,7 @@ def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log:
         return Axis(low=low, high=high, ticks=powers(low, high), logarithmic=True)
     if from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if low == high:
+    if high - low <= max(_FLAT * max(abs(low), abs(high)), _NOTHING):
         low, high = low - (abs(low) / 10 or 1.0), high + (abs(high) / 10 or 1.0)
     room = (high - low) * 0.06
     low, high = low - (0.0 if from_zero and low == 0 else room), high + room
@@ -135,9 +142,11 @@ def powers(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
 def _written(value: Number, width: Number) -> str:
     if value == 0:
         return "0"
+    place = math.floor(math.log10(width))
     if width < 1e-3 or abs(value) >= 1e6:
-        return exponent(f"{value:.6g}")
-    return f"{value:,.{max(0, -math.floor(math.log10(width)))}f}"
+        digits = max(1, round(math.log10(abs(value))) - place + 1)
+        return exponent(f"{value:.{digits}g}")
+    return f"{value:,.{max(0, -place)}f}"
 
 
 def _extremes(values: Sequence[float], start: int) -> set[int]:

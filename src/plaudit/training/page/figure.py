@@ -61,11 +61,11 @@ CURVES = (
 class Line:
     """One line of a figure.
 
-    Example: ``Line(label="held out", kind="held-out", points=[(10, 2.1), (20, 1.9)])``
+    Example: ``Line(label="held out ", kind="held-out", points=[(10, 2.1), (20, 1.9)])``
     """
 
     label: str
-    """What it is called."""
+    """What it is called, with a space behind it; empty where it is alone."""
     kind: str
     """How it is drawn: the name of its class in page.css."""
     points: Sequence[Point]
@@ -108,17 +108,21 @@ def figures(history: History) -> Html:
 
 def _lines(curve: Curve, columns: dict[str, Column]) -> list[Line]:
     wanted = [("training", "trained", curve.trained), ("held out", "held-out", curve.held_out)]
+    found = [(label, kind, columns[name]) for label, kind, name in wanted if name in columns]
     return [
-        Line(label=label, kind=kind, points=[(s, curve.times * v) for s, v in thinned(columns[name])])
-        for label, kind, name in wanted
-        if name in columns
+        Line(
+            label=f"{label} " if len(found) > 1 else "",
+            kind=kind,
+            points=[(step, curve.times * value) for step, value in thinned(column)],
+        )
+        for label, kind, column in found
     ]
 
 
 def _figure(curve: Curve, lines: list[Line]) -> Html:
     values = [value for line in lines for _, value in line.points if not math.isnan(value)]
     heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
-    key = [_key(line, alone=len(lines) == 1) for line in lines]
+    key = [_key(line) for line in lines]
     if not values:
         return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
     steps = [step for line in lines for step, _ in line.points]
@@ -129,15 +133,15 @@ def _figure(curve: Curve, lines: list[Line]) -> Html:
     return element("figure", {}, heading, _drawing(curve, lines, frame), element("figcaption", {}, *key))
 
 
-def _key(line: Line, *, alone: bool) -> Html:
-    if alone:
+def _key(line: Line) -> Html:
+    if not line.label:
         return element("span", {"class": "key"}, line.ends)
     swatch = element("span", {"class": f"swatch {line.kind}"})
-    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), f" {line.ends}")
+    return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.ends)
 
 
 def _drawing(curve: Curve, lines: list[Line], frame: Frame) -> Html:
-    said = "; ".join(f"{line.label} {line.ends}" for line in lines)
+    said = "; ".join(f"{line.label}{line.ends}" for line in lines)
     attributes = {
         "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
         "role": "img",
@@ -202,7 +206,7 @@ def _between(line: Line, start: int, end: int) -> str:
     if not values:
         return ""
     if not finite:
-        return f"{line.label} not finite"
+        return f"{line.label}not finite"
     low, high = figure(min(finite)), figure(max(finite))
     gaps = " (and values that are not finite)" if len(finite) < len(values) else ""
-    return f"{line.label} {low if low == high else f'{low} to {high}'}{gaps}"
+    return f"{line.label}{low if low == high else f'{low} to {high}'}{gaps}"

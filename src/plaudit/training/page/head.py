@@ -80,7 +80,7 @@ def _best(column: Column, write: Callable[[Number], str]) -> str:
         return ""
     step, value = column.best
     if write(value) == write(column.last):
-        return "the best of the run"
+        return "its best"
     return f"best {write(value)} at step {step:,}"
 
 

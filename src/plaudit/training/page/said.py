@@ -52,8 +52,8 @@ def _side(label: str, text: str, kind: str) -> Html:
 
 
 def _text(text: str) -> Html:
-    if not text:
-        return element("div", {"class": "said quiet"}, "(nothing)")
+    if not text.strip():
+        return element("div", {"class": "said quiet"}, "(only white space)" if text else "(nothing)")
     # Each text finds its own direction, so that one in Arabic does not turn its neighbours round.
     return element("div", {"class": "said", "dir": "auto"}, shortened(text, _MOST_CHARACTERS))
 

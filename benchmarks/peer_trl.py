@@ -1,0 +1,120 @@
+"""One run of TRL's SFTTrainer on a work folder, in the peer's environment; prints one line of JSON.
+
+The rows, their order, the lengths, the optimiser and its rate are those of ours.py. ``--variant`` picks
+the settings: ``default`` changes nothing but the arithmetic (float32 on both sides) and the order of rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import datasets
+import torch
+import transformers
+import trl
+
+from benchmarks.measure import MIB, Report, Watch
+
+VARIANTS: Mapping[str, Mapping[str, object]] = {
+    "default": {},
+    "plain": {"gradient_checkpointing": False},
+    "padding-free": {"gradient_checkpointing": False, "padding_free": True, "max_length": None},
+    "small": {"gradient_checkpointing": True, "padding_free": True, "max_length": None},
+    "compiled": {"gradient_checkpointing": False, "torch_compile": True},
+}
+"""TRL's own options, as its documentation names them; README.md says which is the fastest."""
+
+LONGEST = 2048
+"""No row of a work folder is longer, so nothing is cut on either side."""
+
+
+class Clock(transformers.TrainerCallback):
+    """Follows the steps of a trainer, from the end of one to the end of the next."""
+
+    def __init__(self, watch: Watch):
+        self._watch = watch
+
+    def on_train_begin(self, *_: object, **__: object) -> None:
+        """Model, data and optimiser exist."""
+        self._watch.start()
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        """Weights have moved."""
+        self._watch.step_done()
+
+
+def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> trl.SFTTrainer:
+    """A trainer on the folder's model and rows."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
+    model = transformers.AutoModelForCausalLM.from_pretrained(work / "model", dtype=torch.float32)
+    rows = datasets.load_dataset("json", data_files=str(work / "rows.jsonl"), split="train")
+    settings = {
+        "output_dir": tempfile.mkdtemp(),
+        "per_device_train_batch_size": given.batch,
+        "max_steps": given.steps,
+        "max_length": LONGEST,
+        "bf16": given.dtype == "bfloat16",
+        "use_cpu": True,
+        "train_sampling_strategy": "sequential",
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        **VARIANTS[given.variant],
+    }
+    return trl.SFTTrainer(
+        model,
+        args=trl.SFTConfig(**settings),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        callbacks=[Clock(watch)],
+    )
+
+
+def run(work: Path, given: argparse.Namespace) -> Report:
+    """Train for a few steps and say what they cost."""
+    watch = Watch()
+    trainer = trainer_for(work, given, watch)
+    trainer.train()
+    state = sum(
+        value.nbytes
+        for slots in trainer.optimizer.state.values()
+        for value in slots.values()
+        if isinstance(value, torch.Tensor)
+    )
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    return Report(
+        who=f"TRL {trl.__version__}",
+        setting=f"{given.variant}, {given.dtype}",
+        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        batch=given.batch,
+        first_loss=float(losses[0]),
+        seconds=tuple(watch.seconds),
+        cpu_seconds=tuple(watch.cpu_seconds),
+        base_mib=watch.resident_mib + state / MIB,
+        peak_mib=watch.peak_mib,
+    )
+
+
+def main() -> None:
+    """From the command line: .peers/trl/bin/python -m benchmarks.peer_trl FOLDER --batch 8."""
+    parser = argparse.ArgumentParser(description="time TRL's SFTTrainer on a work folder")
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--variant", choices=VARIANTS, default="default")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print(run(given.work, given).line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Packed, packed without sharing, padded left or right: the same log-probs and the same gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from plaudit.batches.pack import Layout
+from plaudit.batches.tokens import Example, TokenBatch, batch_of
+from plaudit.models.policy import Policy
+from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, examples
+
+LAYOUTS: list[tuple[Layout, bool]] = [("right", True), ("packed", True), ("packed", False), ("left", True)]
+FLOAT32, FLOAT64 = (torch.float32, 1e-5), (torch.float64, 1e-10)
+EXACT = [(name, *FLOAT32) for name in SDPA | EAGER] + [(name, *FLOAT64) for name in SDPA]
+
+
+def _policy(name: str, dtype: torch.dtype, layout: Layout, share: bool) -> Policy:
+    return Policy(build(name, dtype), layout=layout, share_prompts=share)
+
+
+def _full_logits(policy: Policy, batch: TokenBatch) -> Tensor:
+    """Each conversation alone through the untouched model, all its logits at once."""
+    logp_NT = torch.zeros(batch.mask_NT.shape, dtype=policy.base.dtype)
+    with policy.as_plain_model() as model, torch.no_grad():
+        for n, p in enumerate(batch.group_N.tolist()):
+            prompt, answer = int(batch.prompt_length_P[p]), int(batch.length_N[n])
+            ids = torch.cat((batch.prompt_PL[p, :prompt], batch.completion_NT[n, :answer]))
+            logp_SV = model(input_ids=ids[None], use_cache=False).logits[0].log_softmax(-1)
+            logp_NT[n, :answer] = logp_SV[prompt - 1 : -1].gather(1, ids[prompt:, None])[:, 0]
+    return logp_NT * batch.mask_NT
+
+
+@pytest.mark.parametrize(("name", "dtype", "near"), EXACT, ids=[f"{n}-{str(d)[6:]}" for n, d, _ in EXACT])
+def test_every_layout_says_what_the_model_says(name: str, dtype: torch.dtype, near: float) -> None:
+    batch = batch_of(examples())
+    policy = _policy(name, dtype, "right", True)
+    wanted_NT = _full_logits(policy, batch)
+    assert float(wanted_NT[batch.mask_NT].std()) > 0.1
+    for layout, share in LAYOUTS:
+        policy.use_layout(layout)
+        policy.share_prompts = share
+        with torch.no_grad():
+            logp_NT = policy.score(batch).logp_NT
+        assert logp_NT.dtype == dtype
+        torch.testing.assert_close(logp_NT, wanted_NT, rtol=0, atol=near, msg=lambda m: f"{layout}: {m}")
+
+
+def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
+    scores = policy.score(batch, entropy=True)
+    assert scores.entropy_NT is not None
+    pull_NT = torch.linspace(-1, 2, batch.mask_NT.numel(), dtype=scores.logp_NT.dtype).view_as(batch.mask_NT)
+    policy.zero_grad()
+    (pull_NT * (scores.logp_NT + 0.3 * scores.entropy_NT)).sum().backward()
+    return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(("name", "dtype", "near"), EXACT, ids=[f"{n}-{str(d)[6:]}" for n, d, _ in EXACT])
+def test_every_layout_gives_the_same_gradient(name: str, dtype: torch.dtype, near: float) -> None:
+    batch = batch_of(examples())
+    policy = _policy(name, dtype, "right", True)
+    wanted = _gradients(policy, batch)
+    assert set(wanted) == {name for name, _ in policy.named_parameters()}
+    largest = max(float(grad.abs().max()) for grad in wanted.values())
+    for layout, share in LAYOUTS[1:]:
+        policy.use_layout(layout)
+        policy.share_prompts = share
+        for key, grad in _gradients(policy, batch).items():
+            torch.testing.assert_close(grad, wanted[key], rtol=0, atol=near * max(1.0, largest))
+
+
+def _scores(policy: Policy, rows: Sequence[Example]) -> Tensor:
+    with torch.no_grad():
+        return policy.score(batch_of(rows)).logp_NT
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_a_change_in_one_completion_never_changes_another(name: str, layout: Layout, share: bool) -> None:
+    policy = _policy(name, torch.float32, layout, share)
+    rows = examples()
+    before_NT = _scores(policy, rows)
+    group = rows[0].completions
+    changed = replace(group[0], ids=tuple((token + 7) % VOCABULARY for token in group[0].ids))
+    rows[0] = replace(rows[0], completions=(changed, *group[1:]))
+    after_NT = _scores(policy, rows)
+    assert torch.equal(after_NT[1:], before_NT[1:])
+    assert bool((after_NT[0, :4] != before_NT[0, :4]).all())
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+def test_a_change_in_a_prompt_changes_its_own_completions_only(layout: Layout, share: bool) -> None:
+    policy = _policy("llama", torch.float32, layout, share)
+    rows = examples()
+    before_NT = _scores(policy, rows)
+    rows[3] = replace(rows[3], prompt=tuple((token + 7) % VOCABULARY for token in rows[3].prompt))
+    after_NT, mask_NT = _scores(policy, rows), batch_of(rows).mask_NT
+    assert torch.equal(after_NT[:5], before_NT[:5])
+    assert bool((after_NT[5:] != before_NT[5:])[mask_NT[5:]].all())
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+def test_the_order_of_rows_does_not_matter(name: str, layout: Layout, share: bool) -> None:
+    policy = _policy(name, torch.float64, layout, share)
+    forward_NT, backward_NT = _scores(policy, examples()), _scores(policy, examples()[::-1])
+    new_place = [5, 6, 4, 3, 0, 1, 2]
+    torch.testing.assert_close(backward_NT, forward_NT[new_place], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+def test_rows_alone_are_the_same_as_together(layout: Layout, share: bool) -> None:
+    policy = _policy("phi", torch.float64, layout, share)
+    together_NT = _scores(policy, examples())
+    at = 0
+    for row in examples():
+        alone_NT = _scores(policy, [row])
+        count, width = alone_NT.shape
+        torch.testing.assert_close(together_NT[at : at + count, :width], alone_NT, rtol=0, atol=1e-10)
+        at += count
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(layout: Layout, share: bool) -> None:
+    policy = _policy("llama", torch.float32, layout, share)
+    batch = batch_of(examples())
+    scores = policy.score(batch, entropy=True)
+    assert scores.entropy_NT is not None
+    hidden_NT = ~batch.mask_NT
+    assert not scores.logp_NT[hidden_NT].any()
+    assert not scores.entropy_NT[hidden_NT].any()
+    assert not scores.greedy_NT[hidden_NT].any()
+    assert bool((scores.logp_NT[batch.mask_NT] < 0).all())
+    (scores.logp_NT + scores.entropy_NT)[hidden_NT].sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in policy.parameters())
+
+
+@pytest.mark.parametrize(("layout", "share"), LAYOUTS)
+def test_a_batch_where_nothing_is_trained_adds_nothing(layout: Layout, share: bool) -> None:
+    policy = _policy("llama", torch.float32, layout, share)
+    rows = [
+        replace(
+            row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions)
+        )
+        for row in examples()
+    ]
+    scores = policy.score(batch_of(rows), entropy=True)
+    scores.logp_NT.sum().backward()
+    assert not scores.logp_NT.any()
+    assert all(p.grad is None or not p.grad.any() for p in policy.parameters())

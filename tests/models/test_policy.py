@@ -1,0 +1,98 @@
+"""What a policy says beside log-probs, and the plain model inside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from plaudit.batches.tokens import batch_of
+from plaudit.models.policy import Policy
+from tests.models.zoo import SDPA, build, examples
+
+
+@pytest.mark.parametrize("name", ["llama", "cohere", "phi", "gemma2"])
+def test_entropy_greedy_and_temperature_against_full_logits(name: str) -> None:
+    policy = Policy(build(name, torch.float64), layout="right")
+    row = examples()[2]
+    batch = batch_of([row])
+    scores = policy.score(batch, entropy=True, temperature=0.7)
+    ids = torch.tensor([row.prompt + row.completions[0].ids])
+    with policy.as_plain_model() as model:
+        logp_TV = (model(input_ids=ids).logits[0, 7:-1] / 0.7).log_softmax(-1)
+    chosen_T = logp_TV.gather(1, ids[0, 8:, None])[:, 0]
+    entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
+    mask_T = batch.mask_NT[0]
+    assert scores.entropy_NT is not None
+    torch.testing.assert_close(scores.logp_NT[0], chosen_T * mask_T, rtol=0, atol=1e-6)
+    torch.testing.assert_close(scores.entropy_NT[0], entropy_T * mask_T, rtol=0, atol=1e-6)
+    assert scores.greedy_NT[0].tolist() == ((logp_TV.argmax(-1) == ids[0, 8:]) & mask_T).tolist()
+    assert policy.score(batch).entropy_NT is None
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mamba"])
+def test_a_packed_policy_still_generates_and_packs_again(name: str) -> None:
+    policy = Policy(build(name), layout="right" if name == "mamba" else "packed")
+    batch = batch_of(examples())
+    before_NT = policy.score(batch).logp_NT
+    policy.train()
+    with policy.as_plain_model() as model, torch.no_grad():
+        assert not model.training
+        ids = torch.tensor([[3, 4, 5]])
+        made = model.generate(input_ids=ids, max_new_tokens=4, do_sample=False, eos_token_id=None)
+        logits = model(input_ids=made).logits[0]
+    assert made[0, 3:].tolist() == logits[2:-1].argmax(-1).tolist()
+    assert policy.model.training
+    assert torch.equal(policy.score(batch).logp_NT, before_NT)
+
+
+@pytest.mark.parametrize("name", SDPA)
+def test_training_mode_changes_no_log_prob(name: str) -> None:
+    """Nothing is left to chance: dropout of these configurations is set to zero when they are loaded."""
+    model = build(name)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout") and isinstance(module.attention_dropout, float):
+            module.attention_dropout = 0.0
+    policy = Policy(model)
+    batch = batch_of(examples())
+    calm_NT = policy.eval().score(batch).logp_NT
+    assert torch.equal(policy.train().score(batch).logp_NT, calm_NT)
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    batch = batch_of(examples())
+
+    def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
+        policy = Policy(build("llama", torch.float64)).train()
+        if checkpointing:
+            policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            assert policy.model.is_gradient_checkpointing
+        policy.score(batch, entropy=True).logp_NT.sum().backward()
+        return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+
+    with_it, without = gradients(True), gradients(False)
+    assert set(with_it) == set(without)
+    for name, grad in without.items():
+        torch.testing.assert_close(with_it[name], grad, rtol=0, atol=1e-12)
+
+
+def test_gradient_checkpointing_computes_layers_again() -> None:
+    policy = Policy(build("llama")).train()
+    policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    runs: list[int] = []
+    policy.base.model.layers[0].mlp.register_forward_hook(lambda *_: runs.append(1))
+    policy.score(batch_of(examples())).logp_NT.sum().backward()
+    assert len(runs) == 2
+
+
+def test_bfloat16_products_stay_close_in_every_layout() -> None:
+    policy = Policy(build("qwen2"))
+    batch = batch_of(examples())
+    exact_NT = policy.score(batch).logp_NT
+    for layout in ("packed", "left", "right"):
+        policy.use_layout(layout)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logp_NT = policy.score(batch).logp_NT
+        assert logp_NT.dtype == torch.float32
+        assert 1e-4 < float((logp_NT - exact_NT).abs().max()) < 0.1
