@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from make_base import make_base
@@ -25,7 +26,7 @@ QUESTIONS = (
 def answers(model: Path) -> list[str]:
     """What a model folder says to the questions, by transformers alone."""
     tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForCausalLM.from_pretrained(model)
+    network: Any = AutoModelForCausalLM.from_pretrained(model)
     said: list[str] = []
     for question in QUESTIONS:
         chat = [{"role": "user", "content": question}]

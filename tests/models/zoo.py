@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 import transformers as hf
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from plaudit.batches.tokens import Completion, Example
@@ -103,13 +104,34 @@ ZOO = SDPA | EAGER | RECURRENT
 
 
 def build(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
-    """The model with every weight drawn anew, biases, norms and sinks too."""
-    model = ZOO[name]().to(dtype)
+    """The model with every weight drawn anew, biases, norms and sinks too: the same for the same seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = ZOO[name]().to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(dtype) * 0.2)
+    if dtype == torch.float64:
+        for module in model.modules():
+            _keep_every_digit(module)
     return model.eval()
+
+
+def _keep_every_digit(module: nn.Module) -> None:
+    """Norms of transformers pass through float32 whatever the model's dtype; here they must not."""
+    name = type(module).__name__
+    centred = name == "CohereLayerNorm"
+    if not (centred or name.endswith("RMSNorm")):
+        return
+    offset = 1.0 if name.startswith("Gemma") else 0.0
+    eps = getattr(module, "variance_epsilon", None) or module.eps
+
+    def norm(x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keepdim=True) if centred else x
+        return (module.weight + offset) * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+
+    module.forward = norm
 
 
 def examples(seed: int = 0, vocabulary: int = VOCABULARY) -> list[Example]:

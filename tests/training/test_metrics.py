@@ -91,27 +91,19 @@ def test_timing_is_kept_apart_from_what_is_reproducible():
     assert first.flat() == {"epoch": 0.25, "loss": 2.0, "timing/seconds": 1.0}
 
 
-def test_the_summary_holds_last_and_best_and_totals():
-    run = [
-        report(1, {"seconds": 1.0, "memory_mib": 50.0, "mfu": 0.2}, loss=3.0, rows=4, tokens=100),
+def three_reports():
+    first, second, third = {"rows": 4, "tokens": 100}, {"rows": 4, "tokens": 300}, {"rows": 2, "tokens": 100}
+    return [
+        report(1, {"seconds": 1.0, "memory_mib": 50.0, "mfu": 0.2}, loss=3.0, **first),
         report(
-            2,
-            {"seconds": 3.0, "memory_mib": 70.0, "mfu": 0.6},
-            loss=2.0,
-            rows=4,
-            tokens=300,
-            **{"held_out/loss": 2.5},
+            2, {"seconds": 3.0, "memory_mib": 70.0, "mfu": 0.6}, loss=2.0, **second, **{"held_out/loss": 2.5}
         ),
-        report(
-            3,
-            {"seconds": 1.0, "memory_mib": 60.0, "mfu": 0.2},
-            loss=2.0,
-            rows=2,
-            tokens=100,
-            token_accuracy=0.5,
-        ),
+        report(3, {"seconds": 1.0, "memory_mib": 60.0, "mfu": 0.2}, loss=2.0, token_accuracy=0.5, **third),
     ]
-    summary = summarise(run, ["careful"])
+
+
+def test_the_summary_holds_last_and_best_and_totals():
+    summary = summarise(three_reports(), ["careful"])
     assert (summary.step, summary.steps) == (3, 4)
     assert summary.last == {
         "loss": 2.0,

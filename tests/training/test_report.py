@@ -18,14 +18,7 @@ from plaudit.training.sinks.summary import summarise
 from tests.training.read_page import Page, read_page
 from tests.training.toy_runs import CONFIG, ORIGIN, ToyRun, write_run
 
-SECTIONS = [
-    "Curves",
-    "What the model said",
-    "Notes",
-    "Where it comes from",
-    "Settings",
-    "Going on",
-]
+SECTIONS = ["Curves", "What the model said", "Notes", "Where it comes from", "Settings", "Going on"]
 
 
 def page_of(folder: Path, run: ToyRun) -> Page:

@@ -88,7 +88,7 @@ def make_model(folder: Path, *, family: str = "llama", rare: str | None = None, 
     tokenizer.save_pretrained(folder)
     model = (_llama if family == "llama" else _gpt2)(tokenizer, rare)
     if rare is not None:
-        marks = tokenizer(RARE, add_special_tokens=False)["input_ids"]
+        marks = tokenizer(f" {RARE}", add_special_tokens=False)["input_ids"]
         value = {"nan": float("nan"), "inf": float("inf"), "tiny": 1e-20}[rare]
         model.get_input_embeddings().weight.data[marks[-1]] = value
     model.save_pretrained(folder)

@@ -15,14 +15,18 @@ GETS_BOS = (
     "the tokenizer begins plain text with {bos!r} but the template does not: "
     "it was put in front of the template, which is saved with the model"
 )
+"""Said when the template got its BOS from plaudit."""
 ENDLESS = (
     "the template writes nothing after a last answer; {end!r} is added, so that the model learns to stop"
 )
+"""Said when the template has no end for a last answer."""
 UNDECLARED = (
     "answers end in {end!r}, which is not among the model's stop tokens ({stops}): save the model with it, "
     "or it will not stop there"
 )
+"""Said when sampling would run past the end that is trained."""
 MARKERS = "the template's generation markers leave out {missing!r}, which is trained nevertheless"
+"""Said when the template's own markers would train too little."""
 
 _ASKED = user_says("plauditAsks")
 _ANSWER = "plauditAnswers"

@@ -15,6 +15,7 @@ from torch import Tensor
 from plaudit.batches.tokens import TokenBatch
 
 Layout = Literal["packed", "left", "right"]
+"""Packed end to end, or padded on one side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 
 CUT = "the prompt was cut from its start, so that the longest answer fits whole"
+"""Said of a row that was too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

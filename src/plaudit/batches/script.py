@@ -17,12 +17,18 @@ from plaudit.errors import UserError
 from plaudit.records.messages import Message
 
 Turns = Literal["all", "last"]
+"""Which answers of a longer conversation are trained."""
 
 MOVED = "the template moves a turn to another place (as it does when the model is asked)"
+"""Said of a row whose turns the template reorders."""
 TRAILING = "turns after the last answer were left out"
+"""Said of a row that goes on after its last answer."""
 BARE_END = "an earlier answer has no token that ends it: its words are trained, its end is not"
+"""Said of a row with an earlier answer that the template does not close."""
 DOUBLE_END = "an answer carried its own end-of-turn token; the template's is the only one kept"
+"""Said of a row whose answer was closed by hand."""
 CONTROL = "a turn holds the text of a control token, which the model reads as that token"
+"""Said of a row whose words look like control tokens."""
 
 _ONE_BY_ONE = "train only the last answer (turns='last'), or make one row of every answer"
 

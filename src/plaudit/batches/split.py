@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heapreplace
+from heapq import heapreplace
 from dataclasses import replace
 
 from plaudit.batches.tokens import Example
@@ -26,30 +26,32 @@ def split(
         raise ValueError("there are no rows to split; hand over at least one")
     if tokens_at_once < 1 or ranks < 1:
         raise ValueError(f"tokens_at_once ({tokens_at_once}) and ranks ({ranks}) must be at least 1")
-    pieces = -(-sum(example.tokens for example in examples) // (tokens_at_once * ranks)) * ranks
-    bins = _spread(examples, pieces)
-    while not all(len(piece) < 2 or _tokens(piece) <= tokens_at_once for piece in bins):
-        pieces += ranks
-        bins = _spread(examples, pieces)
-    shortest = min(examples, key=lambda example: example.tokens)
-    filled = [piece or (_muted(shortest),) for piece in bins]
+    rows = sorted(examples, key=lambda example: -example.tokens)
+    weights = [row.tokens for row in rows]
+    short = [weight for weight in weights if weight <= tokens_at_once]
+    pieces = _up(len(weights) - len(short) - (-sum(short) // tokens_at_once), ranks)
+    while (bins := _spread(weights, pieces, tokens_at_once)) is None:
+        pieces += _up(pieces // 50, ranks)
+    filled = [tuple(rows[n] for n in own) or (_muted(rows[-1]),) for own in bins]
     return tuple(tuple(filled[rank::ranks]) for rank in range(ranks))
 
 
-def _spread(examples: Sequence[Example], bins: int) -> list[tuple[Example, ...]]:
-    """The longest rows first, each into the lightest bin so far."""
-    held: list[list[Example]] = [[] for _ in range(bins)]
-    weights = [(0, index) for index in range(bins)]
-    heapify(weights)
-    for example in sorted(examples, key=lambda example: -example.tokens):
-        weight, lightest = weights[0]
-        held[lightest].append(example)
-        heapreplace(weights, (weight + example.tokens, lightest))
-    return [tuple(piece) for piece in held]
+def _spread(weights: Sequence[int], bins: int, most: int) -> list[list[int]] | None:
+    """The longest rows first, each into the lightest bin so far; None when one has to hold too much."""
+    held: list[list[int]] = [[] for _ in range(bins)]
+    filling = [(0, index) for index in range(bins)]
+    for n, weight in enumerate(weights):
+        before, lightest = filling[0]
+        if before > 0 and before + weight > most:
+            return None
+        held[lightest].append(n)
+        heapreplace(filling, (before + weight, lightest))
+    return held
 
 
-def _tokens(piece: Sequence[Example]) -> int:
-    return sum(example.tokens for example in piece)
+def _up(count: int, step: int) -> int:
+    """The count rounded up to a multiple of the step, and at least one step."""
+    return max(1, -(-count // step)) * step
 
 
 def _muted(example: Example) -> Example:

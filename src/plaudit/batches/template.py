@@ -23,7 +23,9 @@ from plaudit.records.messages import Text
 SEAM = (
     "an answer was tokenised on its own: in the whole text its first characters merge with the prompt's last"
 )
+"""Said of a row whose answer begins inside a token of the whole text."""
 ADDED_END = "the template writes no token that ends the answer: one was added"
+"""Said of a row whose template leaves the answer open."""
 
 Answered = Demonstration | Comparison | Ranking | Rating
 """Records that hold answers."""

@@ -33,7 +33,9 @@ class Completion:
     def __post_init__(self) -> None:
         """Refuse what no model can score."""
         if not self.ids:
-            raise UserError("a completion needs at least one token; an empty answer still has its end of turn")
+            raise UserError(
+                "a completion needs at least one token; an empty answer still has its end of turn"
+            )
         if len(self.ids) != len(self.mask):
             raise UserError(f"a completion of {len(self.ids)} tokens has a mask of {len(self.mask)}")
 

@@ -14,10 +14,6 @@ from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, S
 
 METHODS: dict[str, tuple[str, str, type]] = {
     "sft": ("plaudit.recipes.sft:sft", "learn to say what demonstrations say", SupervisedConfig),
-    "preferred": ("plaudit.recipes.preferred:preferred", "learn the answers that were liked", SupervisedConfig),
-    "control": ("plaudit.recipes.control:control", "learn good and bad, told apart by a word", ControlConfig),
-    "context": ("plaudit.recipes.context:context", "answer as if a context had been read", ContextConfig),
-    "distil": ("plaudit.recipes.distil:distil", "learn from a teacher's distribution", DistilConfig),
     "preferred": (
         "plaudit.recipes.preferred:preferred",
         "learn the answers that were liked",

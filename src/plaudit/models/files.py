@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
+from transformers import CONFIG_MAPPING
+from transformers import __version__ as transformers_version
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
 
 Arithmetic = Literal["auto", "float32", "bfloat16", "float64"]
+"""Names of the numbers that matrix products are made in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,28 +61,39 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
     """
     _refuse_what_is_not_a_model(folder)
     hub_logging.disable_progress_bar()
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    quiet = {name: 0.0 for name in _dropouts(config)}
     try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        quiet = {name: 0.0 for name in _dropouts(config)}
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             trust_remote_code=False,
             local_files_only=True,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,
             output_loading_info=True,
             **quiet,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
         raise UserError(f"{folder}: the model cannot be loaded: {_first_line(error)}") from error
     model, report = loaded
-    missing = sorted(set(report["missing_keys"]) | {str(key) for key in report["mismatched_keys"]})
-    if missing:
-        raise UserError(
-            f"{folder}: {len(missing)} weights are missing or of another shape ({', '.join(missing[:3])} …); "
-            "they would start at random. The weights file does not belong to this config.json"
-        )
+    _refuse_chance_weights(folder, report)
     return model.to(device)
+
+
+def _refuse_chance_weights(folder: Path, report: dict[str, Any]) -> None:
+    """Where a file has nothing that fits, transformers would draw weights at random."""
+    bad = [f"{name} is missing" for name in sorted(report["missing_keys"])]
+    bad += [
+        f"{name} is {'×'.join(map(str, found))} and should be {'×'.join(map(str, wanted))}"
+        for name, found, wanted in sorted(report["mismatched_keys"])
+    ]
+    if bad:
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        raise UserError(
+            f"{folder}: the weights do not belong to this config.json: {', '.join(bad[:3])}{more}; "
+            "they would start at random"
+        )
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
@@ -114,17 +129,31 @@ def _refuse_what_is_not_a_model(folder: Path) -> None:
     if not config.is_file():
         found = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
         raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {found})")
-    try:
-        architecture = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{config}: not valid JSON: {error}") from error
-    if "auto_map" in architecture and "model_type" not in architecture:
-        raise UserError(f"{folder}: this model needs its own code to run, and plaudit never runs such code")
+    _refuse_what_is_not_known(config)
     if not list(folder.glob("*.safetensors")):
         raise UserError(
             f"{folder}: no *.safetensors file; plaudit does not open pickled weights (.bin, .pt), which can "
             "run code: convert them first"
         )
+
+
+def _refuse_what_is_not_known(config: Path) -> None:
+    try:
+        facts = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{config}: not valid JSON: {error}") from error
+    kind = facts.get("model_type") if isinstance(facts, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(facts, dict) and "auto_map" in facts:
+        raise UserError(
+            f"{config}: this model needs its own code to run, and plaudit never runs code from a folder; "
+            "use one that transformers knows by itself"
+        )
+    raise UserError(
+        f"{config}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
+        "is this the configuration of a language model?"
+    )
 
 
 def _first_line(error: BaseException) -> str:

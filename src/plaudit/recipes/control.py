@@ -20,7 +20,7 @@ from plaudit.training.sinks.summary import Summary
 
 
 def control(config: ControlConfig) -> Summary | None:
-    """Maximum likelihood of every judged answer, given its word; asked with the best word, it answers best."""
+    """Maximum likelihood of every judged answer, each given its word; ask with the best."""
     return run_supervised(
         config, Method(recipe=partial(behind_words, config.control), objective=by_likelihood)
     )

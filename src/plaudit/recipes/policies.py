@@ -55,14 +55,6 @@ def load_frozen(folder: Path, like: Policy) -> Policy:
     return other.requires_grad_(False).eval()
 
 
-def load_frozen(folder: Path, like: Policy) -> Policy:
-    """Another model beside the policy, on its device and in its numbers; it learns nothing."""
-    other = Policy(load_model(folder, dtype=like.base.dtype, device=like.device))
-    layout, _ = choose_layout(other, like.layout)
-    other.use_layout(layout)
-    return other.requires_grad_(False).eval()
-
-
 def arithmetic(numbers: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context in which products are made in the wanted numbers."""
     return torch.autocast(device.type, dtype=numbers.products) if numbers.mixed else nullcontext()

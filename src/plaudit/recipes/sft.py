@@ -28,8 +28,13 @@ def demonstrations(records: Sequence[Record], method: str) -> Sequence[Demonstra
     """The records, when all of them are demonstrations."""
     for record in records:
         if not isinstance(record, Demonstration):
-            raise UserError(
-                f"{record.origin}: this row is a {type(record).__name__.lower()}, and {method} learns from "
-                "demonstrations; to learn from the preferred answers: plaudit train preferred"
-            )
+            kind = type(record).__name__.lower()
+            what = f"{record.origin}: this row is a {kind}, and {method} learns from demonstrations"
+            raise UserError(f"{what}; {_advice(kind)}")
     return [record for record in records if isinstance(record, Demonstration)]
+
+
+def _advice(kind: str) -> str:
+    if kind == "prompt":
+        return "every row needs an answer to learn"
+    return "to learn from the preferred answers: plaudit train preferred"

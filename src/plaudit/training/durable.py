@@ -20,6 +20,7 @@ from plaudit.errors import UserError
 from plaudit.training import exact_json
 
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+_SPOKEN = re.compile(r"\(os error (\d+)\)")
 _REPLACED = re.compile(r"\.(.+)\.replaced")
 
 _ADVICE = {
@@ -130,6 +131,12 @@ def plain_words(path: Path, *, needed: int | None = None) -> Iterator[None]:
         if error.errno not in _ADVICE or _is_elsewhere(error.filename, path):
             raise
         raise UserError(_explanation(error.errno, path, needed)) from error
+    except Exception as error:
+        # The writers of safetensors and tokenizers give the system's error number in their words only.
+        spoken = _SPOKEN.search(str(error))
+        if spoken is None or int(spoken[1]) not in _ADVICE or isinstance(error, UserError):
+            raise
+        raise UserError(_explanation(int(spoken[1]), path, needed)) from error
 
 
 def sync_folder(path: Path) -> None:

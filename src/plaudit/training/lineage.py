@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -102,7 +103,7 @@ def compare(old: Lineage, new: Lineage) -> tuple[str, ...]:
     """
     before, after = _flat(asdict(old)), _flat(asdict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    lines = {key: f"{key}: {before.get(key)} → {after.get(key)}" for key in changed}
+    lines = {key: f"{key}: {_short(before.get(key))} → {_short(after.get(key))}" for key in changed}
     content = [lines[key] for key in changed if key.split(": ")[0] in _CONTENT]
     if content:
         raise UserError(
@@ -197,6 +198,12 @@ def _machine() -> dict[str, Any]:
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
     }
+
+
+def _short(value: object) -> str:
+    """A hash by its first digits, as people compare them; anything else as it is."""
+    text = str(value)
+    return f"{text[:12]}…" if re.fullmatch(r"[0-9a-f]{64}", text) else text
 
 
 def _flat(lineage: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,12 @@ def hold(folder: Path) -> Iterator[Holder | None]:
         _take(descriptor, path)
         previous = _read(descriptor)
         _write(descriptor, path, Holder(pid=os.getpid(), host=socket.gethostname(), started=_now()))
-        yield previous
+        try:
+            yield previous
+        except UserError:
+            # Said in full by the run itself; the next start has nothing to add.
+            os.ftruncate(descriptor, 0)
+            raise
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)

@@ -16,6 +16,7 @@ from plaudit.errors import UserError
 from plaudit.training.settings import OptimizerSettings
 
 Group = dict[str, object]
+"""Parameters that share their settings, as torch wants them."""
 
 
 def rate_share(step: int, steps: int, settings: OptimizerSettings) -> float:
@@ -43,7 +44,12 @@ def make_optimizer(module: nn.Module, rate: float, settings: OptimizerSettings) 
     if not groups:
         raise UserError("no weight of this model can be trained: every parameter is frozen")
     if ":" in settings.name:
-        return _own(settings.name)(groups, lr=rate)
+        made = _own(settings.name)(groups, lr=rate)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise UserError(
+                f"optimizer.name: {settings.name} gave a {type(made).__name__}, not a torch.optim.Optimizer"
+            )
+        return made
     if settings.name not in OPTIMIZERS:
         near = difflib.get_close_matches(settings.name, OPTIMIZERS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -91,12 +97,15 @@ def _groups(module: nn.Module, weight_decay: float) -> list[Group]:
     return [group for group in groups if group["params"]]
 
 
-def _own(path: str) -> Callable[..., torch.optim.Optimizer]:
+def _own(path: str) -> Callable[..., object]:
     module, _, function = path.partition(":")
     if not {"", os.getcwd()} & {*sys.path}:
         # An installed command does not look in the present folder, where a user's own module lies.
         sys.path.append(os.getcwd())
     try:
-        return getattr(importlib.import_module(module), function)
+        found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UserError(f"optimizer.name: {path!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise UserError(f"optimizer.name: {path!r} is a {type(found).__name__}, and a function is needed")
+    return found

@@ -18,8 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from plaudit.errors import UserError
@@ -205,22 +207,24 @@ def _place(device: str) -> torch.device:
     if not on_gpu:
         return torch.device("cpu")
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    place = torch.device(device if ":" in device else f"cuda:{local}")
+    place, found = torch.device(device if ":" in device else f"cuda:{local}"), torch.cuda.device_count()
+    if place.index is None or not 0 <= place.index < found:
+        raise UserError(f"there is no {place}: torch sees {found} GPUs. Start at most one process for each")
     torch.cuda.set_device(place)
     return place
 
 
-def _start(place: torch.device, world: int) -> dist.Store:
+def _start(place: torch.device, world: int) -> Store:
     """Begin a group; what comes back is where its ranks leave word for each other."""
     backend, patience = ("gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"), _patience()
     try:
-        agreed, rank, world = next(iter(dist.rendezvous("env://", timeout=patience)))
-        store = dist.PrefixStore(f"plaudit/{next(_GROUPS)}", agreed)
+        agreed, rank, world = next(iter(rendezvous("env://", timeout=patience)))
+        store = PrefixStore(f"plaudit/{next(_GROUPS)}", agreed)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=patience)
     except (dist.DistError, ValueError) as error:
         raise UserError(
-            f"the {world} processes that WORLD_SIZE announces did not find each other within "
-            f"{patience.total_seconds():g} s ({_first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
+            f"the {world} processes that WORLD_SIZE announces did not find each other "
+            f"({_first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
         ) from error
     return store
 
@@ -233,7 +237,7 @@ def _patience() -> timedelta:
         raise UserError(f"{PATIENCE} is a number of seconds, not {given!r}") from error
 
 
-def _last_word(ranks: Ranks, store: dist.Store, error: Exception) -> BaseException:
+def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException:
     """What this rank ends with: its own fault when it is the first one, else a sentence or silence."""
     me, words = f"rank {ranks.rank} of {ranks.world}", f"{type(error).__name__}: {error}"
     lost = isinstance(error, dist.DistError) or "gloo/transport" in words
@@ -253,7 +257,7 @@ def _last_word(ranks: Ranks, store: dist.Store, error: Exception) -> BaseExcepti
     return UserError(f"{me}: stopped, because rank {culprit} failed{own}")
 
 
-def _first_fault(store: dist.Store, mine: str | None) -> tuple[int, str] | None:
+def _first_fault(store: Store, mine: str | None) -> tuple[int, str] | None:
     """The rank that failed first and its words, after adding one's own; None when nobody left word."""
     try:
         if mine is not None:

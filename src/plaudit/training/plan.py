@@ -12,6 +12,7 @@ from plaudit.training.sinks.sink import Sample
 from plaudit.training.step import Machine
 
 Piece = TypeVar("Piece")
+"""What goes through the model at once; each trainer has its own kind."""
 Pause = Callable[[], None]
 """Called where a long look at the model may be broken off; when a signal has come it raises."""
 

@@ -18,6 +18,7 @@ from plaudit.training.optimizer_memory import Memory
 from plaudit.training.parallel import Ranks, put, whole
 
 Facts = Mapping[str, Any]
+"""Everything in a checkpoint that is not a tensor."""
 
 
 def snapshot(

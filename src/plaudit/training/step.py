@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import torch
@@ -16,11 +16,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from plaudit.training.metrics import Metric, add
+from plaudit.training.metrics import Metric, Number, add
 from plaudit.training.optimizer import set_learning_rate
 from plaudit.training.parallel import Ranks
 
 Piece = TypeVar("Piece")
+"""What goes through the model at once; each trainer has its own kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +140,15 @@ def add_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...
         return mine
     rows = ranks.every([float(x) for metric in mine for x in (metric.total, metric.weight)])
     return add(
-        Metric(name=metric.name, total=row[2 * m], weight=row[2 * m + 1], how=metric.how)
+        replace(metric, total=_as(metric.total, row[2 * m]), weight=row[2 * m + 1])
         for row in rows
         for m, metric in enumerate(mine)
     )
+
+
+def _as(mine: Number, theirs: float) -> Number:
+    """Another rank's figure: a count stays whole."""
+    return int(theirs) if isinstance(mine, int) and theirs.is_integer() else theirs
 
 
 def _rows_not_finite(terms: Terms) -> list[str]:

@@ -35,6 +35,7 @@ class SupervisedPiece:
 
 
 Objective = Callable[[SupervisedPiece], Terms]
+"""From rows to what a step minimises."""
 Arithmetic = Callable[[], AbstractContextManager[object]]
 """The context in which products are made: autocast, or nothing."""
 HELD_OUT = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")

@@ -1,0 +1,173 @@
+"""A model folder is loaded whole, or refused in words: nothing starts at random, no code is run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from plaudit.errors import UserError
+from plaudit.models.files import Precision, load_model, precision
+from plaudit.models.policy import Policy
+from plaudit.models.proof import choose_layout
+from tests.models.zoo import SDPA, ZOO, build
+
+CPU = torch.device("cpu")
+
+
+def _load(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    return load_model(folder, dtype=dtype, device=CPU)
+
+
+def _saved(tmp_path: Path, name: str = "llama") -> Path:
+    build(name).save_pretrained(tmp_path / name)
+    return tmp_path / name
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_architecture_loads_bit_for_bit(tmp_path: Path, name: str) -> None:
+    loaded = _load(_saved(tmp_path, name))
+    wanted = build(name).state_dict()
+    assert set(loaded.state_dict()) == set(wanted)
+    assert all(torch.equal(weight, wanted[key]) for key, weight in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mixtral", "mamba"])
+def test_what_was_loaded_can_be_scored(tmp_path: Path, name: str) -> None:
+    layout, _ = choose_layout(Policy(_load(_saved(tmp_path, name))), "packed")
+    assert layout == ("right" if name == "mamba" else "packed")
+
+
+def test_shards_load_as_one(tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    loaded, wanted = _load(tmp_path), build("llama")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), wanted.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma", "cohere"])
+def test_tied_embeddings_stay_tied(tmp_path: Path, name: str) -> None:
+    model = _load(_saved(tmp_path, name))
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_weights_of_either_width_load_in_the_wanted_one(tmp_path: Path) -> None:
+    folder = _saved(tmp_path)
+    assert {p.dtype for p in _load(folder, torch.float64).parameters()} == {torch.float64}
+    build("llama", torch.bfloat16).save_pretrained(tmp_path / "half")
+    assert {p.dtype for p in _load(tmp_path / "half").parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", SDPA)
+def test_nothing_is_left_to_chance_while_training(tmp_path: Path, name: str) -> None:
+    model = build(name)
+    rates = [key for key in model.config.to_dict() if "dropout" in key or "pdrop" in key]
+    for key in rates:
+        setattr(model.config, key, 0.3)
+    model.save_pretrained(tmp_path)
+    loaded = _load(tmp_path).train()
+    ids = torch.arange(1, 20)[None]
+    assert torch.equal(loaded(ids).logits, loaded(ids).logits)
+    assert all(module.p == 0 for module in loaded.modules() if isinstance(module, torch.nn.Dropout))
+
+
+def test_numbers_by_name() -> None:
+    single, half = torch.float32, torch.bfloat16
+    assert precision("auto", CPU) == precision("float32", CPU) == Precision(weights=single, products=single)
+    assert precision("auto", torch.device("cuda")) == Precision(weights=single, products=half)
+    assert precision("bfloat16", CPU).mixed
+    assert precision("float64", CPU) == Precision(weights=torch.float64, products=torch.float64)
+    assert not precision("float64", CPU).mixed
+
+
+def _edit(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in (config | changes).items() if v != "GONE"}))
+
+
+def _without_a_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _with_another_shape(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] = torch.ones(9)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _with_names_of_another_model(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({f"other.{k}": v for k, v in weights.items()}, folder / "model.safetensors")
+
+
+def _cut_short(folder: Path) -> None:
+    size = (folder / "model.safetensors").stat().st_size
+    os.truncate(folder / "model.safetensors", size // 2)
+
+
+def _pickled(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def _without_a_shard(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    build("llama").save_pretrained(folder, max_shard_size="4KB")
+    next(iter(folder.glob("model-00002*"))).unlink()
+
+
+def _with_code_of_its_own(folder: Path) -> None:
+    (folder / "modeling_own.py").write_text("raise SystemExit('this code was run')\n")
+    names = {"AutoConfig": "modeling_own.Config", "AutoModelForCausalLM": "modeling_own.Model"}
+    _edit(folder, model_type="own", auto_map=names)
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a missing weight": (_without_a_weight, r"model\.layers\.1\.mlp\.up_proj\.weight is missing"),
+    "another shape": (_with_another_shape, r"model\.norm\.weight is 9 and should be 16"),
+    "other names": (_with_names_of_another_model, r"is missing.* and \d+ more; they would start at random"),
+    "cut short": (_cut_short, "the model cannot be loaded"),
+    "pickled": (_pickled, r"no \*\.safetensors file; plaudit does not open pickled weights"),
+    "a missing shard": (_without_a_shard, "the model cannot be loaded"),
+    "own code": (_with_code_of_its_own, "never runs code from a folder"),
+    "no config": (lambda f: (f / "config.json").unlink(), r"config\.json is missing \(it holds .*model"),
+    "broken config": (lambda f: (f / "config.json").write_text('{"a":'), r"config\.json: not valid JSON"),
+    "config in UTF-16": (lambda f: (f / "config.json").write_text("{}", encoding="utf-16"), "not valid JSON"),
+    "config is a list": (lambda f: (f / "config.json").write_text("[]"), "its model_type is None"),
+    "no model type": (lambda f: _edit(f, model_type="GONE"), "its model_type is None"),
+    "unknown type": (lambda f: _edit(f, model_type="llarma"), "its model_type is 'llarma'"),
+    "no language model": (lambda f: _edit(f, model_type="vit"), "the model cannot be loaded"),
+    "a size in words": (lambda f: _edit(f, hidden_size="many"), "the model cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "says"), SPOILT.values(), ids=SPOILT)
+def test_what_is_not_whole_is_refused_in_words(
+    tmp_path: Path, spoil: Callable[[Path], object], says: str
+) -> None:
+    folder = _saved(tmp_path)
+    spoil(folder)
+    with pytest.raises(UserError, match=says) as caught:
+        _load(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"):
+        _load(tmp_path / "nowhere")
+
+
+def test_code_beside_a_known_architecture_is_not_run(tmp_path: Path) -> None:
+    folder = _saved(tmp_path)
+    (folder / "modeling_own.py").write_text("raise SystemExit('this code was run')\n")
+    _edit(folder, auto_map={"AutoModelForCausalLM": "modeling_own.Model"})
+    assert type(_load(folder)).__name__ == "LlamaForCausalLM"

@@ -1,0 +1,93 @@
+"""A saved folder is a plain Hugging Face model: the same logits, its own dropout, its end of turn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as hf
+from transformers import AutoModelForCausalLM
+
+from plaudit.models.files import load_model, save_model
+from plaudit.models.policy import Policy
+from tests.models.zoo import ZOO, build
+
+IDS = torch.tensor([[1, 5, 9, 13, 4, 8, 22, 7, 30]])
+
+
+def _round(tmp_path: Path, name: str, stop_ids: tuple[int, ...] = (2,)) -> tuple[Policy, Path]:
+    """Loaded by plaudit, put into a policy, moved a little, saved."""
+    build(name).save_pretrained(tmp_path / "start")
+    model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
+    policy = Policy(model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.01)
+    save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=stop_ids)
+    return policy, tmp_path / "end"
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_plain_transformers_gives_the_same_logits_bit_for_bit(tmp_path: Path, name: str) -> None:
+    policy, folder = _round(tmp_path, name)
+    plain = AutoModelForCausalLM.from_pretrained(folder).eval()
+    with policy.as_plain_model() as model, torch.no_grad():
+        assert torch.equal(plain(IDS).logits, model(IDS).logits)
+    assert not list(folder.glob("*.bin"))
+
+
+def test_the_packed_attention_is_in_no_saved_file_and_still_in_the_policy(tmp_path: Path) -> None:
+    policy, folder = _round(tmp_path, "llama")
+    assert "plaudit" not in (folder / "config.json").read_text()
+    assert policy.base.config._attn_implementation == "plaudit_packed"
+
+
+def test_dropout_is_off_while_training_and_back_in_the_saved_config(tmp_path: Path) -> None:
+    policy, folder = _round(tmp_path, "gpt2")
+    rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+    config = json.loads((folder / "config.json").read_text())
+    assert [config[rate] for rate in rates] == [0.1, 0.1, 0.1]
+    assert [getattr(policy.base.config, rate) for rate in rates] == [0.0, 0.0, 0.0]
+    assert all(module.p == 0.0 for module in policy.modules() if isinstance(module, torch.nn.Dropout))
+
+
+@pytest.mark.parametrize(("stop_ids", "written"), [((7,), 7), ((2, 7), [2, 7]), ((), 2)])
+def test_generation_stops_at_the_end_of_turn(tmp_path: Path, stop_ids: tuple[int, ...], written: object) -> None:
+    _, folder = _round(tmp_path, "llama", stop_ids)
+    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == written
+
+
+def test_tied_embeddings_are_written_once(tmp_path: Path) -> None:
+    _, folder = _round(tmp_path, "gemma")
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    assert plain.get_output_embeddings().weight is plain.get_input_embeddings().weight
+    size = sum(p.numel() * 4 for p in plain.parameters())
+    assert (folder / "model.safetensors").stat().st_size < size + 6000
+
+
+def test_a_base_with_odd_generation_settings_can_still_be_saved(tmp_path: Path) -> None:
+    """Released folders hold temperatures beside do_sample=false, which transformers does not write back."""
+    build("llama").save_pretrained(tmp_path / "start")
+    (tmp_path / "start" / "generation_config.json").write_text(
+        json.dumps({"temperature": 0.6, "top_p": 0.9, "do_sample": False, "eos_token_id": 2})
+    )
+    model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
+    save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=[7])
+    saved = json.loads((tmp_path / "end" / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == 7
+    assert saved["temperature"] == 0.6
+
+
+def test_a_second_save_is_the_same_as_the_first(tmp_path: Path) -> None:
+    policy, folder = _round(tmp_path, "gpt2")
+    save_model(policy.base, tmp_path / "again", template_of=tmp_path / "start", stop_ids=[2])
+    for path in sorted(folder.iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_a_config_class_keeps_what_only_it_knows(tmp_path: Path) -> None:
+    _, folder = _round(tmp_path, "granite")
+    config = hf.AutoConfig.from_pretrained(folder)
+    assert (config.logits_scaling, config.attention_multiplier) == (4.0, 0.3)
