@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,25 +34,15 @@ class Report:
     cpu_seconds: tuple[float, ...]
     """The processor time of each step, over all threads."""
     base_mib: float
-    """Resident before the first step, with the optimiser's state counted in: process + weights + optimiser."""
+    """Process, weights and optimiser: resident before the first step, plus the optimiser's state."""
     peak_mib: float
     """The most that was resident during the steps."""
     flops: float = 0.0
     """Floating-point operations that a step needs, the median of the steps; 0 where it was not counted."""
     matmul_flops: float = 0.0
-    """Floating-point operations a second of a large matrix product in the same process; 0 likewise."""
+    """Floating-point operations a second of a large product in the same process and dtype; 0 likewise."""
     tokens: int = 0
     """Tokens of all steps, each prompt once."""
-
-    @property
-    def step_seconds(self) -> float:
-        """The median of the steps without the first, which warms up."""
-        return statistics.median(self.seconds[1:])
-
-    @property
-    def rows_a_second(self) -> float:
-        """Rows of a batch over the median step."""
-        return self.batch / self.step_seconds
 
     @property
     def above_base_mib(self) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from plaudit.batches.template import make_encoder
 from plaudit.batches.tokens import Example
 from plaudit.models.files import load_model
 from plaudit.models.policy import Policy
+from plaudit.records.feedback import Demonstration
 from plaudit.sources import read_records
 from plaudit.training.flops import attention_flops, matmul_rate, training_flops
 from plaudit.training.metrics import values_of
@@ -38,7 +39,7 @@ OPTIMIZER = OptimizerSettings(schedule="linear", warmup=0.0, floor=0.0)
 class Trial:
     """A machine that can take steps, and how a batch is divided for it.
 
-    Example: ``Trial(machine=…, policy=…, tokens_at_once=8192)``
+    Example: ``Trial(machine=…, policy=…, tokens_at_once=8192, dtype="float32")``
     """
 
     machine: Machine[SupervisedPiece]
@@ -47,6 +48,8 @@ class Trial:
     """What is trained."""
     tokens_at_once: int
     """A batch goes through in pieces of at most so many tokens."""
+    dtype: str
+    """What matrix products are made in."""
 
     def step(self, examples: Sequence[Example], number: int, steps: int) -> Outcome:
         """One step of training on these rows."""
@@ -54,7 +57,7 @@ class Trial:
         return take_step(self.machine, pieces, RATE * rate_share(number, steps, OPTIMIZER))
 
     def flops(self, examples: Sequence[Example]) -> float:
-        """The floating-point operations that this step needs: attention's too, the head's on trained tokens."""
+        """The operations that this step needs: attention's too, and the head's on trained tokens only."""
         config = self.policy.base.config
         head = config.vocab_size * config.hidden_size
         body = sum(p.numel() for p in self.policy.parameters() if p.ndim >= 2) - head
@@ -69,8 +72,10 @@ class Trial:
 def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 8192) -> Trial:
     """The parts of a supervised run around a policy."""
 
-    def arithmetic() -> AbstractContextManager[None]:
-        return nullcontext() if dtype == "float32" else torch.autocast("cpu", getattr(torch, dtype))
+    @contextmanager
+    def arithmetic() -> Iterator[None]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            yield
 
     machine = Machine(
         module=policy,
@@ -80,18 +85,19 @@ def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 81
         clip=OPTIMIZER.clip,
         ranks=alone(),
     )
-    return Trial(machine=machine, policy=policy, tokens_at_once=tokens_at_once)
+    return Trial(machine=machine, policy=policy, tokens_at_once=tokens_at_once, dtype=dtype)
 
 
 def rows_in(work: Path) -> tuple[Example, ...]:
     """The rows of a work folder as tokens, by the way that every row takes."""
     reading = read_records(work / "rows.jsonl", kinds=("demonstration",))
-    encoding = encode_rows(reading.records, make_encoder(work / "model"))
+    demonstrations = [record for record in reading.records if isinstance(record, Demonstration)]
+    encoding = encode_rows(demonstrations, make_encoder(work / "model"))
     assert not encoding.refused, encoding.refused
     return encoding.examples
 
 
-def measured(trial: Trial, batches: Sequence[Sequence[Example]], setting: str) -> Report:
+def measured(trial: Trial, batches: Sequence[Sequence[Example]]) -> Report:
     """Take a step on each batch and say what it cost."""
     watch = Watch()
     losses: list[float] = []
@@ -101,12 +107,10 @@ def measured(trial: Trial, batches: Sequence[Sequence[Example]], setting: str) -
         assert outcome.fault is None, outcome.fault
         losses.append(values_of(outcome.metrics)["loss"])
         watch.step_done()
-    state = sum(
-        value.nbytes for slots in trial.machine.optimizer.state.values() for value in slots.values()
-    )
+    state = sum(value.nbytes for slots in trial.machine.optimizer.state.values() for value in slots.values())
     return Report(
         who=f"plaudit {plaudit.__version__}",
-        setting=setting,
+        setting=trial.dtype,
         versions={"torch": torch.__version__, "transformers": transformers.__version__},
         batch=len(batches[0]),
         first_loss=losses[0],
@@ -115,7 +119,7 @@ def measured(trial: Trial, batches: Sequence[Sequence[Example]], setting: str) -
         base_mib=watch.resident_mib + state / MIB,
         peak_mib=watch.peak_mib,
         flops=statistics.median(trial.flops(batch) for batch in batches[1:] or batches),
-        matmul_flops=matmul_rate("cpu", torch.float32),
+        matmul_flops=matmul_rate("cpu", getattr(torch, trial.dtype)),
         tokens=sum(example.tokens for batch in batches for example in batch),
     )
 
@@ -138,7 +142,7 @@ def main() -> None:
     model = load_model(given.work / "model", dtype=torch.float32, device=torch.device("cpu"))
     policy = Policy(model, layout=given.layout)
     trial = trial_of(policy, dtype=given.dtype, tokens_at_once=given.tokens_at_once)
-    print(measured(trial, batches, given.dtype).line())
+    print(measured(trial, batches).line())
 
 
 if __name__ == "__main__":

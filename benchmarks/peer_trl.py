@@ -7,19 +7,22 @@ the settings: ``default`` changes nothing but the arithmetic (float32 on both si
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import datasets
 import torch
 import transformers
-import trl
 
 from benchmarks.measure import MIB, Report, Watch
+
+trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "default": {},
@@ -49,7 +52,7 @@ class Clock(transformers.TrainerCallback):
         self._watch.step_done()
 
 
-def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> trl.SFTTrainer:
+def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     """A trainer on the folder's model and rows."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
     model = transformers.AutoModelForCausalLM.from_pretrained(work / "model", dtype=torch.float32)

@@ -121,9 +121,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
             write_work(work, SHAPES[shape], rows)
-            sides = compare(
-                work, BATCH[shape], steps=given.steps, rounds=given.rounds, threads=given.threads
-            )
+            sides = compare(work, BATCH[shape], steps=given.steps, rounds=given.rounds, threads=given.threads)
         sections.append(text_of(shape, sides, rows, given.threads))
         versions = _versions(sides)
         print(f"\n{sections[-1]}\n")

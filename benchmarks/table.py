@@ -89,7 +89,8 @@ def _row(side: Side, ours: Side, *, checked: bool) -> list[str]:
     if checked and not agrees(side, ours):
         apart = f"does not count: first loss {side.first_loss:.5f}, ours {ours.first_loss:.5f}"
         return [side.name, apart, *[""] * (len(COLUMNS) - 2)]
-    flops, rate = ours.reports[0].flops, max(report.matmul_flops for report in ours.reports)
+    rated = ours if checked else side
+    rate = max(report.matmul_flops for report in rated.reports)
     return [
         side.name,
         f"{side.seconds:.2f}",
@@ -98,7 +99,7 @@ def _row(side: Side, ours: Side, *, checked: bool) -> list[str]:
         f"{side.cpu_seconds:.2f}",
         f"{side.above_base_mib:.0f}",
         f"{ours.above_base_mib / side.above_base_mib:.2f}",
-        f"{flops / side.seconds / rate:.0%}",
+        f"{ours.reports[0].flops / side.seconds / rate:.0%}" if rate else "",
         f"{side.first_loss:.5f}",
     ]
 

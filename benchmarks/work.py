@@ -123,7 +123,9 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="mid")
     parser.add_argument("--rows", type=int, default=usual.count)
     parser.add_argument("--prompt", type=int, default=usual.prompt, help="words of the longest prompt")
-    parser.add_argument("--completion", type=int, default=usual.completion, help="words of the longest answer")
+    parser.add_argument(
+        "--completion", type=int, default=usual.completion, help="words of the longest answer"
+    )
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rows = Rows(count=given.rows, prompt=given.prompt, completion=given.completion)

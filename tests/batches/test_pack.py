@@ -44,7 +44,9 @@ def _conversation(batch: TokenBatch, n: int) -> list[int]:
 
 def _positions_by_id(laid: Arrangement) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
-    for token, position in zip(laid.ids_RS.flatten().tolist(), laid.position_RS.flatten().tolist(), strict=True):
+    for token, position in zip(
+        laid.ids_RS.flatten().tolist(), laid.position_RS.flatten().tolist(), strict=True
+    ):
         if token > 0:
             found.setdefault(token, set()).add(position)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -78,8 +79,7 @@ def test_splitting_a_batch_changes_neither_loss_nor_gradient(
     (wanted_T,) = torch.autograd.grad(whole, weight_T)
     edges = sorted({0, rows} | {cut for cut in cuts if cut < rows})
     parts = [
-        _reduced(how, (input_NT[a:b] * weight_T).exp(), mask_NT[a:b], mask_NT)
-        for a, b in zip(edges, edges[1:], strict=False)
+        _reduced(how, (input_NT[a:b] * weight_T).exp(), mask_NT[a:b], mask_NT) for a, b in pairwise(edges)
     ]
     grads = [torch.autograd.grad(part, weight_T)[0] for part in parts]
     torch.testing.assert_close(torch.stack(parts).sum(), whole, rtol=0, atol=1e-12)

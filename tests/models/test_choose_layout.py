@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import batch_of
 from plaudit.errors import UserError
-from plaudit.models.attention import Unpackable
+from plaudit.models.attention import PackingError
 from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout, disagreement
 from tests.models.zoo import EAGER, PLAIN, RECURRENT, SDPA, WINDOW, build, examples
@@ -58,7 +58,9 @@ def test_a_leak_that_drowns_in_rounding_is_found(name: str, scale: float) -> Non
 
 def _lfm2() -> PreTrainedModel:
     """A convolution over two tokens beside attention."""
-    return hf.Lfm2ForCausalLM(hf.Lfm2Config(**PLAIN, layer_types=["conv", "full_attention"], block_multiple_of=4))
+    return hf.Lfm2ForCausalLM(
+        hf.Lfm2Config(**PLAIN, layer_types=["conv", "full_attention"], block_multiple_of=4)
+    )
 
 
 def _own_attention() -> PreTrainedModel:
@@ -98,7 +100,7 @@ def test_attention_that_cannot_be_exchanged_is_padded_and_said(make: Any, why: s
 
 def test_a_model_that_cannot_be_packed_is_never_packed_silently() -> None:
     policy = Policy(_own_attention().eval(), layout="packed")
-    with pytest.raises(Unpackable, match="its attention is its own"):
+    with pytest.raises(PackingError, match="its attention is its own"):
         policy.score(batch_of(examples()))
 
 

@@ -53,7 +53,7 @@ def test_every_layout_says_what_the_model_says(name: str, dtype: torch.dtype, ne
         with torch.no_grad():
             logp_NT = policy.score(batch).logp_NT
         assert logp_NT.dtype == dtype
-        torch.testing.assert_close(logp_NT, wanted_NT, rtol=0, atol=near, msg=lambda m: f"{layout}: {m}")
+        torch.testing.assert_close(logp_NT, wanted_NT, rtol=0, atol=near)
 
 
 def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
@@ -154,9 +154,7 @@ def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(layout: Layout, sha
 def test_a_batch_where_nothing_is_trained_adds_nothing(layout: Layout, share: bool) -> None:
     policy = _policy("llama", torch.float32, layout, share)
     rows = [
-        replace(
-            row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions)
-        )
+        replace(row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions))
         for row in examples()
     ]
     scores = policy.score(batch_of(rows), entropy=True)

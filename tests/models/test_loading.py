@@ -88,7 +88,9 @@ def test_numbers_by_name() -> None:
 
 def _edit(folder: Path, **changes: object) -> None:
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in (config | changes).items() if v != "GONE"}))
+    (folder / "config.json").write_text(
+        json.dumps({k: v for k, v in (config | changes).items() if v != "GONE"})
+    )
 
 
 def _without_a_weight(folder: Path) -> None:

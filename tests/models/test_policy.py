@@ -66,7 +66,9 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
     def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
         policy = Policy(build("llama", torch.float64)).train()
         if checkpointing:
-            policy.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+            policy.model.activation_checkpointing_enable(
+                activation_checkpointing_kwargs={"use_reentrant": False}
+            )
             assert policy.model.is_activation_checkpointing
         policy.score(batch, entropy=True).logp_NT.sum().backward()
         return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}

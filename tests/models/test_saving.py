@@ -54,7 +54,9 @@ def test_dropout_is_off_while_training_and_back_in_the_saved_config(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("stop_ids", "written"), [((7,), 7), ((2, 7), [2, 7]), ((), 2)])
-def test_generation_stops_at_the_end_of_turn(tmp_path: Path, stop_ids: tuple[int, ...], written: object) -> None:
+def test_generation_stops_at_the_end_of_turn(
+    tmp_path: Path, stop_ids: tuple[int, ...], written: object
+) -> None:
     _, folder = _round(tmp_path, "llama", stop_ids)
     assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == written
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,15 +37,15 @@ class Done:
         return [line for line in self.err.splitlines() if line.startswith(start)]
 
 
-def torchrun(*arguments: object, ranks: int = 2, cwd: Path) -> subprocess.Popen[str]:
-    """Start ``torchrun`` with a script or ``-m`` and a module."""
+def torchrun(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> subprocess.Popen[str]:
+    """Start ``torchrun`` with a script or ``-m`` and a module; ``more`` is for the environment."""
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
             *("--master-port", str(_free_port()), *map(str, arguments)),
         ],
         cwd=cwd,
-        env=environment(),
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,14 +62,9 @@ def finish(process: subprocess.Popen[str], began: float | None = None) -> Done:
     return Done(code=process.returncode, out=out, err=err, seconds=time.monotonic() - began)
 
 
-def run(*arguments: object, ranks: int = 2, cwd: Path) -> Done:
-    """Start it and wait until it ends."""
-    return finish(torchrun(*arguments, ranks=ranks, cwd=cwd))
-
-
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """One thread a rank, as torchrun itself would choose, and this repository's tests importable."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **(more or {})}
+def run(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> Done:
+    """Start it and wait until it ends; ``more`` is for the environment."""
+    return finish(torchrun(*arguments, ranks=ranks, cwd=cwd, **more))
 
 
 def ranks_of(process: subprocess.Popen[str]) -> Sequence[int]:

@@ -32,7 +32,7 @@ def test_alone_every_collective_is_the_identity() -> None:
     module = nn.Linear(1, 1)
     with gathered(module):
         put(weight.data, torch.zeros(2))
-    assert ranks.every([1, 2.5]) == [[1.0, 2.5]]
+    assert ranks.every([1.0, 2.5]) == [[1.0, 2.5]]
     assert ranks.gather_words(["a", ""]) == ["a", ""]
     assert torch.equal(weight.grad, torch.ones(2))
     assert torch.equal(whole(weight.data), torch.zeros(2))

@@ -1,4 +1,4 @@
-"""Run alone: how far memory rises, forward and backward, for log-probs in blocks and for all logits at once."""
+"""Run alone: how far memory rises for log-probs in blocks, and for all logits at once."""
 
 from __future__ import annotations
 

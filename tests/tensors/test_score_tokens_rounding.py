@@ -25,7 +25,9 @@ def _far(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def test_float32_is_close_to_float64() -> None:
-    exact, rough = (case(tokens=40, vocabulary=300, hidden=16, dtype=d) for d in (torch.float64, torch.float32))
+    exact, rough = (
+        case(tokens=40, vocabulary=300, hidden=16, dtype=d) for d in (torch.float64, torch.float32)
+    )
     ours, theirs = blocked_scores(rough, PLAIN), naive_scores(exact, PLAIN)
     assert ours[0].dtype == torch.float32
     assert _far(ours[0], theirs[0]) < 1e-6

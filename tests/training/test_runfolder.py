@@ -27,6 +27,13 @@ def opened(path: Path, config: dict[str, Any], may_change: frozenset[str] = froz
         return run
 
 
+def begun(path: Path, config: dict[str, Any]) -> RunFolder:
+    """A run that has something to lose."""
+    run = opened(path, config)
+    (run.checkpoints / "step-00000001").mkdir()
+    return run
+
+
 def refusal(path: Path, config: dict[str, Any], may_change: frozenset[str] = frozenset()) -> str:
     with pytest.raises(UserError) as caught:
         opened(path, config, may_change)
@@ -51,7 +58,7 @@ def test_a_new_run_gets_its_folder_with_the_config(tmp_path: Path) -> None:
 
 
 def test_the_same_config_goes_on(tmp_path: Path) -> None:
-    opened(tmp_path, CONFIG)
+    begun(tmp_path, CONFIG)
     before = (tmp_path / "config.yaml").stat().st_mtime_ns
 
     run = opened(tmp_path, CONFIG)
@@ -61,13 +68,13 @@ def test_the_same_config_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_not_a_number_equals_itself(tmp_path: Path) -> None:
-    opened(tmp_path, {"floor": math.nan, "cap": math.inf})
+    begun(tmp_path, {"floor": math.nan, "cap": math.inf})
 
     assert opened(tmp_path, {"floor": math.nan, "cap": math.inf}).resumed
 
 
 def test_each_changed_key_is_named_with_both_values(tmp_path: Path) -> None:
-    opened(tmp_path, CONFIG)
+    begun(tmp_path, CONFIG)
     changed = {**CONFIG, "lr": 2e-05, "steps": 200, "data": {"file": "b.jsonl"}, "seed": True}
 
     message = refusal(tmp_path, changed, frozenset({"steps", "save_every"}))
@@ -85,14 +92,35 @@ def test_each_changed_key_is_named_with_both_values(tmp_path: Path) -> None:
 
 
 def test_true_is_not_one(tmp_path: Path) -> None:
-    opened(tmp_path, {"clip": 1})
+    begun(tmp_path, {"clip": 1})
 
     assert "clip: 1 → True" in refusal(tmp_path, {"clip": True})
 
 
+@pytest.mark.parametrize("result", ["checkpoints/step-00000001", "model", "adapter", "summary.json"])
+def test_only_a_run_with_something_to_lose_is_held_to_its_config(tmp_path: Path, result: str) -> None:
+    opened(tmp_path, CONFIG)
+    run = opened(tmp_path, {**CONFIG, "steps": 200})
+    assert (run.resumed, run.notes) == (False, ())
+    assert yaml.safe_load(run.config.read_text())["steps"] == 200
+
+    (tmp_path / result).mkdir()
+    assert "steps: 200 → 100" in refusal(tmp_path, CONFIG)
+
+
+def test_a_summary_does_not_vouch_for_a_result_of_other_settings(tmp_path: Path) -> None:
+    run = begun(tmp_path, CONFIG)
+    run.summary.write_text("{}")
+    opened(tmp_path, CONFIG)
+    assert run.summary.exists()
+
+    opened(tmp_path, {**CONFIG, "steps": 200}, frozenset({"steps"}))
+    assert not run.summary.exists()
+
+
 @pytest.mark.parametrize("allowed", ["data.workers", "data"])
 def test_a_key_that_may_change_is_brought_up_to_date_and_said(tmp_path: Path, allowed: str) -> None:
-    opened(tmp_path, CONFIG)
+    begun(tmp_path, CONFIG)
 
     run = opened(tmp_path, {**CONFIG, "data": {"file": "a.jsonl", "workers": 4}}, frozenset({allowed}))
 
@@ -118,7 +146,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"- 1\n", b""])
 def test_a_config_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
-    opened(tmp_path, CONFIG)
+    begun(tmp_path, CONFIG)
     (tmp_path / "config.yaml").write_bytes(content)
 
     assert refusal(tmp_path, CONFIG).startswith(f"{tmp_path / 'config.yaml'}: ")

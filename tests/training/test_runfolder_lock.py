@@ -71,7 +71,7 @@ def test_a_child_that_outlives_its_run_is_named_as_the_reason(tmp_path: Path) ->
         os.kill(orphan, signal.SIGKILL)
     parent.communicate()
     with open_run(tmp_path, config=CONFIG) as run:
-        assert run.resumed
+        assert "did not end in good order" in run.notes[0]
 
 
 def test_the_same_process_cannot_open_a_folder_twice(tmp_path: Path) -> None:
@@ -81,6 +81,13 @@ def test_the_same_process_cannot_open_a_folder_twice(tmp_path: Path) -> None:
         open_run(tmp_path, config=CONFIG),
     ):
         pass
+
+
+def test_a_run_that_ends_with_a_message_needs_no_second_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError), open_run(tmp_path, config=CONFIG):
+        raise UserError("said in full")
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert run.notes == ()
 
 
 def test_a_run_that_fails_lets_go(tmp_path: Path) -> None:

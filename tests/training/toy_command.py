@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -56,13 +57,13 @@ class Done:
 class Command:
     """A command that runs."""
 
-    def __init__(self, arguments: Sequence[object], cwd: Path | None = None) -> None:
-        """Start it."""
+    def __init__(self, arguments: Sequence[object], *, largest_file: int | None = None) -> None:
+        """Start it; ``largest_file`` is a limit in bytes, as of ``ulimit -f``."""
         self._said = Path(mkdtemp(prefix="plaudit-said-"))
         for name in ("out", "err"):
             (self._said / name).touch()
         self._process: ForkServerProcess = _server().Process(
-            target=_be_the_command, args=([str(a) for a in arguments], cwd or Path.cwd(), self._said)
+            target=_be_the_command, args=([str(a) for a in arguments], self._said, largest_file)
         )
         self._process.start()
 
@@ -81,8 +82,13 @@ class Command:
         return Done(code=code, out=out, err=err)
 
     def said(self) -> str:
-        """The error stream so far."""
-        return (self._said / "err").read_text("utf-8")
+        """Both streams so far."""
+        return "".join((self._said / name).read_text("utf-8") for name in ("out", "err"))
+
+    def until_said(self, words: str) -> None:
+        """Wait for these words."""
+        self.until(lambda: words in self.said())
+        assert words in self.said(), f"it never said so: {self.said()}"
 
     def kill_when(self, moment: Callable[[], bool]) -> Done:
         """SIGKILL at the moment; it may end before."""
@@ -98,16 +104,15 @@ class Command:
             time.sleep(0.0005)
 
 
-def plaudit(*arguments: object, cwd: Path | None = None) -> Done:
+def plaudit(*arguments: object, largest_file: int | None = None) -> Done:
     """Run a command to its end."""
-    return Command(arguments, cwd).wait()
+    return Command(arguments, largest_file=largest_file).wait()
 
 
-def cold(*arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+def cold(*arguments: object) -> subprocess.Popen[str]:
     """Start a command as a user does, in a Python of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "plaudit", *map(str, arguments)],
-        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -157,11 +162,12 @@ def _server() -> ForkServerContext:
     return context
 
 
-def _be_the_command(arguments: list[str], cwd: Path, said: Path) -> None:
-    os.chdir(cwd)
+def _be_the_command(arguments: list[str], said: Path, largest_file: int | None) -> None:
     for name, descriptor in (("out", 1), ("err", 2)):
         target = os.open(said / name, os.O_WRONLY | os.O_APPEND)
         os.dup2(target, descriptor)
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
     from plaudit.cli.main import main
 
     sys.exit(main(arguments))

@@ -39,13 +39,20 @@ class Forgetful(torch.optim.SGD):
         return super().step(closure)
 
 
-class Slow(torch.optim.SGD):
-    """Every step takes three seconds and says when it begins."""
+class Announced(torch.optim.SGD):
+    """Says when a step is taken."""
 
     def step(self, closure: Any = None) -> Any:
-        print("a slow step begins", flush=True)
-        time.sleep(3)
+        print("a step is taken", flush=True)
         return super().step(closure)
+
+
+class Slow(Announced):
+    """Then sleeps for long."""
+
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        time.sleep(60)
 
 
 def counting(groups: Groups, lr: float) -> torch.optim.Optimizer:
@@ -56,5 +63,13 @@ def forgetful(groups: Groups, lr: float) -> torch.optim.Optimizer:
     return Forgetful(groups, lr=lr)
 
 
+def announced(groups: Groups, lr: float) -> torch.optim.Optimizer:
+    return Announced(groups, lr=lr)
+
+
 def slow(groups: Groups, lr: float) -> torch.optim.Optimizer:
     return Slow(groups, lr=lr)
+
+
+def nothing(groups: Groups, lr: float) -> None:
+    """Somebody forgot the return."""

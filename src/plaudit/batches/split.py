@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapreplace
 from dataclasses import replace
+from heapq import heapreplace
 
 from plaudit.batches.tokens import Example
 

@@ -21,7 +21,7 @@ PACKED = "plaudit_packed"
 """The name under which transformers knows it."""
 
 
-class Unpackable(UserError):
+class PackingError(UserError):
     """A model that cannot be packed, and why."""
 
 
@@ -65,12 +65,12 @@ def packed_attention(
 def _refuse_what_is_left_unsaid(module: torch.nn.Module, facts: dict[str, Any]) -> None:
     """A short trial cannot show a long window, so a layer that has one must say so."""
     if "segments" not in facts:
-        raise Unpackable("its layers do not hand on to attention what the model was given")
+        raise PackingError("its layers do not hand on to attention what the model was given")
     config = getattr(module, "config", None)
     if getattr(config, "attention_chunk_size", None):
-        raise Unpackable("its layers attend within chunks")
+        raise PackingError("its layers attend within chunks")
     if getattr(config, "sliding_window", None) and "sliding_window" not in facts:
-        raise Unpackable("its layers do not tell attention how far back it may look")
+        raise PackingError("its layers do not tell attention how far back it may look")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers import __version__ as transformers_version
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
 
 Arithmetic = Literal["auto", "float32", "bfloat16", "float64"]
 """Names of the numbers that matrix products are made in."""
+
+
+LOADING_FAULTS = (
+    *(OSError, ValueError, TypeError, RuntimeError, ImportError),
+    *(SafetensorError, StrictDataclassError),
+)
+"""What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +81,8 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
             output_loading_info=True,
             **quiet,
         )
-    except (OSError, ValueError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
-        raise UserError(f"{folder}: the model cannot be loaded: {_first_line(error)}") from error
+    except LOADING_FAULTS as error:
+        raise UserError(f"{folder}: the model cannot be loaded: {_first_lines(error)}") from error
     model, report = loaded
     _refuse_chance_weights(folder, report)
     return model.to(device)
@@ -103,15 +110,26 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
     set_now = {name: getattr(config, name) for name in _dropouts(own)}
     for name in set_now:
         setattr(config, name, getattr(own, name))
-    if model.generation_config is not None and stop_ids:
-        model.generation_config.eos_token_id = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
     attention = config._attn_implementation
     try:
         model.save_pretrained(folder, safe_serialization=True)
+        _stop_at(folder / "generation_config.json", stop_ids)
     finally:
         for name, value in set_now.items():
             setattr(config, name, value)
         config._attn_implementation = attention
+
+
+def _stop_at(path: Path, stop_ids: Sequence[int]) -> None:
+    """Name the end-of-turn tokens in the file itself.
+
+    Many a released model has settings that contradict each other (a temperature, but no sampling);
+    transformers writes them back only as long as nobody has touched them.
+    """
+    if path.is_file() and stop_ids:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["eos_token_id"] = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _dropouts(config: PreTrainedConfig) -> list[str]:
@@ -156,5 +174,7 @@ def _refuse_what_is_not_known(config: Path) -> None:
     )
 
 
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def _first_lines(error: BaseException) -> str:
+    """A sentence of the two lines that say most."""
+    lines = str(error).strip().splitlines()[:2] or [type(error).__name__]
+    return " ".join(line.strip() for line in lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 
 from plaudit.batches.pack import Arrangement, Layout, arrange
 from plaudit.batches.tokens import TokenBatch
-from plaudit.models.attention import PACKED, Unpackable
+from plaudit.models.attention import PACKED, PackingError
 from plaudit.models.head import Head, backbone_of, head_of
 from plaudit.tensors.logprobs import score_tokens
 
@@ -41,13 +42,16 @@ class Policy(nn.Module):
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: nn.Module,
         *,
         layout: Layout = "packed",
         share_prompts: bool = True,
         attention: str | None = None,
     ):
-        """Wrap a model that is already on its device; ``attention`` serves padded batches and sampling."""
+        """Wrap a PreTrainedModel, or one in PEFT's wrapper, that is already on its device.
+
+        ``attention`` is transformers' name of the one that serves padded batches and sampling.
+        """
         super().__init__()
         self.model = model
         self.share_prompts = share_prompts
@@ -58,7 +62,7 @@ class Policy(nn.Module):
     def base(self) -> PreTrainedModel:
         """The Hugging Face model itself, out of its PEFT wrapper."""
         wrapped = getattr(self.model, "get_base_model", None)
-        return self.model if wrapped is None else wrapped()
+        return cast("PreTrainedModel", self.model if wrapped is None else wrapped())
 
     @property
     def device(self) -> torch.device:
@@ -79,12 +83,12 @@ class Policy(nn.Module):
     def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
         if self.layout == "packed" and not self._takes_attention:
-            raise Unpackable("its attention is its own and cannot be exchanged")
+            raise PackingError("its attention is its own and cannot be exchanged")
         inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
         return read(self._states(inputs, batch), head_of(self.base), batch)
 
     @contextmanager
-    def as_plain_model(self) -> Iterator[PreTrainedModel]:
+    def as_plain_model(self) -> Iterator[Any]:
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
         was_training = self.model.training
         self.model.eval()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
 from plaudit.errors import UserError
-from plaudit.models.attention import Unpackable
+from plaudit.models.attention import PackingError
 from plaudit.models.policy import Policy
 
 LENGTHS = ((5, (4, 7)), (9, (3,)))
@@ -59,7 +59,7 @@ def _objection(policy: Policy) -> str | None:
         if apart > tolerance(policy):
             return f"log-probs differ by {apart:.2g}"
         return "one conversation reaches into the next" if leaks(policy) else None
-    except Unpackable as error:
+    except PackingError as error:
         return str(error)
 
 

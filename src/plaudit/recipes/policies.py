@@ -24,7 +24,9 @@ def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -
     """The starting model: loaded, given its adapters, its fast path proven; still whole."""
     model = load_model(config.model, dtype=numbers.weights, device=ranks.device)
     if config.memory.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # Newer releases of transformers have a new name for it and warn about the old one.
+        enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
         model.enable_input_require_grads()
     if config.lora.rank:
         model = with_lora(model, config.lora)

@@ -31,6 +31,7 @@ _ADVICE = {
     errno.EACCES: ("permission denied", "make the folder writable for you, or choose another"),
     errno.EPERM: ("the operation is not permitted", "make the folder writable for you, or choose another"),
     errno.ENOTDIR: ("a part of this path is a file, not a folder", "choose another folder"),
+    errno.EISDIR: ("a folder of this name is in the way", "move it away, or choose another folder"),
     errno.EEXIST: ("a file of this name is in the way", "move it away, or choose another folder"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
     errno.EIO: ("the disk reported an error", "check the disk, or choose a folder on another one"),

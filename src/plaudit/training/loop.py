@@ -94,7 +94,13 @@ class Loop(Generic[Piece]):
     def go_back_to(self, step: int) -> None:
         """Put the weights of a saved step into the module."""
         path = self._checkpoints / f"step-{step:08d}"
-        take_up(checkpoint.load(path), self._machine.module, None, self._ranks)
+        try:
+            state = checkpoint.load(path)
+        except UserError as error:
+            raise UserError(
+                f"{error} It is the best one of this run; without --keep.use-best the last weights are taken."
+            ) from error
+        take_up(state, self._machine.module, None, self._ranks)
 
     @property
     def sinks(self) -> Sinks:

@@ -111,6 +111,19 @@ METRIC_DOCS = (
         better="lower",
     ),
     MetricDoc(
+        name="held_out/entropy",
+        what="How undecided the model is on held-out rows, in nats a token: 0 is certain.",
+        normal="Falls with the held-out loss and stays near it.",
+        strange="Far below the held-out loss: the model is sure of itself and wrong; it overfits.",
+    ),
+    MetricDoc(
+        name="held_out/divergence",
+        what="The distance from the teacher on held-out rows, in nats a token (`context` and `distil` only).",
+        normal="Falls towards 0, or to what a smaller student can reach.",
+        strange="Rising while the training loss falls: the answers cover too little of what is asked.",
+        better="lower",
+    ),
+    MetricDoc(
         name="timing/seconds",
         what="Wall-clock seconds of the step, from its first forward pass to the end of its update.",
         normal="Steady once the first steps have warmed the machine up.",

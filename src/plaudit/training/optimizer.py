@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -108,4 +109,10 @@ def _own(path: str) -> Callable[..., object]:
         raise UserError(f"optimizer.name: {path!r} cannot be imported: {error}") from error
     if not callable(found):
         raise UserError(f"optimizer.name: {path!r} is a {type(found).__name__}, and a function is needed")
+    try:
+        inspect.signature(found).bind([], lr=0.0)
+    except TypeError as error:
+        raise UserError(
+            f"optimizer.name: {path!r} is called as f(parameter groups, lr=…): {error}"
+        ) from error
     return found

@@ -73,7 +73,7 @@ class Ranks:
         if self.world == 1:
             return list(words)
         mine = torch.frombuffer(bytearray(json.dumps(list(words)).encode()), dtype=torch.uint8)
-        sizes = [int(size) for (size,) in self.every([mine.numel()])]
+        sizes = [int(size) for (size,) in self.every([float(mine.numel())])]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: mine.numel()] = mine
         rows = [torch.zeros_like(padded) for _ in range(self.world)]
@@ -93,7 +93,9 @@ class Ranks:
         if self.world == 1:
             return
         plain = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
-        used = [any(flags) for flags in zip(*self.every([p.grad is not None for p in plain]), strict=True)]
+        used = [
+            any(flags) for flags in zip(*self.every([float(p.grad is not None) for p in plain]), strict=True)
+        ]
         for bucket in _buckets([p for p, use in zip(plain, used, strict=True) if use]):
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
             flat = torch.cat([grad.flatten() for grad in grads])
@@ -109,7 +111,8 @@ class Ranks:
 
     def wait(self) -> None:
         """Until every rank is here."""
-        self.every([])
+        # An empty message would be sent to nobody and waited for by nobody.
+        self.every([0.0])
 
 
 def alone(device: torch.device | str = "cpu") -> Ranks:
@@ -142,9 +145,12 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         dist.destroy_process_group()
         raise
     except Exception as error:
-        # The group is not taken down here: that could mean to wait for ranks that will not come.
         last_word = _last_word(ranks, store, error)
         get_error_handler().record_exception(last_word)
+        if place.type == "cpu":
+            # So that whoever waits for this rank learns it now. NCCL could wait for the others here; there
+            # the end of the process does it.
+            dist.destroy_process_group()
         if last_word is error:
             raise
         raise last_word from error

@@ -1,0 +1,65 @@
+"""Where a step's time goes: the profiler's table, and each kind of operation's share.
+
+python -m benchmarks.profile --shape mid
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import torch
+from torch.profiler import profile
+
+from benchmarks.ours import rows_in, trial_of
+from benchmarks.sft import BATCH
+from benchmarks.work import SHAPES, Rows, write_work
+from plaudit.models.files import load_model
+from plaudit.models.policy import Policy
+from plaudit.training.flops import matmul_rate
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::matmul")
+"""Matrix products."""
+
+
+def profiled(shape: str, *, dtype: str, rows: int) -> str:
+    """Two steps to warm up, then one under the profiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        write_work(work, SHAPES[shape], Rows(count=BATCH[shape]))
+        batch = rows_in(work)
+        policy = Policy(load_model(work / "model", dtype=torch.float32, device=torch.device("cpu")))
+    trial = trial_of(policy, dtype=dtype)
+    for number in (1, 2):
+        trial.step(batch, number, 3)
+    with profile() as seen:
+        trial.step(batch, 3, 3)
+    averages = seen.key_averages()
+    total = sum(event.self_cpu_time_total for event in averages) / 1e6
+    products = sum(event.self_cpu_time_total for event in averages if event.key in PRODUCTS) / 1e6
+    limit = trial.flops(batch) / matmul_rate("cpu", torch.float32)
+    head = (
+        f"{shape}, {dtype}: {total:.2f} s, of them {products:.2f} s in matrix products outside attention "
+        f"({products / total:.0%}); the arithmetic that is needed takes {limit:.2f} s at the measured "
+        "float32 rate"
+    )
+    return (
+        f"{head}\n{averages.table(sort_by='self_cpu_time_total', row_limit=rows, max_name_column_width=48)}"
+    )
+
+
+def main() -> None:
+    """From the command line: python -m benchmarks.profile --shape mid."""
+    parser = argparse.ArgumentParser(description="profile one of plaudit's SFT steps")
+    parser.add_argument("--shape", choices=SHAPES, default="mid")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--rows", type=int, default=20, help="operations to list")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print(profiled(given.shape, dtype=given.dtype, rows=given.rows))
+
+
+if __name__ == "__main__":
+    main()
