@@ -20,7 +20,7 @@ PATIENCE = 150.0
 class Done:
     """Processes that have ended.
 
-    Example: ``Done(code=0, out="The model is in runs/a/model", err="", seconds=9.1)``
+    Example: ``Done(code=0, out="The model is in runs/a/model", err="", at=1770000000.0)``
     """
 
     code: int
@@ -29,8 +29,8 @@ class Done:
     """What was said."""
     err: str
     """What was said on the error stream."""
-    seconds: float
-    """How long it took."""
+    at: float
+    """When they ended."""
 
     def says(self, start: str) -> list[str]:
         """The lines of the error stream that begin so."""
@@ -55,11 +55,10 @@ def torchrun(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> subp
     )
 
 
-def finish(process: subprocess.Popen[str], began: float | None = None) -> Done:
+def finish(process: subprocess.Popen[str]) -> Done:
     """Wait until it ends."""
-    began = time.monotonic() if began is None else began
     out, err = process.communicate(timeout=PATIENCE)
-    return Done(code=process.returncode, out=out, err=err, seconds=time.monotonic() - began)
+    return Done(code=process.returncode, out=out, err=err, at=time.time())
 
 
 def run(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> Done:

@@ -1,4 +1,4 @@
-"""A rank that fails ends the run at once: one message that says which rank, and a sentence from the others."""
+"""A rank that fails ends the run at once: a message that says which rank, and a sentence from the others."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.parallel.runs import Run, Said, run_all
 from tests.parallel.test_same_numbers import lines
 from tests.training.toy import Toy, make_toy
 
-AT_ONCE = 25.0
-"""Seconds from the first process to the last word, most of them for loading libraries."""
+AT_ONCE = 10.0
+"""Seconds from a fault to the end of everything; torchrun itself takes one or two."""
 
 
 def sft(toy: Toy, out: Path, *more: str) -> tuple[str, ...]:
@@ -32,6 +32,12 @@ def sft(toy: Toy, out: Path, *more: str) -> tuple[str, ...]:
 def said_by_ranks(done: Done) -> str:
     """The error stream without what torchrun says itself, which comes last."""
     return re.split(r"^[WE]\d{4} ", done.err, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def seconds_to_end(done: Done) -> float:
+    """From the fault, which the toy optimiser announces as the only thing on standard output."""
+    (moment,) = re.fullmatch(r"the end begins at (\S+)\n", done.out).groups()
+    return done.at - float(moment)
 
 
 def sentences(said: str) -> list[str]:
@@ -61,7 +67,6 @@ def refused(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
     (folder / "used").mkdir()
     commands = {
         "locked": sft(toy, folder / "used"),
-        "missing": sft(Toy(model=toy.model, data=folder / "rows.jsonl"), folder / "missing"),
         "not finite": sft(spoilt, folder / "not finite"),
         "not finite, divided": sft(spoilt, folder / "not finite, divided", "--shard"),
         "passed over": sft(spoilt, folder / "passed", "--safety.on-nonfinite", "skip", "--steps", "7"),
@@ -79,20 +84,17 @@ def test_a_folder_in_use_is_said_by_the_rank_that_found_it(refused: dict[str, li
     assert second.err == "plaudit: rank 1 of 2: stopped, because rank 0 failed\n"
 
 
-@pytest.mark.parametrize("fault", ["missing", "not finite", "not finite, divided"])
-def test_a_fault_of_all_ranks_is_said_once(refused: dict[str, list[Said]], fault: str) -> None:
+@pytest.mark.parametrize("fault", ["not finite", "not finite, divided"])
+def test_a_row_that_is_not_finite_on_one_rank_is_named_once(
+    refused: dict[str, list[Said]], fault: str
+) -> None:
     said = refused[fault]
     assert [one.code for one in said] == [2, 2]
-    (words,) = [one.err for one in said if one.err]
-    assert "rows.jsonl" in words
+    (words,) = sentences("".join(one.err for one in said))
+    assert re.match(
+        r"plaudit: rank [01] of 2: step 3: the loss \(rows.jsonl:7\) is not a finite number", words
+    )
     assert [one.out for one in said] == ["", ""]
-
-
-def test_the_row_whose_loss_is_not_finite_is_named_although_one_rank_has_it(
-    refused: dict[str, list[Said]],
-) -> None:
-    for fault in ("not finite", "not finite, divided"):
-        assert "rows.jsonl:7 is not a finite number" in "".join(said.err for said in refused[fault])
 
 
 def test_all_ranks_pass_over_the_step_of_a_row_that_one_has(refused: dict[str, list[Said]]) -> None:
@@ -102,11 +104,10 @@ def test_all_ranks_pass_over_the_step_of_a_row_that_one_has(refused: dict[str, l
 @pytest.mark.parametrize("divided", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Path, divided: bool) -> None:
     own = ("--optimizer.name", "tests.parallel.user_optimizers:raising", *["--shard"][:divided])
-    done = run("-m", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
+    done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
 
-    assert done.code == 1
-    assert done.seconds < AT_ONCE
-    assert done.out == ""
+    assert done.code == 1, done.err
+    assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
     assert own_words.count("ArithmeticError: the moon is in the wrong phase") == 1
     assert "This was rank 1 of 2." in own_words
@@ -119,10 +120,10 @@ def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Pat
 @pytest.mark.parametrize("divided", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided: bool) -> None:
     own = ("--optimizer.name", "tests.parallel.user_optimizers:killed", *["--shard"][:divided])
-    done = run("-m", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
+    done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
 
     assert done.code == 1
-    assert done.seconds < AT_ONCE
+    assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
     assert "Traceback" not in own_words
     for line in sentences(own_words):
@@ -134,12 +135,12 @@ def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided:
 def test_a_rank_that_hangs_is_given_up_after_the_time_that_was_set(toy: Toy, tmp_path: Path) -> None:
     own = ("--optimizer.name", "tests.parallel.user_optimizers:hanging")
     done = run(
-        *("-m", "plaudit", *sft(toy, tmp_path / "run", *own)),
+        *("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own)),
         **{"cwd": tmp_path, "TOY_STOP": "1:3", "PLAUDIT_RANK_TIMEOUT": "5"},
     )
     assert done.code == 1
     # torchrun gives the hanging rank another 30 seconds to end.
-    assert done.seconds < 30 + AT_ONCE
+    assert seconds_to_end(done) < 5 + 30 + AT_ONCE
     assert "plaudit: rank 0 of 2: another rank ended without a word, or did not answer in time" in done.err
     assert "Traceback" not in said_by_ranks(done)
 
@@ -153,10 +154,10 @@ def test_torchrun_is_stopped_and_then_killed_and_each_time_the_run_goes_on_exact
         *("--optimizer.name", "tests.parallel.user_optimizers:unhurried", *["--shard"][:divided]),
         *("--save-every", "3"),
     )
-    whole = run("-m", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
+    whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
     assert whole.code == 0, whole.err
 
-    command = ("-m", "plaudit", *sft(toy, tmp_path / "run", *own))
+    command = ("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
     process = torchrun(*command, cwd=tmp_path)
     wait_for(tmp_path / "run", 5, process)
     process.send_signal(signal.SIGTERM)

@@ -37,6 +37,7 @@ class Ending(torch.optim.AdamW):
         self._taken += 1
         rank = os.environ.get("RANK", "0")
         if os.environ.get("TOY_STOP") == f"{rank}:{self._taken}":
+            print(f"the end begins at {time.time()}", flush=True)
             self._end()
         return super().step(closure)
 

@@ -114,7 +114,7 @@ def test_a_run_of_a_hundred_thousand_steps_makes_a_small_page_in_little_time(tmp
     path = tmp_path / "report.html"
     page = read_page(path)
 
-    # 1.5 seconds on a quiet machine, with Python's own start.
+    # about 1.3 seconds of CPU time, with Python's own start.
     assert seconds < 4
     assert path.stat().st_size < 200_000
     assert max(drawn.count("L") for drawn in page.values("path", "d")) < 500

@@ -28,16 +28,16 @@ def context(config: ContextConfig) -> Summary | None:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{config.context}: the context cannot be read: {error}") from error
     method = Method(
+        name="context",
         recipe=partial(with_and_without, words),
         objective=partial(from_oneself, config.divergence),
         divergence=True,
+        inputs=(config.context,),
     )
     return run_supervised(config, method)
 
 
-def with_and_without(
-    words: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
-) -> Prepared:
+def with_and_without(words: str, records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:
     """Each row as the student reads it, and the prompt that the teacher reads."""
     rows = rows_in_context(demonstrations(records, "context"), encoder, words, max_tokens)
     return Prepared(encoding=rows.encoding, teacher_prompts=rows.teacher_prompts)

@@ -21,9 +21,8 @@ from plaudit.training.sinks.summary import Summary
 
 def control(config: ControlConfig) -> Summary | None:
     """Maximum likelihood of every judged answer, each given its word; ask with the best."""
-    return run_supervised(
-        config, Method(recipe=partial(behind_words, config.control), objective=by_likelihood)
-    )
+    recipe = partial(behind_words, config.control)
+    return run_supervised(config, Method(name="control", recipe=recipe, objective=by_likelihood))
 
 
 def behind_words(

@@ -22,9 +22,14 @@ from plaudit.training.supervised import Arithmetic, Objective
 def distil(config: DistilConfig) -> Summary | None:
     """Σ D(teacher, student) over the answers' tokens."""
     refuse_other_tokenizer(load_tokenizer(config.model), load_tokenizer(config.teacher))
-    return run_supervised(
-        config, Method(recipe=answers, objective=partial(from_teacher, config), divergence=True)
+    method = Method(
+        name="distil",
+        recipe=answers,
+        objective=partial(from_teacher, config),
+        divergence=True,
+        inputs=(config.teacher,),
     )
+    return run_supervised(config, method)
 
 
 def from_teacher(config: DistilConfig, policy: Policy, rows: Rows, products: Arithmetic) -> Objective:

@@ -16,7 +16,7 @@ from plaudit.training.sinks.summary import Summary
 
 def preferred(config: SupervisedConfig) -> Summary | None:
     """Maximum likelihood of the winner of each comparison, the best of each ranking, each thumb up."""
-    return run_supervised(config, Method(recipe=winners, objective=by_likelihood))
+    return run_supervised(config, Method(name="preferred", recipe=winners, objective=by_likelihood))
 
 
 def winners(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:

@@ -16,7 +16,7 @@ from plaudit.training.sinks.summary import Summary
 
 def sft(config: SupervisedConfig) -> Summary | None:
     """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
-    return run_supervised(config, Method(recipe=answers, objective=by_likelihood))
+    return run_supervised(config, Method(name="sft", recipe=answers, objective=by_likelihood))
 
 
 def answers(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:

@@ -29,6 +29,7 @@ from plaudit.training.optimizer import make_optimizer, rate_share
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
 from plaudit.training.plan import Pause, Plan
+from plaudit.training.report import write_report
 from plaudit.training.runfolder import RunFolder, open_run
 from plaudit.training.settings import KeepSettings
 from plaudit.training.sinks.console import ConsoleSink
@@ -52,15 +53,19 @@ from plaudit.training.supervised import (
 class Method:
     """What sets one supervised algorithm apart from another.
 
-    Example: SFT is ``Method(recipe=answers, objective=by_likelihood)``.
+    Example: SFT is ``Method(name="sft", recipe=answers, objective=by_likelihood)``.
     """
 
+    name: str
+    """What the user calls it."""
     recipe: Recipe
     """From the records of the file to the rows that are trained."""
     objective: Callable[[Policy, Rows, Arithmetic], Objective]
     """From a policy, before its weights are divided, and the rows to what a step minimises."""
     divergence: bool = False
     """Whether the objective is a distance from a teacher: held-out rows are then measured by it too."""
+    inputs: tuple[Path, ...] = ()
+    """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
 
 
 def by_likelihood(policy: Policy, rows: Rows, products: Arithmetic) -> Objective:
@@ -96,7 +101,7 @@ def _train(
 ) -> Summary | None:
     seed_everything(config.seed, ranks.rank)
     encoder = make_encoder(config.model, turns=config.turns)
-    notes = [] if folder is None else [*folder.notes, *_trace(config, encoder, folder)]
+    notes = [] if folder is None else [*folder.notes, *_trace(config, method, encoder, folder)]
     if _is_finished(config, ranks):
         if ranks.first:
             _say_that_it_is_finished(config, notes)
@@ -118,6 +123,8 @@ def _train(
     write_model(policy, config, encoder, ranks)
     summary = summarise(read_reports(config.out), read_notes(config.out)) if ranks.first else None
     loop.sinks.close(summary)
+    if ranks.first:
+        write_report(config.out, command=f"plaudit train {method.name}")
     return summary
 
 
@@ -202,11 +209,16 @@ def _sinks(config: SupervisedConfig, ranks: Ranks) -> Sinks:
     return Sinks(sinks_for(config.log, config.out) if ranks.first else ())
 
 
-def _trace(config: SupervisedConfig, encoder: Encoder, folder: RunFolder) -> tuple[str, ...]:
+def _trace(config: SupervisedConfig, method: Method, encoder: Encoder, folder: RunFolder) -> tuple[str, ...]:
     """Write where everything came from; on resume, refuse when it has changed."""
-    data = [config.data] if config.held_out_share is not None else [config.data, Path(config.held_out)]
+    held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
     now = lineage.gather(
-        data=data, seed=config.seed, model=config.model, tokenizer=config.model, template=encoder.template
+        method=method.name,
+        data=[config.data, *held_out, *method.inputs],
+        seed=config.seed,
+        model=config.model,
+        tokenizer=config.model,
+        template=encoder.template,
     )
     if folder.resumed and folder.lineage.exists():
         return lineage.compare(lineage.read(folder.lineage), now)

@@ -32,7 +32,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-_CONTENT = ("data", "model", "template", "tokenizer", "seed")
+_CONTENT = ("method", "data", "model", "template", "tokenizer", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,8 @@ class Lineage:
     """The tokenizer's files."""
     seed: int
     """The run's seed."""
+    method: str = ""
+    """What was done with them: sft, distil …"""
     code: Mapping[str, Any]
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
@@ -67,6 +69,7 @@ def gather(
     model: Path | None = None,
     tokenizer: Path | None = None,
     template: str | None = None,
+    method: str = "",
 ) -> Lineage:
     """The lineage of a run that is about to start; large files are hashed in pieces."""
     return Lineage(
@@ -75,6 +78,7 @@ def gather(
         template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
         seed=seed,
+        method=method,
         code=_code(),
         libraries={name: version for name in _LIBRARIES if (version := _version(name))},
         machine=_machine(),
@@ -99,7 +103,7 @@ def read(path: Path) -> Lineage:
 def compare(old: Lineage, new: Lineage) -> tuple[str, ...]:
     """What differs around a run that goes on (versions, machine), in words.
 
-    Other data, another base model, template, tokenizer or seed is a `UserError`: it would be another run.
+    Another method, base model, template, tokenizer or seed, or other data, is a `UserError`: another run.
     """
     before, after = _flat(asdict(old)), _flat(asdict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]

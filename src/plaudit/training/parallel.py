@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import count
 
@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from plaudit.errors import UserError
+from plaudit.training.last_word import FirstFault, first_line, last_word, report, words_of
 
 BUCKET_ELEMENTS = 2**23
 """Gradients are summed in pieces of so many numbers: few messages, little extra memory."""
@@ -145,15 +145,15 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         dist.destroy_process_group()
         raise
     except Exception as error:
-        last_word = _last_word(ranks, store, error)
-        get_error_handler().record_exception(last_word)
+        last = _last_word(ranks, store, error)
+        report(error, last)
         if place.type == "cpu":
-            # So that whoever waits for this rank learns it now. NCCL could wait for the others here; there
-            # the end of the process does it.
+            # Whoever waits for this rank learns it now; with NCCL the end of the process says it, since
+            # there this call could itself wait for the others.
             dist.destroy_process_group()
-        if last_word is error:
+        if last is error:
             raise
-        raise last_word from error
+        raise last from error
     dist.destroy_process_group()
 
 
@@ -230,7 +230,7 @@ def _start(place: torch.device, world: int) -> Store:
     except (dist.DistError, ValueError) as error:
         raise UserError(
             f"the {world} processes that WORLD_SIZE announces did not find each other "
-            f"({_first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
+            f"({first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
         ) from error
     return store
 
@@ -244,39 +244,21 @@ def _patience() -> timedelta:
 
 
 def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException:
-    """What this rank ends with: its own fault when it is the first one, else a sentence or silence."""
-    me, words = f"rank {ranks.rank} of {ranks.world}", f"{type(error).__name__}: {error}"
-    lost = isinstance(error, dist.DistError) or "gloo/transport" in words
-    first = _first_fault(store, None if lost else json.dumps([ranks.rank, words]))
-    if first is None:
-        return UserError(
-            f"{me}: another rank ended without a word, or did not answer in time ({_first_line(error)}). "
-            "The same command goes on from the last checkpoint"
-        )
-    culprit, theirs = first
-    if culprit == ranks.rank:
-        error.add_note(f"This was {me}.")
-        return UserError(f"{me}: {error}") if isinstance(error, UserError) else error
-    if theirs == words:
-        return SystemExit(2)
-    own = "" if lost else f"; its own fault: {_first_line(error)}"
-    return UserError(f"{me}: stopped, because rank {culprit} failed{own}")
+    lost = isinstance(error, dist.DistError) or "gloo/transport" in str(error)
+    mine = None if lost else FirstFault(rank=ranks.rank, words=words_of(error))
+    first = _first_fault(store, mine)
+    return last_word(error, rank=ranks.rank, world=ranks.world, lost=lost, first=first)
 
 
-def _first_fault(store: Store, mine: str | None) -> tuple[int, str] | None:
-    """The rank that failed first and its words, after adding one's own; None when nobody left word."""
+def _first_fault(store: Store, mine: FirstFault | None) -> FirstFault | None:
+    """The fault that came first, after adding one's own; None when nobody left word."""
     try:
         if mine is not None:
-            store.compare_set("fault", "", mine)
-        found = json.loads(store.get("fault")) if store.check(["fault"]) else None
+            store.compare_set("fault", "", json.dumps(asdict(mine)))
+        return FirstFault(**json.loads(store.get("fault"))) if store.check(["fault"]) else None
     except dist.DistError:
         # The store went with the machine that held it.
-        found = None if mine is None else json.loads(mine)
-    return None if found is None else (int(found[0]), str(found[1]))
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+        return mine
 
 
 def _sharded_parts(module: nn.Module) -> list[FSDPModule]:
