@@ -11,6 +11,7 @@ import importlib
 import os
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ import torch
 import transformers
 
 from benchmarks.measure import MIB, Report, Watch
-
-trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "default": {},
@@ -54,6 +53,7 @@ class Clock(transformers.TrainerCallback):
 
 def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     """A trainer on the folder's model and rows."""
+    trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
     model = transformers.AutoModelForCausalLM.from_pretrained(work / "model", dtype=torch.float32)
     rows = datasets.load_dataset("json", data_files=str(work / "rows.jsonl"), split="train")
@@ -93,7 +93,7 @@ def run(work: Path, given: argparse.Namespace) -> Report:
     )
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     return Report(
-        who=f"TRL {trl.__version__}",
+        who=f"TRL {version('trl')}",
         setting=f"{given.variant}, {given.dtype}",
         versions={"torch": torch.__version__, "transformers": transformers.__version__},
         batch=given.batch,

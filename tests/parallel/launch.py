@@ -42,7 +42,7 @@ def torchrun(*arguments: object, ranks: int = 2, cwd: Path, **more: str) -> subp
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
-            *("--master-port", str(_free_port()), *map(str, arguments)),
+            *("--master-port", str(free_port()), *map(str, arguments)),
         ],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **more},
@@ -77,7 +77,7 @@ def ranks_of(process: subprocess.Popen[str]) -> Sequence[int]:
     return [found[rank] for rank in sorted(found)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

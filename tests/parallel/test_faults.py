@@ -25,7 +25,7 @@ def sft(toy: Toy, out: Path, *more: str) -> tuple[str, ...]:
     return (
         *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
         *("--steps", "40", "--batch-size", "4", "--held-out", "0", "--sample.rows", "0", "--log", "jsonl"),
-        *more,
+        *("--device", "cpu", *more),
     )
 
 
@@ -65,7 +65,10 @@ def refused(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
     folder = tmp_path_factory.mktemp("refused")
     spoilt = make_toy(folder / "spoilt", rare="nan")
     (folder / "used").mkdir()
+    bad = Toy(model=toy.model, data=folder / "bad.jsonl")
+    bad.data.write_text(toy.data.read_text() + "{\n")
     commands = {
+        "bad rows": sft(bad, folder / "bad", "--rows.threshold", "0"),
         "locked": sft(toy, folder / "used"),
         "not finite": sft(spoilt, folder / "not finite"),
         "not finite, divided": sft(spoilt, folder / "not finite, divided", "--shard"),
@@ -84,6 +87,16 @@ def test_a_folder_in_use_is_said_by_the_rank_that_found_it(refused: dict[str, li
     assert second.err == "plaudit: rank 1 of 2: stopped, because rank 0 failed\n"
 
 
+def test_bad_rows_are_a_fault_of_all_ranks_and_the_first_one_lists_them(
+    refused: dict[str, list[Said]],
+) -> None:
+    first, second = refused["bad rows"]
+    assert first.err.startswith("plaudit: rank 0 of 2: ")
+    (listed,) = re.findall(r"(/\S+/quarantine\S*\.jsonl)", first.err)
+    assert Path(listed).exists()
+    assert second.err.startswith("plaudit: rank 1 of 2: stopped, because rank 0 failed; its own fault: ")
+
+
 @pytest.mark.parametrize("fault", ["not finite", "not finite, divided"])
 def test_a_row_that_is_not_finite_on_one_rank_is_named_once(
     refused: dict[str, list[Said]], fault: str
@@ -91,9 +104,7 @@ def test_a_row_that_is_not_finite_on_one_rank_is_named_once(
     said = refused[fault]
     assert [one.code for one in said] == [2, 2]
     (words,) = sentences("".join(one.err for one in said))
-    assert re.match(
-        r"plaudit: rank [01] of 2: step 3: the loss \(rows.jsonl:7\) is not a finite number", words
-    )
+    assert re.match(r"plaudit: rank 0 of 2: step 3: the loss \(rows.jsonl:7\) is not a finite number", words)
     assert [one.out for one in said] == ["", ""]
 
 
@@ -117,17 +128,20 @@ def test_an_exception_on_one_rank_is_shown_with_its_rank(toy: Toy, tmp_path: Pat
     assert done.err.count("ArithmeticError: the moon is in the wrong phase") >= 2
 
 
-@pytest.mark.parametrize("divided", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided: bool) -> None:
+@pytest.mark.parametrize(
+    ("divided", "rank"),
+    [(False, 1), *(pytest.param(*way, marks=pytest.mark.slow) for way in ((False, 0), (True, 1)))],
+)
+def test_a_killed_rank_takes_the_others_along(toy: Toy, tmp_path: Path, divided: bool, rank: int) -> None:
     own = ("--optimizer.name", "tests.parallel.user_optimizers:killed", *["--shard"][:divided])
-    done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP="1:3")
+    done = run("-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own), cwd=tmp_path, TOY_STOP=f"{rank}:3")
 
     assert done.code == 1
     assert seconds_to_end(done) < AT_ONCE
     own_words = said_by_ranks(done)
     assert "Traceback" not in own_words
     for line in sentences(own_words):
-        assert line.startswith("plaudit: rank 0 of 2: another rank ended without a word")
+        assert line.startswith(f"plaudit: rank {1 - rank} of 2: another rank ended without a word")
     assert "Signal 9 (SIGKILL)" in done.err
 
 
@@ -143,6 +157,19 @@ def test_a_rank_that_hangs_is_given_up_after_the_time_that_was_set(toy: Toy, tmp
     assert seconds_to_end(done) < 5 + 30 + AT_ONCE
     assert "plaudit: rank 0 of 2: another rank ended without a word, or did not answer in time" in done.err
     assert "Traceback" not in said_by_ranks(done)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_ranks_again_and_the_run_goes_on_exactly(toy: Toy, tmp_path: Path) -> None:
+    own = ("--optimizer.name", "tests.parallel.user_optimizers:killed", "--save-every", "1", "--steps", "6")
+    whole = run("-m", "--", "plaudit", *sft(toy, tmp_path / "whole", *own), cwd=tmp_path)
+    assert whole.code == 0, whole.err
+
+    command = ("--max-restarts", 1, "-m", "--", "plaudit", *sft(toy, tmp_path / "run", *own))
+    done = run(*command, cwd=tmp_path, TOY_STOP="1:3")
+    assert done.code == 0, done.err
+    assert "did not end in good order" in done.err
+    assert lines(tmp_path / "run") == lines(tmp_path / "whole")
 
 
 @pytest.mark.slow

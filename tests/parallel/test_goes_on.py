@@ -74,7 +74,7 @@ def command(toy: Toy, folder: Path, name: str, *, like: str | None = None, **env
         *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--out", str(folder / name)),
         *("--steps", "6", "--batch-size", "5", "--learning-rate", "0.01", "--held-out", "0.1"),
         *("--dtype", "float64", "--memory.tokens-at-once", "60", "--evaluate-every", "2"),
-        *("--save-every", "100", "--sample.rows", "0"),
+        *("--save-every", "100", "--sample.rows", "0", "--device", "cpu"),
         *("--optimizer.name", "tests.parallel.user_optimizers:terminated", *["--shard"][:divided]),
     )
     return Run(arguments=arguments, environment=environment)
@@ -94,6 +94,10 @@ def test_it_goes_on_and_only_the_first_rank_says_so(told: Told, name: str) -> No
     first, *others = told.done[name]
     assert [said.code for said in (first, *others)] == [0] * STORIES[name][2]
     assert [said.out + said.err for said in others] == [""] * len(others)
+
+
+def test_one_process_says_that_there_is_nobody_to_divide_with(told: Told) -> None:
+    assert "note: shard: one process alone" in told.done["2 divided → 1"][0].err
 
 
 @pytest.mark.parametrize("name", UNCHANGED)

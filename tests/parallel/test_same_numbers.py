@@ -85,7 +85,7 @@ def command(toys: dict[str, Toy], out: Path, manner: str, *more: str) -> Run:
         *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
         *("--steps", "5", "--batch-size", "5", "--learning-rate", "0.01", "--held-out", "0.1"),
         *("--memory.tokens-at-once", "60", "--evaluate-every", "2", "--sample-every", "4"),
-        *("--sample.rows", "2", "--sample.tokens", "6", *MANNERS[manner], *more),
+        *("--sample.rows", "2", "--sample.tokens", "6", "--device", "cpu", *MANNERS[manner], *more),
     )
     return Run(arguments=arguments, environment={})
 

@@ -1,7 +1,8 @@
 """A user's own optimisers, with which a rank ends early.
 
 ``--optimizer.name tests.parallel.user_optimizers:raising``, for example;
-``TOY_STOP=1:3`` in the environment names the rank and the step; without it they are plain AdamW.
+``TOY_STOP=1:3`` in the environment names the rank and the step; without it, and when torchrun has
+started the ranks again, they are plain AdamW.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Ending(torch.optim.AdamW):
 
     def step(self, closure: Any = None) -> Any:
         self._taken += 1
-        rank = os.environ.get("RANK", "0")
-        if os.environ.get("TOY_STOP") == f"{rank}:{self._taken}":
+        rank, starts = os.environ.get("RANK", "0"), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        if os.environ.get("TOY_STOP") == f"{rank}:{self._taken}" and starts == "0":
             print(f"the end begins at {time.time()}", flush=True)
             self._end()
         return super().step(closure)

@@ -109,7 +109,10 @@ def test_it_is_killed_in_every_place_that_can_be_seen(toy: Toy, undisturbed: Out
     same(out, undisturbed)
 
 
-@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(
+    "manner",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in ("padded", "sgd") else []) for name in MANNERS],
+)
 def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, manner: str) -> None:
     chance = random.Random(manner)
     out = tmp_path / "run"
@@ -160,7 +163,7 @@ def test_it_is_killed_at_any_moment_until_it_is_done(
     out = tmp_path / "run"
     command = sft(toy, out)
     for _ in range(40):
-        if Command(command).kill_when(at_random(chance, 2.0)).code == 0:
+        if Command(command).kill_when(at_random(chance, 0.8)).code == 0:
             break
     finish(command)
 

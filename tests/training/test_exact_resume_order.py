@@ -12,7 +12,18 @@ from tests.training.toy import Toy, make_toy
 from tests.training.toy_command import outcome, plaudit, sft
 
 ROWS = 24
-ONE_BY_ONE = ("--batch-size", 1, "--steps", 2 * ROWS, "--held-out", 0, "--sample.rows", 0)
+ONE_BY_ONE = (
+    "--batch-size",
+    1,
+    "--steps",
+    2 * ROWS,
+    "--held-out",
+    0,
+    "--sample.rows",
+    0,
+    "--save-every",
+    1000,
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +94,7 @@ def test_dropout_is_off_while_learning_and_back_in_the_result(gpt2: Toy, tmp_pat
 
 def test_memory_does_not_creep(toy: Toy, tmp_path: Path) -> None:
     often = ("--evaluate-every", 10, "--sample-every", 20, "--save-every", 20)
-    lines = run(toy, tmp_path / "run", "--steps", 200, *often)
+    lines = run(toy, tmp_path / "run", "--steps", 120, *often)
 
     memory = [line["timing"]["memory_mib"] for line in lines]
-    assert memory[-1] - memory[60] < 5, "MiB in 140 steps with saves, samples and looks"
+    assert memory[-1] - memory[40] < 5, "MiB in 80 steps with saves, samples and looks"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.toy import Toy, make_toy
-from tests.training.toy_command import Command, outcome, plaudit, sft
+from tests.training.toy_command import Command, Outcome, outcome, plaudit, sft
 
+RARELY_SAVED = ("--save-every", 1000, "--evaluate-every", 1000)
 ANNOUNCED = ("--optimizer.name", "tests.training.toy_optimizers:announced")
 
 
@@ -24,15 +25,22 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return make_toy(tmp_path_factory.mktemp("large"), rows=160)
 
 
+@pytest.fixture(scope="module")
+def whole(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    out = tmp_path_factory.mktemp("whole")
+    assert plaudit(*sft(toy, out, *ANNOUNCED, *RARELY_SAVED)).code == 0
+    return outcome(out)
+
+
 def saved(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").glob("step-*"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_it_saves_says_so_and_goes_on_exactly(
-    toy: Toy, tmp_path: Path, number: signal.Signals, code: int
+    toy: Toy, whole: Outcome, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    command = sft(toy, tmp_path / "run", *ANNOUNCED, "--save-every", 1000)
+    command = sft(toy, tmp_path / "run", *ANNOUNCED, *RARELY_SAVED)
     running = Command(command)
     running.until_said("a step is taken")
     running.send(number)
@@ -45,8 +53,7 @@ def test_it_saves_says_so_and_goes_on_exactly(
     again = plaudit(*command)
     assert again.code == 0
     assert "in good order" not in again.err
-    assert plaudit(*sft(toy, tmp_path / "whole", *ANNOUNCED, "--save-every", 1000)).code == 0
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == whole
 
 
 def test_a_long_step_is_left_between_its_pieces(large: Toy, tmp_path: Path) -> None:

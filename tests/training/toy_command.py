@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,18 +26,6 @@ from tests.training.toy import Toy
 
 PATIENCE = 120.0
 """Seconds after which a command counts as hanging."""
-
-_WARM = (
-    "peft.tuners.lora",
-    "plaudit.cli.main",
-    "plaudit.recipes.sft",
-    "plaudit.training.sinks.console",
-    "rich.progress",
-    "torch.distributed.fsdp",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.gpt2.modeling_gpt2",
-    "transformers.models.llama.modeling_llama",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +68,7 @@ class Command:
         code = self._process.exitcode
         self._process.close()
         out, err = ((self._said / name).read_text("utf-8") for name in ("out", "err"))
+        shutil.rmtree(self._said)
         return Done(code=code, out=out, err=err)
 
     def said(self) -> str:
@@ -158,7 +148,7 @@ def outcome(run: Path) -> Outcome:
 
 def _server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_WARM))
+    context.set_forkserver_preload(["tests.training.toy_warm"])
     return context
 
 

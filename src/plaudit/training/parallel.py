@@ -29,7 +29,10 @@ from plaudit.training.last_word import FirstFault, first_line, last_word, report
 BUCKET_ELEMENTS = 2**23
 """Gradients are summed in pieces of so many numbers: few messages, little extra memory."""
 PATIENCE = "PLAUDIT_RANK_TIMEOUT"
-"""The environment variable with the seconds for which a rank waits for the others; 600 by default."""
+"""The environment variable with the seconds for which a rank waits for the others; 1800 by default.
+
+A rank that ends is noticed at once. This is for one that hangs, and the longest save must fit into it.
+"""
 
 _GROUPS = count()
 """One run after another in the same processes: each has its own part of the store."""
@@ -140,7 +143,6 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     ranks = Ranks(rank=dist.get_rank(), world=dist.get_world_size(), device=place)
     try:
         yield ranks
-        ranks.wait()
     except AgreedStopError:
         dist.destroy_process_group()
         raise
@@ -236,7 +238,7 @@ def _start(place: torch.device, world: int) -> Store:
 
 
 def _patience() -> timedelta:
-    given = os.environ.get(PATIENCE, "600")
+    given = os.environ.get(PATIENCE, "1800")
     try:
         return timedelta(milliseconds=max(1, round(1000 * float(given))))
     except (ValueError, OverflowError) as error:
@@ -246,8 +248,19 @@ def _patience() -> timedelta:
 def _last_word(ranks: Ranks, store: Store, error: Exception) -> BaseException:
     lost = isinstance(error, dist.DistError) or "gloo/transport" in str(error)
     mine = None if lost else FirstFault(rank=ranks.rank, words=words_of(error))
+    if isinstance(error, UserError) and not ranks.first:
+        # It may be a fault of all ranks. Then the first one says it, and torchrun, which ends everything
+        # as soon as one rank is gone, must not come before it has written down which rows were bad.
+        _wait_for_word(store)
     first = _first_fault(store, mine)
     return last_word(error, rank=ranks.rank, world=ranks.world, lost=lost, first=first)
+
+
+def _wait_for_word(store: Store) -> None:
+    try:
+        store.wait(["fault"], timedelta(seconds=3))
+    except dist.DistError:
+        return
 
 
 def _first_fault(store: Store, mine: FirstFault | None) -> FirstFault | None:

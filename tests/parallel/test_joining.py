@@ -1,0 +1,61 @@
+"""A group that cannot come together says so, and what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from plaudit.errors import UserError
+from plaudit.training.parallel import PATIENCE, joined, speaks
+from tests.parallel.launch import free_port
+
+
+def refusal(device: str = "cpu") -> str:
+    with pytest.raises(UserError) as caught, joined(device):
+        pass
+    return str(caught.value)
+
+
+def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined("cpu") as ranks:
+        assert (ranks.rank, ranks.world, ranks.device) == (0, 1, torch.device("cpu"))
+
+
+def test_a_world_without_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    said = refusal()
+    assert said.startswith("the 2 processes that WORLD_SIZE announces did not find each other")
+    assert "RANK expected" in said
+    assert said.endswith("start them with torchrun, or unset WORLD_SIZE")
+
+
+def test_others_that_do_not_come_are_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    for name, value in {**world, PATIENCE: "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert "1/2 clients joined" in refusal()
+
+
+@pytest.mark.parametrize("seconds", ["soon", "", "1e400"])
+def test_a_patience_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, seconds: str) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(PATIENCE, seconds)
+    assert refusal() == f"{PATIENCE} is a number of seconds, not {seconds!r}"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    assert re.match("device cuda was asked for, but torch sees no CUDA device", refusal("cuda"))
+
+
+def test_one_rank_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert speaks()
+    monkeypatch.setenv("RANK", "0")
+    assert speaks()
+    monkeypatch.setenv("RANK", "1")
+    assert not speaks()
