@@ -91,7 +91,7 @@ class SupervisedConfig:
     save_every: int | None = None
     """Steps between checkpoints; none: ten times in the run."""
     sample_every: int | None = None
-    """Steps between samples; none: ten times in the run."""
+    """Steps between samples, the first after step 1; none: ten times in the run."""
     shard: bool = False
     """Divide weights and optimiser over the processes (FSDP2)."""
     log: tuple[str, ...] = ("console",)

@@ -192,7 +192,8 @@ def _refuse_too_many(reading: Reading, threshold: float, name: str) -> None:
         f"All of them are in {reading.quarantine}."
         if reading.quarantine
         else "To have them written to a file, name one as the quarantine.",
-        f"Mend them, or go on without them: a threshold of {_rounded_up(bad / reading.rows):g} allows that.",
+        f"Mend them, or go on without them: a threshold of {_rounded_up(bad / reading.rows):g} allows that "
+        "(--threshold; in a training run --rows.threshold).",
     ]
     raise UserError("\n".join(lines))
 

@@ -129,7 +129,7 @@ class Loop(Generic[Piece]):
         plan, between = self._plan, self._machine.between
         looks = plan.evaluate is not None and self._due(step, plan.evaluate_every)
         looked = plan.evaluate(between) if plan.evaluate is not None and looks else ()
-        says = plan.sample is not None and self._due(step, plan.sample_every)
+        says = plan.sample is not None and (step == 1 or self._due(step, plan.sample_every))
         # Where only the first rank samples, asking the others whether to stop would wait for ever.
         alone = between if self._ranks.world == 1 else _go_on
         said = plan.sample(alone) if plan.sample is not None and says else ()
