@@ -51,21 +51,29 @@ class Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("stories")
     toy = make_toy(folder / "toy")
-    # Rank 1 is told to stop in its third step, which both ranks still finish.
-    stop = {
-        name: command(toy, folder, name, TOY_STOP=f"{before - 1}:3") for name, (before, *_) in STORIES.items()
-    }
+    # The last rank is told to stop in its third step, which all ranks still finish.
+    stop = {name: command(toy, folder, name, TOY_STOP=f"{STORIES[name][0] - 1}:3") for name in STORIES}
     go_on = {name: command(toy, folder, name) for name in STORIES}
     whole = {f"whole {name}": command(toy, folder, f"whole {name}", like=name) for name in UNCHANGED}
-    stopped: dict[str, list[Said]] = {}
-    done: dict[str, list[Said]] = {}
-    for ranks in (1, 2):
-        here = {name: run for name, run in stop.items() if STORIES[name][0] == ranks}
-        stopped |= run_all(here, folder, ranks=ranks)
-    for ranks in (1, 2):
-        here = {name: run for name, run in go_on.items() if STORIES[name][2] == ranks}
-        done |= run_all(here | (whole if ranks == 2 else {}), folder, ranks=ranks)
-    return Told(folder=folder, stopped=stopped, done=done)
+    stopped = run_all(of(stop, "stop", before=1), folder, ranks=1)
+    both = of(stop, "stop", before=2) | of(go_on, "go on", after=2) | whole
+    done = stopped | run_all(both, folder, ranks=2) | run_all(of(go_on, "go on", after=1), folder, ranks=1)
+    return Told(
+        folder=folder,
+        stopped={name: done[f"stop {name}"] for name in STORIES},
+        done={name: done[f"go on {name}"] for name in STORIES},
+    )
+
+
+def of(
+    runs: dict[str, Run], what: str, *, before: int | None = None, after: int | None = None
+) -> dict[str, Run]:
+    """Those of the stories that begin, or end, on so many ranks."""
+    return {
+        f"{what} {name}": run
+        for name, run in runs.items()
+        if before in (None, STORIES[name][0]) and after in (None, STORIES[name][2])
+    }
 
 
 def command(toy: Toy, folder: Path, name: str, *, like: str | None = None, **environment: str) -> Run:

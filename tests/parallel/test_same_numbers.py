@@ -29,6 +29,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "gpt2, in one piece": (*EXACT, "--memory.tokens-at-once", "8192"),
     "untied, one by one": (*EXACT, "--batch-size", "1"),
     "best": (*EXACT, "--keep.use-best", "--evaluate-every", "1", "--learning-rate", "0.3"),
+    "distil": EXACT,
     "lora": (*EXACT, "--lora.rank", "2"),
     "float32": ("--dtype", "float32"),
     "bfloat16": ("--dtype", "bfloat16"),
@@ -81,8 +82,9 @@ def untied(toy: Toy, folder: Path) -> Toy:
 
 def command(toys: dict[str, Toy], out: Path, manner: str, *more: str) -> Run:
     toy = toys.get(manner.partition(",")[0], toys["llama"])
+    method = ("distil", "--teacher", str(toys["untied"].model)) if manner == "distil" else ("sft",)
     arguments = (
-        *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
+        *("train", *method, "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
         *("--steps", "5", "--batch-size", "5", "--learning-rate", "0.01", "--held-out", "0.1"),
         *("--memory.tokens-at-once", "60", "--evaluate-every", "2", "--sample-every", "4"),
         *("--sample.rows", "2", "--sample.tokens", "6", "--device", "cpu", *MANNERS[manner], *more),
