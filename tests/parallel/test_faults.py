@@ -24,7 +24,7 @@ AT_ONCE = 10.0
 def sft(toy: Toy, out: Path, *more: str) -> tuple[str, ...]:
     return (
         *("train", "sft", "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
-        *("--steps", "40", "--batch-size", "4", "--held-out", "0", "--sample.rows", "0", "--log", "jsonl"),
+        *("--steps", "40", "--batch-size", "4", "--held-out", "0", "--sample.rows", "0", "--sinks", "jsonl"),
         *("--device", "cpu", *more),
     )
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from tests.training.toy import Toy, make_toy
 from tests.training.toy_command import Command, Done, outcome, plaudit, sft
 
-QUIET = ("--sample.rows", 0, "--log", "tensorboard")
+QUIET = ("--sample.rows", 0, "--sinks", "tensorboard")
 BAD_STEPS = [3, 8]
 """When row 7 comes up."""
 

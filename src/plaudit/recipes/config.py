@@ -94,7 +94,7 @@ class SupervisedConfig:
     """Steps between samples, the first after step 1; none: ten times in the run."""
     shard: bool = False
     """Divide weights and optimiser over the processes (FSDP2)."""
-    log: tuple[str, ...] = ("console",)
+    sinks: tuple[str, ...] = ("console",)
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     """How weights move."""
@@ -180,12 +180,13 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "device",
         "keep.last",
         "keep.use_best",
-        "log",
         "memory",
         "out",
         "sample",
         "sample_every",
         "save_every",
+        "shard",
+        "sinks",
     }
 )
 """Settings that do not touch what is learnt, nor which checkpoint is the best."""

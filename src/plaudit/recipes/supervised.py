@@ -206,7 +206,7 @@ def _work(sizes: tuple[int, int], pieces: Sequence[SupervisedPiece], *, frozen: 
 
 
 def _sinks(config: SupervisedConfig, ranks: Ranks) -> Sinks:
-    return Sinks(sinks_for(config.log, config.out) if ranks.first else ())
+    return Sinks(sinks_for(config.sinks, config.out) if ranks.first else ())
 
 
 def _trace(config: SupervisedConfig, method: Method, encoder: Encoder, folder: RunFolder) -> tuple[str, ...]:
