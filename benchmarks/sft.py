@@ -23,6 +23,8 @@ PEER = ROOT / ".peers" / "trl" / "bin" / "python"
 TITLE = "SFT against TRL"
 BATCH: Mapping[str, int] = {"tiny": 4, "mid": 8, "smol": 4}
 """Rows of a step."""
+BEST: Mapping[str, str] = {"tiny": "plain", "mid": "padding-free", "smol": "plain"}
+"""The fastest of the peer's variants."""
 EXACT = 3
 """The first sides compute in float32; the ones after them in bfloat16."""
 
@@ -40,31 +42,30 @@ class Command:
     """Program and arguments, without the work folder."""
 
 
-COMMANDS = (
-    Command(name="plaudit, float32", words=(sys.executable, "-m", "benchmarks.ours")),
-    Command(name="TRL, its defaults, float32", words=(str(PEER), "-m", "benchmarks.peer_trl")),
-    Command(
-        name="TRL, its best, float32",
-        words=(str(PEER), "-m", "benchmarks.peer_trl", "--variant", "padding-free"),
-    ),
-    Command(
-        name="plaudit, bfloat16",
-        words=(sys.executable, "-m", "benchmarks.ours", "--dtype", "bfloat16"),
-    ),
-    Command(
-        name="TRL, its best, bfloat16",
-        words=(str(PEER), "-m", "benchmarks.peer_trl", "--variant", "padding-free", "--dtype", "bfloat16"),
-    ),
-)
-"""The sides in the order in which they take turns; ours first."""
+OURS = (sys.executable, "-m", "benchmarks.ours")
+THEIRS = (str(PEER), "-m", "benchmarks.peer_trl")
 
 
-def compare(work: Path, batch: int, *, steps: int, rounds: int, threads: int) -> list[Side]:
+def commands(shape: str) -> tuple[Command, ...]:
+    """The sides in the order in which they take turns; ours first."""
+    best = (*THEIRS, "--variant", BEST[shape])
+    half = ("--dtype", "bfloat16")
+    return (
+        Command(name="plaudit, float32", words=OURS),
+        Command(name="TRL, its defaults, float32", words=THEIRS),
+        Command(name=f"TRL, its best ({BEST[shape]}), float32", words=best),
+        Command(name="plaudit, bfloat16", words=(*OURS, *half)),
+        Command(name=f"TRL, its best ({BEST[shape]}), bfloat16", words=(*best, *half)),
+    )
+
+
+def compare(work: Path, shape: str, *, steps: int, rounds: int, threads: int) -> list[Side]:
     """Every side once a round, A B C A B C …, so that what disturbs the machine disturbs all of them."""
-    numbers = ("--batch", str(batch), "--steps", str(steps), "--threads", str(threads))
-    outcomes: dict[str, list[Report | str]] = {command.name: [] for command in COMMANDS}
+    sides = commands(shape)
+    numbers = ("--batch", str(BATCH[shape]), "--steps", str(steps), "--threads", str(threads))
+    outcomes: dict[str, list[Report | str]] = {command.name: [] for command in sides}
     for _ in range(rounds):
-        for command in COMMANDS:
+        for command in sides:
             outcomes[command.name].append(_run([*command.words, str(work), *numbers]))
             print(".", end="", file=sys.stderr, flush=True)
     return [_side(name, outcome) for name, outcome in outcomes.items()]
@@ -121,7 +122,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
             write_work(work, SHAPES[shape], rows)
-            sides = compare(work, BATCH[shape], steps=given.steps, rounds=given.rounds, threads=given.threads)
+            sides = compare(work, shape, steps=given.steps, rounds=given.rounds, threads=given.threads)
         sections.append(text_of(shape, sides, rows, given.threads))
         versions = _versions(sides)
         print(f"\n{sections[-1]}\n")
