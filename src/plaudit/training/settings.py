@@ -106,6 +106,6 @@ class KeepSettings:
         _at_least("keep.last", self.last, 1)
 
 
-def _at_least(name: str, value: float, least: float) -> None:
+def _at_least(name: str, value: int | float, least: int | float) -> None:
     if not value >= least:
         raise UserError(f"{name} must be at least {least:g}, not {value:g}")
