@@ -11,7 +11,8 @@ import time
 
 import torch
 
-from plaudit.tensors import logprobs
+from plaudit.tensors import blocks
+from plaudit.tensors.logprobs import score_tokens
 
 
 def seconds(tokens: int, hidden: int, vocabulary: int, rounds: int = 5) -> tuple[float, float]:
@@ -24,7 +25,7 @@ def seconds(tokens: int, hidden: int, vocabulary: int, rounds: int = 5) -> tuple
     backward: list[float] = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        loss = -logprobs.score_tokens(hidden_MH, weight_VH, target_M).logp_M.mean()
+        loss = -score_tokens(hidden_MH, weight_VH, target_M).logp_M.mean()
         middle = time.perf_counter()
         loss.backward()
         forward.append(middle - began)
@@ -37,7 +38,7 @@ def main(tokens: int, hidden: int, vocabulary: int) -> None:
     print(f"{tokens} tokens, {hidden} hidden, {vocabulary} words, {torch.get_num_threads()} threads")
     print("block (KiB)  forward (s)  backward (s)")
     for power in range(17, 25):
-        logprobs.LOGITS_AT_ONCE["cpu"] = 2**power
+        blocks.LOGITS_AT_ONCE["cpu"] = 2**power
         forward, backward = seconds(tokens, hidden, vocabulary)
         print(f"{2**power * 4 // 1024:11}  {forward:11.3f}  {backward:12.3f}")
 

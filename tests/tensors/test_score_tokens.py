@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from plaudit.tensors import logprobs
+from plaudit.tensors import blocks
 from plaudit.tensors.logits import PLAIN, LogitRule
 from plaudit.tensors.logprobs import score_tokens
 from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
@@ -25,8 +25,8 @@ RULES = {
 @pytest.fixture(autouse=True)
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens and sixteen words a block: several blocks each way in every test."""
-    monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 3)
-    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
+    monkeypatch.setattr(blocks, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])

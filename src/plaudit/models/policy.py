@@ -16,7 +16,7 @@ from plaudit.batches.pack import Arrangement, Layout, arrange
 from plaudit.batches.tokens import TokenBatch
 from plaudit.models.attention import PACKED, PackingError
 from plaudit.models.head import Head, backbone_of, head_of
-from plaudit.tensors.logprobs import score_tokens
+from plaudit.tensors.logprobs import score_alike, score_tokens
 
 Reader = Callable[[Tensor, Head, TokenBatch], tuple[Tensor, ...]]
 """What is read off the states ``[M, H]`` that predict the M trained tokens of a batch."""
@@ -80,6 +80,11 @@ class Policy(nn.Module):
         logp_NT, greedy_NT, *entropies = (_spread(value_M, batch) for value_M in self(batch, read))
         return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT, entropy_NT=entropies[0] if entropy else None)
 
+    def score_alike(self, batch: TokenBatch) -> Scores:
+        """`score`, faster, for a loss that counts every trained token the same (`score_alike` of tensors)."""
+        logp_NT, greedy_NT = (_spread(value_M, batch) for value_M in self(batch, _read_alike))
+        return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT)
+
     def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
         if self.layout == "packed" and not self._takes_attention:
@@ -140,6 +145,12 @@ class _ReadScores:
         )
         entropies = () if scores.entropy_M is None else (scores.entropy_M,)
         return scores.logp_M, scores.greedy_M, *entropies
+
+
+def _read_alike(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+    target_M = batch.completion_NT[batch.mask_NT]
+    scores = score_alike(hidden_MH, head.layer.weight, target_M, bias_V=head.layer.bias, rule=head.rule)
+    return scores.logp_M, scores.greedy_M
 
 
 def _spread(value_M: Tensor, batch: TokenBatch) -> Tensor:

@@ -60,7 +60,7 @@ def likelihood(policy: Policy, arithmetic: Arithmetic) -> Objective:
     def objective(piece: SupervisedPiece) -> Terms:
         batch = batch_of(piece.examples).to(policy.device)
         with arithmetic():
-            scores = policy.score(batch)
+            scores = policy.score_alike(batch)
         loss_NT = negative_log_likelihood(scores.logp_NT)
         right_NT = scores.greedy_NT & batch.mask_NT
         return Terms(

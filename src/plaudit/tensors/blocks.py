@@ -1,0 +1,202 @@
+"""The vocabulary head, walked in blocks of tokens × words that fit a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plaudit.tensors.logits import LogitRule
+
+TOKENS_AT_ONCE = 1024
+"""Rows of a block: enough to keep the matrix product busy."""
+KEPT_AT_ONCE = 512
+"""Rows whose logits are all kept until their sum is known, when forward makes the gradient; no more than a
+state is wide, so that they take no more room than the weight's gradient does."""
+LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**26}
+"""Elements of a block: 2 MiB of float32 stay in a core's cache; a GPU wants large products."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """What is the same for every block.
+
+    Example: ``Arithmetic(rule=PLAIN, dtype=torch.float32, with_entropy=False, early=True)``
+    """
+
+    rule: LogitRule
+    """From raw product to logit."""
+    dtype: torch.dtype
+    """Of the products."""
+    with_entropy: bool
+    """Whether Σ π z is summed too."""
+    early: bool
+    """Whether forward makes the gradient of Σ log π."""
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """Sums over the vocabulary are kept in float32 or better."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """The weight and what is done with it.
+
+    Example: ``Projection(how=…, weight_VH=…, bias_V=None)``
+    """
+
+    how: Arithmetic
+    """The rule and the digits."""
+    weight_VH: Tensor
+    """A row for each word."""
+    bias_V: Tensor | None
+    """Added to the product."""
+
+    def logits(self, hidden_mH: Tensor, words: slice) -> Tensor:
+        """Of one block, in float32 or better."""
+        raw_mv = hidden_mH @ self.weight_VH[words].to(self.how.dtype).T
+        raw_mv = raw_mv.to(self.how.sum_dtype)
+        return self.how.rule.apply(raw_mv if self.bias_V is None else raw_mv + self.bias_V[words])
+
+    @property
+    def slope(self) -> float:
+        """The derivative of every logit by its raw product, where no cap bends it."""
+        return self.how.rule.scale / self.how.rule.temperature
+
+    def rows(self, hidden_MH: Tensor, *, kept: bool) -> Iterator[slice]:
+        """The tokens in parts, smaller ones where all their logits are kept."""
+        tokens, width = hidden_MH.shape
+        return _chunks(tokens, min(KEPT_AT_ONCE, width) if kept else TOKENS_AT_ONCE)
+
+    def words(self, hidden_mH: Tensor) -> list[slice]:
+        """The vocabulary in parts that make blocks of the right size."""
+        elements = LOGITS_AT_ONCE.get(hidden_mH.device.type, LOGITS_AT_ONCE["cuda"])
+        return list(_chunks(self.weight_VH.shape[0], max(16, elements // hidden_mH.shape[0])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """Gradients under construction; one that nobody needs is None.
+
+    Example: ``Gradients.zeros((False, True, True, False, False), head, hidden_MH)``
+    """
+
+    head: Projection
+    """What they are the gradients of."""
+    hidden_MH: Tensor
+    """In float32 or better: every block of the vocabulary adds to it."""
+    weight_VH: Tensor | None
+    """In the weight's own dtype."""
+    bias_V: Tensor | None
+    """Likewise."""
+
+    @staticmethod
+    def zeros(needed: Sequence[bool], head: Projection, hidden_MH: Tensor) -> Gradients:
+        """``needed`` is autograd's word on arithmetic, states, weight, bias and targets."""
+        _, _, need_weight, need_bias, _ = needed
+        return Gradients(
+            head=head,
+            hidden_MH=torch.zeros_like(hidden_MH, dtype=torch.promote_types(hidden_MH.dtype, torch.float32)),
+            weight_VH=torch.zeros_like(head.weight_VH) if need_weight else None,
+            bias_V=torch.zeros_like(head.bias_V) if need_bias and head.bias_V is not None else None,
+        )
+
+    def add(self, rows: slice, words: slice, grad_mv: Tensor, hidden_mH: Tensor) -> None:
+        """One block's gradient by the raw product, multiplied out."""
+        grad = grad_mv.to(hidden_mH.dtype)
+        _add_product(self.hidden_MH[rows], grad, self.head.weight_VH[words].to(hidden_mH.dtype))
+        if self.weight_VH is not None:
+            _add_product(self.weight_VH[words], grad.T, hidden_mH)
+        if self.bias_V is not None:
+            self.bias_V[words] += grad_mv.sum(0).to(self.bias_V.dtype)
+
+    def add_chosen(self, target_M: Tensor, grad_M: Tensor, hidden_MH: Tensor) -> None:
+        """The part that flows through the chosen tokens' own logits."""
+        weight_MH = self.head.weight_VH[target_M]
+        self.hidden_MH.add_((grad_M[:, None] * weight_MH).to(self.hidden_MH.dtype))
+        if self.weight_VH is not None:
+            self.weight_VH.index_add_(0, target_M, (grad_M[:, None] * hidden_MH).to(self.weight_VH.dtype))
+        if self.bias_V is not None:
+            self.bias_V.index_add_(0, target_M, grad_M.to(self.bias_V.dtype))
+
+    def scale(self, factor: Tensor) -> None:
+        """All of it times one number."""
+        for grad in (self.hidden_MH, self.weight_VH, self.bias_V):
+            if grad is not None:
+                grad.mul_(factor.to(grad.dtype))
+
+
+def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
+    if into.dtype == left.dtype:
+        into.addmm_(left, right)
+    else:
+        into.add_(left @ right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """Some rows' sums, block by block over the vocabulary.
+
+    Every block's sums have their place beforehand: small tensors that outlive a block would lie between
+    the blocks in memory, and the heap would grow by a block for each.
+
+    Example: ``Walk.over(head, hidden_mH, target_m)``
+    """
+
+    head: Projection
+    """What is walked over."""
+    words_C: list[slice]
+    """The words of each block."""
+    target_m: Tensor
+    """The chosen words."""
+    chosen_m: Tensor
+    """Their logits."""
+    lse_Cm: Tensor
+    """log Σ exp z over each block."""
+    mean_Cm: Tensor
+    """Σ π z within each block, when it is wanted."""
+    top_Cm: Tensor
+    """Each block's largest z."""
+
+    @staticmethod
+    def over(head: Projection, hidden_mH: Tensor, target_m: Tensor) -> Walk:
+        """With room for every block's sums."""
+        words_C = head.words(hidden_mH)
+        shape, dtype = (3, len(words_C), len(target_m)), head.how.sum_dtype
+        lse_Cm, mean_Cm, top_Cm = hidden_mH.new_empty(shape, dtype=dtype)
+        return Walk(
+            head=head,
+            words_C=words_C,
+            target_m=target_m,
+            chosen_m=torch.empty_like(target_m, dtype=dtype),
+            lse_Cm=lse_Cm,
+            mean_Cm=mean_Cm,
+            top_Cm=top_Cm,
+        )
+
+    def step(self, c: int, hidden_mH: Tensor) -> Tensor:
+        """One block; what it leaves is exp(z − the block's largest z)."""
+        words, target_m = self.words_C[c], self.target_m
+        logits_mv = self.head.logits(hidden_mH, words)
+        here = ((target_m >= words.start) & (target_m < words.stop)).nonzero()[:, 0]
+        self.chosen_m[here] = logits_mv[here, target_m[here] - words.start]
+        if self.head.how.with_entropy:
+            self.mean_Cm[c] = logits_mv.softmax(-1).mul_(logits_mv).sum(-1)
+        self.top_Cm[c] = logits_mv.amax(-1)
+        power_mv = logits_mv.sub_(self.top_Cm[c, :, None]).exp_()
+        self.lse_Cm[c] = power_mv.sum(-1).log_().add_(self.top_Cm[c])
+        return power_mv
+
+    def sums(self) -> Tensor:
+        """The blocks together."""
+        lse_m = self.lse_Cm.logsumexp(0)
+        with_entropy = self.head.how.with_entropy
+        mean_m = ((self.lse_Cm - lse_m).exp() * self.mean_Cm).sum(0) if with_entropy else lse_m
+        return torch.stack((self.chosen_m, lse_m, mean_m, self.top_Cm.amax(0)))
+
+
+def _chunks(total: int, width: int) -> Iterator[slice]:
+    return (slice(start, min(start + width, total)) for start in range(0, total, width))

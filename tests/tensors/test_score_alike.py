@@ -1,0 +1,118 @@
+"""Where every token counts the same, the gradient is made in the forward pass: less work, same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.profiler import profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from plaudit.tensors import blocks
+from plaudit.tensors.logits import PLAIN, LogitRule
+from plaudit.tensors.logprobs import TokenScores, score_alike, score_tokens
+from tests.tensors.naive import Case, case, naive_scores
+
+RULES = {
+    "plain": PLAIN,
+    "scale and temperature": LogitRule(scale=1.7, temperature=0.6),
+    "cap": LogitRule(cap=1.5),
+}
+
+
+@pytest.fixture(autouse=True)
+def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tokens and sixteen words a block: several blocks each way in every test."""
+    monkeypatch.setattr(blocks, "KEPT_AT_ONCE", 3)
+    monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
+
+
+def _alike(given: Case, rule: LogitRule = PLAIN) -> TokenScores:
+    return score_alike(given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_it_equals_all_logits_at_once(rule: LogitRule, bias: bool) -> None:
+    given = case(tokens=8, vocabulary=45, bias=bias)
+    scores, (naive_logp_M, _) = _alike(given, rule), naive_scores(given, rule)
+    assert scores.entropy_M is None
+    torch.testing.assert_close(scores.logp_M, naive_logp_M, rtol=0, atol=1e-10)
+    ours = torch.autograd.grad(-0.3 * scores.logp_M.sum(), given.leaves)
+    theirs = torch.autograd.grad(-0.3 * naive_logp_M.sum(), given.leaves)
+    assert all(bool((grad != 0).any()) for grad in theirs)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_loss_that_counts_them_differently_after_all_gets_its_own_gradient(rule: LogitRule) -> None:
+    given = case(tokens=8, vocabulary=45, bias=True)
+    ours = torch.autograd.grad(_alike(given, rule).logp_M.square().sum(), given.leaves)
+    theirs = torch.autograd.grad(naive_scores(given, rule)[0].square().sum(), given.leaves)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_a_second_pass_over_the_same_graph_gives_the_same() -> None:
+    given = case(tokens=8, vocabulary=45, bias=True)
+    loss = _alike(given).logp_M.mean()
+    first = torch.autograd.grad(loss, given.leaves, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss, given.leaves), first, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tokens=st.integers(0, 10),
+    vocabulary=st.integers(1, 70),
+    hidden=st.integers(1, 6),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool, seed: int) -> None:
+    given = case(tokens=tokens, vocabulary=vocabulary, hidden=hidden, bias=bias, seed=seed)
+    ours = torch.autograd.grad(_alike(given).logp_M.sum(), given.leaves)
+    theirs = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.leaves)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_what_is_frozen_gets_no_gradient() -> None:
+    free = case(tokens=8, vocabulary=45)
+    by_states, by_weight = torch.autograd.grad(naive_scores(free, PLAIN)[0].sum(), free.leaves)
+    states, weight = free.hidden_MH.detach().requires_grad_(), free.weight_VH.detach().requires_grad_()
+    score_alike(states, weight.detach(), free.target_M).logp_M.sum().backward()
+    score_alike(states.detach(), weight, free.target_M).logp_M.sum().backward()
+    torch.testing.assert_close(states.grad, by_states, rtol=0, atol=1e-10)
+    torch.testing.assert_close(weight.grad, by_weight, rtol=0, atol=1e-10)
+
+
+def test_bfloat16_products_give_nearly_the_gradient_of_float64() -> None:
+    exact = case(tokens=40, vocabulary=600, hidden=16, bias=True)
+    rough = case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logp_M = _alike(rough).logp_M
+    assert logp_M.dtype == torch.float32
+    theirs = torch.autograd.grad(naive_scores(exact, PLAIN)[0].sum(), exact.leaves)
+    for mine, wanted in zip(torch.autograd.grad(logp_M.sum(), rough.leaves), theirs, strict=True):
+        assert mine.dtype == torch.float32
+        assert (mine.double() - wanted).norm() < 1e-2 * wanted.norm()
+
+
+def test_the_logits_are_made_once_not_twice() -> None:
+    given = case(tokens=8, vocabulary=45)
+
+    def products_not_in_place(score: Callable[..., TokenScores]) -> float:
+        with FlopCounterMode(display=False) as counter:
+            score(given.hidden_MH, given.weight_VH, given.target_M).logp_M.sum().backward()
+        return counter.get_total_flops() / (2 * 8 * 45 * 5)
+
+    assert products_not_in_place(score_tokens) == 2
+    assert products_not_in_place(score_alike) == 1
+
+
+def test_no_gradient_is_made_for_nobody() -> None:
+    given = case(tokens=8, vocabulary=45)
+    with torch.no_grad(), profile() as seen:
+        _alike(given)
+    assert "aten::addmm_" not in {event.key for event in seen.key_averages()}
