@@ -130,6 +130,15 @@ def test_an_empty_held_out_file_is_named(toy: Toy, tmp_path: Path) -> None:
     refused(run(toy, tmp_path / "run", "--held-out", empty), "empty.jsonl: the file is empty")
 
 
+def test_a_held_out_prompt_that_is_also_trained_is_told(toy: Toy, tmp_path: Path) -> None:
+    rows = demonstrations(4)
+    held = write_rows(tmp_path / "held.jsonl", [rows[1], {**rows[2], "prompt": "something else: "}])
+    data = write_rows(tmp_path / "data.jsonl", rows)
+    done = run(replace(toy, data=data), tmp_path / "run", "--held-out", held)
+    assert done.code == 0, done.err
+    assert f"1 of 2 rows in {held} have a prompt that is also trained" in done.err
+
+
 def test_the_best_of_one_row_cannot_be_chosen(toy: Toy, tmp_path: Path) -> None:
     one = write_rows(tmp_path / "one.jsonl", demonstrations(1))
     done = run(replace(toy, data=one), tmp_path / "run", "--keep.use-best")

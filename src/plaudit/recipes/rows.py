@@ -71,6 +71,7 @@ def load_rows(config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside:
         other = encoded(Path(config.held_out), aside=_Aside(folder=aside, role="held-out"))
         held_out, notes = other.encoding.examples, notes + other.notes
         teacher_prompts.update(other.teacher_prompts)
+        notes += tuple(_leaks(train, held_out, config.held_out))
     else:
         train, held_out = hold_out(train, share, config.seed)
         notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
@@ -89,6 +90,14 @@ def hold_out(
     chosen = set(prompts[: min(wanted, len(prompts) - 1)])
     train = tuple(example for example in examples if example.prompt not in chosen)
     return train, tuple(example for example in examples if example.prompt in chosen)
+
+
+def _leaks(train: Sequence[Example], held_out: Sequence[Example], name: str) -> Iterable[str]:
+    """Held-out prompts that are trained as well: what is measured on them is memory."""
+    trained = {example.prompt for example in train if example.prompt}
+    count = sum(example.prompt in trained for example in held_out)
+    if count:
+        yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
