@@ -1,0 +1,138 @@
+"""What cannot be asked, and folders that cannot answer, are named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from plaudit.errors import UserError
+from plaudit.records.messages import Message, assistant_says, user_says
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
+from tests.models.zoo import build
+from tests.rollouts.talkers import TEMPLATE, write_talker, write_tokenizer
+
+FEW = SamplingSettings(max_tokens=3)
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory) -> LocalSampler:
+    return LocalSampler(write_talker(tmp_path_factory.mktemp("talker")))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "complaint"),
+    [
+        ("", "the prompt is empty"),
+        (" \n", "the prompt is empty"),
+        ((), "the prompt is empty"),
+        (user_says(" "), "the prompt is empty"),
+        (assistant_says("w8"), "ends with a turn of the assistant"),
+        ("w9 " * 125, r"has 128 tokens and the model reads 128 .* \(w9 w9 "),
+    ],
+)
+def test_a_prompt_that_cannot_be_answered_is_refused(talker, prompt, complaint):
+    with pytest.raises(UserError, match=complaint):
+        talker.sample(["w8", prompt], FEW)
+    with pytest.raises(UserError, match=complaint):
+        talker.stream(prompt, FEW)
+    with pytest.raises(UserError, match=complaint):
+        talker.check(prompt)
+
+
+def test_the_longest_prompt_that_can_be_answered_is_answered(talker):
+    [[answer]] = talker.sample(["w9 " * 124], FEW)
+    assert answer.tokens == 1
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_no_answers_cannot_be_asked_for(talker, n):
+    with pytest.raises(UserError, match=f"n {n}: expected 1"):
+        talker.sample(["w8"], FEW, n=n)
+
+
+def test_no_prompts_have_no_answers(talker):
+    assert talker.sample([], FEW) == []
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no such folder"):
+        LocalSampler(tmp_path / "nowhere")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(UserError, match=r"not a model folder, config.json is missing \(it holds notes.txt\)"):
+        LocalSampler(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    build("llama").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="the tokenizer cannot be loaded"):
+        LocalSampler(tmp_path)
+
+
+def test_a_tokenizer_with_words_that_the_model_does_not_know_is_refused(tmp_path):
+    folder = write_talker(tmp_path)
+    write_tokenizer(folder, words=70)
+    with pytest.raises(UserError, match="does not fit the model: 'w69' is token 69, and the model knows 61"):
+        LocalSampler(folder)
+
+
+def test_a_tokenizer_with_fewer_words_than_the_model_fits(tmp_path):
+    folder = write_talker(tmp_path)
+    write_tokenizer(folder, words=40)
+    [answers] = LocalSampler(folder).sample(["w8"], SamplingSettings(max_tokens=30), n=5)
+    assert all(int(word[1:]) < 40 for answer in answers for word in answer.text.split())
+
+
+def test_an_added_token_that_the_model_does_not_know_is_refused_where_it_is_used(tmp_path):
+    folder = write_talker(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(folder)
+    sampler = LocalSampler(folder)
+    sampler.check("w8")
+    with pytest.raises(UserError, match="the prompt holds '<new>', which is token 61; the model knows 61"):
+        sampler.check("w8 <new>")
+
+
+def test_a_model_without_a_cache_is_refused(tmp_path):
+    with pytest.raises(UserError, match="MambaForCausalLM cannot be sampled here, since it takes no"):
+        LocalSampler(write_talker(tmp_path, "mamba"))
+
+
+def test_a_conversation_needs_a_template(tmp_path):
+    with pytest.raises(UserError, match="no chat template"):
+        LocalSampler(write_talker(tmp_path, chats=False)).sample([user_says("w8")], FEW)
+
+
+def test_a_turn_that_the_template_leaves_out_is_not_lost_in_silence(tmp_path):
+    folder = write_talker(tmp_path)
+    source = TEMPLATE.replace("{% for m in messages %}", "{% for m in messages if m['role'] != 'tool' %}")
+    (folder / "chat_template.jinja").write_text(source)
+    sampler = LocalSampler(folder)
+    with pytest.raises(UserError, match="leaves out turn 1, the tool turn"):
+        sampler.check((Message(role="tool", content="w10"), *user_says("w8")))
+
+
+def test_weights_that_are_not_numbers_are_named(tmp_path):
+    folder = write_talker(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = torch.full_like(weights["lm_head.weight"], float("nan"))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match="scores are not numbers"):
+        LocalSampler(folder).sample(["w8"], FEW)
+
+
+@pytest.mark.parametrize("device", ["gpu", "mps", "cuda:x", ""])
+def test_a_device_that_does_not_exist_is_refused(tmp_path, device):
+    with pytest.raises(UserError, match=f"device '{device}': use auto, cpu, cuda"):
+        LocalSampler(tmp_path, device=device)
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="device cuda:63 was asked for, and torch sees "):
+        LocalSampler(tmp_path, device="cuda:63")

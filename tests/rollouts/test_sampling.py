@@ -1,0 +1,40 @@
+"""Settings that cannot be are refused in words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.rollouts.sampling import SamplingSettings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"temperature": -0.1}, "temperature -0.1: expected 0"),
+        ({"temperature": float("nan")}, "temperature nan"),
+        ({"temperature": float("inf")}, "temperature inf"),
+        ({"top_p": 0.0}, "top_p 0.0: expected a share above 0"),
+        ({"top_p": 1.5}, "top_p 1.5"),
+        ({"top_p": float("nan")}, "top_p nan"),
+        ({"max_tokens": 0}, "max_tokens 0: expected 1 or more"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(wrong, complaint):
+    with pytest.raises(UserError, match=complaint):
+        SamplingSettings(**wrong)
+
+
+def test_whole_numbers_are_numbers_too():
+    settings = SamplingSettings(temperature=0, top_p=1)
+    assert settings.greedy
+    assert not SamplingSettings().greedy
+
+
+def test_settings_need_no_torch():
+    script = "import plaudit.rollouts.sampling, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
