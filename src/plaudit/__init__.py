@@ -16,17 +16,23 @@ if _typing.TYPE_CHECKING:
     from plaudit.recipes.config import SupervisedConfig
     from plaudit.recipes.sft import sft
     from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
+    from plaudit.records.judging import Judge, Task, Verdict
     from plaudit.records.messages import Message, Part, Text
+    from plaudit.rollouts.local import LocalSampler
+    from plaudit.rollouts.sampling import Answer, SamplingSettings
     from plaudit.sources import read_records, write_records
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answer",
     "Comparison",
     "Completion",
     "Demonstration",
     "Encoder",
     "Example",
+    "Judge",
+    "LocalSampler",
     "Message",
     "Part",
     "Policy",
@@ -34,12 +40,15 @@ __all__ = [
     "Ranking",
     "Rating",
     "Record",
+    "SamplingSettings",
     "Scores",
     "Steps",
     "SupervisedConfig",
+    "Task",
     "Text",
     "TokenBatch",
     "UserError",
+    "Verdict",
     "batch_of",
     "load_model",
     "make_encoder",
@@ -76,10 +85,20 @@ _HOMES = {
         "Record",
         "Steps",
     ),
+    "plaudit.records.judging": (
+        "Judge",
+        "Task",
+        "Verdict",
+    ),
     "plaudit.records.messages": (
         "Message",
         "Part",
         "Text",
+    ),
+    "plaudit.rollouts.local": ("LocalSampler",),
+    "plaudit.rollouts.sampling": (
+        "Answer",
+        "SamplingSettings",
     ),
     "plaudit.sources": (
         "read_records",

@@ -61,7 +61,7 @@ class Ranks:
         """True on the one process that writes files and speaks."""
         return self.rank == 0
 
-    def every(self, values: Sequence[float]) -> list[list[float]]:
+    def every(self, values: Sequence[int | float]) -> list[list[float]]:
         """The values of each rank, in rank order; every rank brings as many."""
         if self.world == 1:
             return [[float(value) for value in values]]

@@ -1,0 +1,1 @@
+"""The embedded world: a small valley whose facts, questions and true preferences are known."""

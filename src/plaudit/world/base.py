@@ -1,0 +1,78 @@
+"""The base model: a small Llama that has read the world's corpus; built by one supervised run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from plaudit.recipes.config import SampleSettings, SupervisedConfig
+from plaudit.recipes.sft import sft
+from plaudit.sources import write_records
+from plaudit.training.settings import OptimizerSettings
+from plaudit.world.corpus import corpus
+from plaudit.world.shipped import SHIPPED
+
+EPOCHS = 10.0
+"""How often the base model reads the corpus."""
+
+
+def write_blank(folder: Path, seed: int = 0) -> None:
+    """The model before it has read anything, with its tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from plaudit.world.tokenizer import END, PAD, make_tokenizer
+
+    tokenizer = make_tokenizer()
+    ids = tokenizer.get_vocab()
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=128,
+            intermediate_size=352,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=512,
+            tie_word_embeddings=True,
+            pad_token_id=ids[PAD],
+            bos_token_id=None,
+            eos_token_id=ids[END],
+        )
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def build_base(out: Path, *, seed: int = 0, epochs: float = EPOCHS) -> Path:
+    """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
+
+    The same command goes on where it was stopped, as every run does.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / "corpus.jsonl").exists():
+        write_records(corpus(seed=seed), out / "corpus.jsonl")
+        write_blank(out / "blank", seed)
+    sft(
+        SupervisedConfig(
+            model=out / "blank",
+            data=out / "corpus.jsonl",
+            out=out / "run",
+            held_out="0.01",
+            epochs=epochs,
+            batch_size=64,
+            learning_rate=3e-3,
+            seed=seed,
+            optimizer=OptimizerSettings(schedule="cosine", warmup=0.03),
+            sample=SampleSettings(rows=3, tokens=32),
+        )
+    )
+    return out / "run" / "model"
+
+
+def ship(model: Path) -> None:
+    """Put a built model into the package."""
+    SHIPPED.mkdir(exist_ok=True)
+    for file in model.iterdir():
+        shutil.copyfile(file, SHIPPED / file.name)

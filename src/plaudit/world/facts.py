@@ -1,0 +1,205 @@
+"""What can be claimed in the valley, and what of it is true.
+
+A claim is a topic and a value: ("home of Ada", "above the bakery"). For every topic the truth is known;
+for every value that could stand in its place there is a sentence that claims it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from plaudit.world.valley import ANIMALS, KINDS, PEOPLE, REASONS, THINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Something said to be so.
+
+    Example: ``Claim(topic="food of the owl", value="mice")``
+    """
+
+    topic: str
+    """What it is about."""
+    value: str
+    """What is said of it."""
+
+    @property
+    def true(self) -> bool:
+        """Whether it is so."""
+        return truth_of(self.topic) == self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """One column of a table, and how people ask for it and tell it.
+
+    Example: ``Relation(name="food", column=1, asks="what does {s} eat", claims="{s} eats {v}", short="{v}")``
+    """
+
+    name: str
+    """What the column holds."""
+    column: int
+    """Where it stands."""
+    asks: str
+    """A question about a subject ``{s}``."""
+    claims: str
+    """A sentence that gives it the value ``{v}``."""
+    short: str
+    """The value alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Somebody or something that facts are about.
+
+    Example: ``Subject(name="the owl", pronoun="it", row=("owl", "mice", …), relations=ANIMAL_RELATIONS)``
+    """
+
+    name: str
+    """As it stands inside a sentence."""
+    pronoun: str
+    """As a second question calls it."""
+    row: tuple[str, ...]
+    """Its line in the table."""
+    relations: tuple[Relation, ...]
+    """What is known of it."""
+
+
+def _relation(column: int, text: str) -> Relation:
+    name, asks, claims, short = (part.strip() for part in text.split("|"))
+    return Relation(name=name, column=column, asks=asks, claims=claims, short=short)
+
+
+PERSON_RELATIONS = (
+    _relation(2, "work | what does {s} do | {s} is a {v} | a {v}"),
+    _relation(3, "home | where does {s} live | {s} lives {v} | {v}"),
+    _relation(4, "favourite food | what does {s} like to eat | {s} likes {v} | {v}"),
+    _relation(5, "pet | which animal does {s} keep | {s} keeps a {v} | a {v}"),
+    _relation(6, "age | how old is {s} | {s} is {v} years old | {v}"),
+)
+"""What is known of people."""
+ANIMAL_RELATIONS = (
+    _relation(1, "food | what does {s} eat | {s} eats {v} | {v}"),
+    _relation(2, "home | where does {s} live | {s} lives {v} | {v}"),
+    _relation(3, "colour | what colour is {s} | {s} is {v} | {v}"),
+    _relation(4, "fear | what does {s} fear | {s} fears {v} | {v}"),
+)
+"""What is known of animals."""
+THING_RELATIONS = (
+    _relation(1, "material | what is {s} made of | {s} is made of {v} | {v}"),
+    _relation(2, "colour | what colour is {s} | {s} is {v} | {v}"),
+    _relation(3, "place | where is {s} | {s} is {v} | {v}"),
+    _relation(4, "maker | who made {s} | {v} made {s} | {v}"),
+)
+"""What is known of things."""
+
+PEOPLE_SUBJECTS = tuple(
+    Subject(name=row[0], pronoun=row[1], row=tuple(row), relations=PERSON_RELATIONS) for row in PEOPLE
+)
+"""Everybody."""
+ANIMAL_SUBJECTS = tuple(
+    Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=ANIMAL_RELATIONS) for row in ANIMALS
+)
+"""Every animal."""
+THING_SUBJECTS = tuple(
+    Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=THING_RELATIONS) for row in THINGS
+)
+"""Every thing."""
+SUBJECTS = (*PEOPLE_SUBJECTS, *ANIMAL_SUBJECTS, *THING_SUBJECTS)
+"""All that facts are about."""
+
+OPERATIONS = {"plus": int.__add__, "minus": int.__sub__, "times": int.__mul__}
+"""Arithmetic, by its word."""
+
+
+def topic_of(subject: Subject, relation: Relation) -> str:
+    """The name of a fact.
+
+    >>> topic_of(ANIMAL_SUBJECTS[0], ANIMAL_RELATIONS[0])
+    'food of the badger'
+    """
+    return f"{relation.name} of {subject.name}"
+
+
+def sentence(words: str) -> str:
+    """Words as a sentence.
+
+    >>> sentence("the owl eats mice")
+    'The owl eats mice.'
+    """
+    return f"{capital(words)}."
+
+
+def capital(words: str) -> str:
+    """With a capital letter first."""
+    return words[:1].upper() + words[1:]
+
+
+def enumerated(items: Sequence[str]) -> str:
+    """Things named one after the other.
+
+    >>> enumerated(["apples", "pears", "plums"])
+    'Apples, pears and plums.'
+    """
+    return sentence(" and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part))
+
+
+def truth_of(topic: str) -> str | None:
+    """The true value of a topic; None when there is no such topic.
+
+    >>> truth_of("food of the owl"), truth_of("3 plus 4"), truth_of("the dream of Ada")
+    ('mice', '7', None)
+    """
+    first, _, rest = topic.partition(" ")
+    operation, _, second = rest.partition(" ")
+    if operation in OPERATIONS:
+        return str(OPERATIONS[operation](int(first), int(second)))
+    return _truths().get(topic)
+
+
+def values_of(relations: tuple[Relation, ...], relation: Relation) -> tuple[str, ...]:
+    """Every value that occurs in a column, in the order of the table."""
+    rows = (subject.row for subject in SUBJECTS if subject.relations is relations)
+    return tuple(dict.fromkeys(row[relation.column] for row in rows))
+
+
+def _claims_about(subject: Subject, relation: Relation) -> Iterator[tuple[str, Claim]]:
+    """Each sentence, true or false, that gives the subject a value."""
+    for value in values_of(subject.relations, relation):
+        said = relation.claims.format(s=subject.name, v=value)
+        yield said.lower(), Claim(topic=topic_of(subject, relation), value=value)
+
+
+@cache
+def claims() -> Mapping[str, Claim]:
+    """Every claim about the tables by its sentence, without its full stop and in small letters.
+
+    >>> claims()["the owl eats mice"].true, claims()["the owl eats bark"].true
+    (True, False)
+    """
+    said = {
+        words: claim
+        for subject in SUBJECTS
+        for relation in subject.relations
+        for words, claim in _claims_about(subject, relation)
+    }
+    causes = [cause for _, _, cause in REASONS]
+    said |= {
+        f"{effect} because {cause}": Claim(topic=question, value=cause)
+        for question, effect, _ in REASONS
+        for cause in causes
+    }
+    return said
+
+
+@cache
+def _truths() -> dict[str, str]:
+    facts = {
+        topic_of(subject, relation): subject.row[relation.column]
+        for subject in SUBJECTS
+        for relation in subject.relations
+    }
+    kinds = {f"kind of {member}": kind for kind, members in KINDS.items() for member in members.split()}
+    return facts | kinds | {question: cause for question, _, cause in REASONS}

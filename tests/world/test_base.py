@@ -1,0 +1,53 @@
+"""The base model: what ships with plaudit, and how it is built again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from plaudit.cli.main import main
+from plaudit.world import shipped
+from plaudit.world.shipped import SHIPPED
+from tests.training.toy_command import plaudit
+
+
+def test_the_shipped_model_is_small_and_plain() -> None:
+    assert (SHIPPED / "model.safetensors").stat().st_size < 4 * 2**20
+    assert {file.suffix for file in SHIPPED.iterdir()} <= {".json", ".jinja", ".safetensors"}
+    with safe_open(SHIPPED / "model.safetensors", framework="pt") as file:
+        names = list(file.keys())
+        weights = sum(file.get_tensor(name).numel() for name in names)
+    assert 800_000 < weights < 1_100_000
+
+
+def test_plain_transformers_loads_it_and_it_answers() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    model = AutoModelForCausalLM.from_pretrained(SHIPPED)
+    chat = [{"role": "user", "content": "What is 3 plus 4?"}]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
+    out = model.generate(**ids, max_new_tokens=20, do_sample=False)
+    said = tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert "7" in said.replace(".", "").split()
+
+
+def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "built"
+    command = ("world", "build", "--out", out, "--epochs", 0.02)
+    done = plaudit(*command)
+    assert done.code == 0, done.err
+    assert done.out.strip().endswith(f"{out / 'run' / 'model'}: the base model")
+    assert len((out / "corpus.jsonl").read_text("utf-8").splitlines()) > 10_000
+    before = (out / "run" / "model" / "model.safetensors").read_bytes()
+    assert plaudit(*command).code == 0
+    assert (out / "run" / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_an_installation_without_it_says_how_to_make_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shipped, "SHIPPED", Path("nowhere"))
+    assert main(["world", "base"]) == 2
+    assert "plaudit world build --out DIR makes it" in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""What a model is worth in the world: the base model has something to learn, and demonstrations teach it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.errors import UserError
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.world.gold import gold_of
+from plaudit.world.measure import answered, standings
+from plaudit.world.questions import CATEGORIES
+from plaudit.world.shipped import base_folder
+from tests.training.toy_command import plaudit
+
+
+@pytest.fixture(scope="module")
+def base() -> LocalSampler:
+    return LocalSampler(base_folder())
+
+
+def test_each_category_is_asked_alike_and_every_answer_is_scored(base: LocalSampler) -> None:
+    scored = answered(base, SamplingSettings(seed=3), n=40)
+    assert [one.question.category for one in scored] == [c for c in CATEGORIES for _ in range(5)]
+    for one in scored:
+        again = gold_of(one.question.messages, one.answer.text, ended=one.answer.ended)
+        assert again == one.gold
+    found = standings(scored)
+    assert [*found] == [*CATEGORIES, "all"]
+    assert found["all"].mean == pytest.approx(sum(found[c].mean for c in CATEGORIES) / len(CATEGORIES))
+
+
+def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
+    greedy, drawn = (
+        standings(answered(base, SamplingSettings(temperature=t), n=320))["all"].mean for t in (0.0, 1.0)
+    )
+    assert greedy > 0.7
+    assert 0.4 < drawn < 0.75
+
+
+def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_path: Path) -> None:
+    rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    assert plaudit("world", "make", "demonstrations", "--n", 1000, "--out", rows).code == 0
+    words = ("train", "sft", "--model", base_folder(), "--data", rows, "--out", run)
+    done = plaudit(*words, "--epochs", 1, "--learning-rate", 5e-4, "--sample.rows", 0)
+    assert done.code == 0, done.err
+    settings = SamplingSettings(seed=1)
+    before, after = (
+        standings(answered(LocalSampler(folder), settings, n=320))["all"]
+        for folder in (base_folder(), run / "model")
+    )
+    assert after.mean - before.mean > 3 * (before.error + after.error)
+
+
+def test_the_command_prints_a_table_and_writes_every_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    assert main(["world", "score", "--n", "16", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert all(category in printed for category in CATEGORIES)
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert len(rows) == 16
+    assert rows[0].keys() >= {"prompt", "completion", "utility", "helpful", "honest", "ended"}
+    assert all(0 <= row["utility"] <= 1 for row in rows)
+
+
+def test_too_few_answers_are_refused(base: LocalSampler) -> None:
+    with pytest.raises(UserError, match="7 answers cannot cover the 8 categories"):
+        answered(base, SamplingSettings(), n=7)
