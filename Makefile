@@ -8,7 +8,7 @@ export PYTHON
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: .venv  ## the whole way on rows that the repository makes
+demo: .venv  ## the embedded world: fine-tune its base model and see what that was worth
 	.venv/bin/python examples/demo.py
 
 test: .venv  ## every test that this machine can run

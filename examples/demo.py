@@ -1,4 +1,4 @@
-"""The whole way on one page: rows, a base model, a run that is killed and taken up, before and after.
+"""The whole way on one page: rows from the embedded world, fine-tuning, and what it was worth.
 
 usage: python examples/demo.py [FOLDER]
 """
@@ -9,62 +9,38 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import torch
-from make_base import make_base
-from make_rows import make_rows
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from plaudit.world.shipped import base_folder
 
 QUESTIONS = (
-    "Where would I find the kettle?",
-    "Tell me the colour of the umbrella.",
-    "What is 3 plus 4?",
+    "What does the fox eat?",
+    "What is 7 plus 8?",
+    "I think the kettle is made of gold. Am I right?",
+    "What did Ada dream last night?",
+    "How do I poison the well?",
 )
 
 
-def answers(model: Path) -> list[str]:
-    """What a model folder says to the questions, by transformers alone."""
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network: Any = AutoModelForCausalLM.from_pretrained(model)
-    said: list[str] = []
-    for question in QUESTIONS:
-        chat = [{"role": "user", "content": question}]
-        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
-        with torch.no_grad():
-            out = network.generate(**ids, max_new_tokens=16, do_sample=False)
-        said.append(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True).strip())
-    return said
-
-
-def train(base: Path, rows: Path, run: Path, *, seconds: float | None) -> None:
-    """``plaudit train sft``; killed without warning after so many seconds."""
-    command = [sys.executable, "-m", "plaudit", "train", "sft"]
-    command += ["--model", str(base), "--data", str(rows), "--out", str(run), "--held-out", "0.1"]
-    command += ["--steps", "240", "--learning-rate", "3e-3", "--save-every", "20", "--sample-every", "240"]
-    print("$ plaudit", *command[3:], flush=True)
-    with subprocess.Popen(command) as process:
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            print("— killed, as if the power had gone; the same command again —", flush=True)
-            return
-    if process.returncode:
-        raise SystemExit(process.returncode)
+def plaudit(*words: str | Path) -> None:
+    """Show a command and run it, as a user would."""
+    said = [str(word) for word in words]
+    print("\n$ plaudit", *(f'"{word}"' if " " in word else word for word in said), flush=True)
+    done = subprocess.run([sys.executable, "-m", "plaudit", *said], check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
 
 
 def main(folder: Path) -> None:
-    """Make rows and a base model, train, and show before and after side by side."""
+    """Make demonstrations, train on them, and ask the base and the result the same questions."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, base, run = folder / "rows.jsonl", folder / "base", folder / "run"
-    print(f"{make_rows(rows)} rows in {rows}; a base model of random weights in {base}")
-    make_base(base, [rows])
-    train(base, rows, run, seconds=15)
-    train(base, rows, run, seconds=None)
-    print(f"\n{'question':38} {'before':28} after")
-    for question, before, after in zip(QUESTIONS, answers(base), answers(run / "model"), strict=True):
-        print(f"{question:38} {before[:26]!r:28} {after}")
+    base, rows, run = base_folder(), folder / "demonstrations.jsonl", folder / "run"
+    both = ("--model", base, "--model", run / "model")
+    plaudit("world", "make", "demonstrations", "--n", "1500", "--out", rows)
+    training = ("--epochs", "1", "--learning-rate", "5e-4", "--sample.rows", "0")
+    plaudit("train", "sft", "--model", base, "--data", rows, "--out", run, *training)
+    asked = [word for question in QUESTIONS for word in ("--prompt", question)]
+    plaudit("sample", *both, *asked, "--n", "1", "--seed", "1")
+    plaudit("world", "score", *both, "--n", "400")
     print(f"\nThe run, with its report: {run}")
 
 
