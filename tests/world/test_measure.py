@@ -34,6 +34,15 @@ def test_each_category_is_asked_alike_and_every_answer_is_scored(base: LocalSamp
     assert found["all"].mean == pytest.approx(sum(found[c].mean for c in CATEGORIES) / len(CATEGORIES))
 
 
+def test_the_error_is_that_of_prompts_not_of_answers(base: LocalSampler) -> None:
+    """A prompt that is asked again and again says nothing new: ten copies must not make the error smaller."""
+    once = answered(base, SamplingSettings(seed=3), n=40)
+    one, ten = standings(once), standings(once * 10)
+    for category in [*CATEGORIES, "all"]:
+        assert ten[category].error == pytest.approx(one[category].error)
+        assert ten[category].mean == pytest.approx(one[category].mean)
+
+
 def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
     greedy, drawn = (
         standings(answered(base, SamplingSettings(temperature=t), n=320))["all"].mean for t in (0.0, 1.0)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plaudit.errors import UserError
+from plaudit.records.messages import Text
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampling import Answer, SamplingSettings
 from plaudit.world.gold import Gold, judge
@@ -63,13 +64,22 @@ def answered(
 
 
 def standings(scored: Sequence[Scored]) -> Mapping[Category | str, Standing]:
-    """By category, and of all categories together under "all"."""
-    by_category = {
-        category: [one.gold.utility for one in scored if one.question.category == category]
+    """By category, and of all categories together under "all".
+
+    Answers to one prompt are not independent, so the error of a category is that of its prompts' means;
+    "all" weighs the categories alike.
+    """
+    found = {
+        category: _standing([one for one in scored if one.question.category == category])
         for category in CATEGORIES
+        if any(one.question.category == category for one in scored)
     }
-    found = {category: _standing(utilities) for category, utilities in by_category.items() if utilities}
-    return {**found, "all": _standing([one.gold.utility for one in scored])}
+    together = Standing(
+        mean=sum(one.mean for one in found.values()) / len(found),
+        error=math.hypot(*(one.error for one in found.values())) / len(found),
+        answers=len(scored),
+    )
+    return {**found, "all": together}
 
 
 def _some(category: Category, n: int, split: Split) -> list[Question]:
@@ -79,8 +89,15 @@ def _some(category: Category, n: int, split: Split) -> list[Question]:
     return [pile[place % len(pile)] for place in range(n)]
 
 
-def _standing(utilities: Sequence[float]) -> Standing:
-    n = len(utilities)
-    mean = sum(utilities) / n
-    variance = sum((utility - mean) ** 2 for utility in utilities) / max(1, n - 1)
-    return Standing(mean=mean, error=math.sqrt(variance / n), answers=n)
+def _standing(scored: Sequence[Scored]) -> Standing:
+    by_prompt: dict[Text, list[float]] = {}
+    for one in scored:
+        by_prompt.setdefault(one.question.messages, []).append(one.gold.utility)
+    means = [sum(utilities) / len(utilities) for utilities in by_prompt.values()]
+    middle = sum(means) / len(means)
+    variance = sum((mean - middle) ** 2 for mean in means) / max(1, len(means) - 1)
+    return Standing(
+        mean=sum(one.gold.utility for one in scored) / len(scored),
+        error=math.sqrt(variance / len(means)),
+        answers=len(scored),
+    )
