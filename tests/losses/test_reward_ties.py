@@ -1,0 +1,182 @@
+"""Win, tie or loss: two models of when people see no difference, against latent variables and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.losses.reward import bradley_terry, davidson, rao_kupper, win_tie_lose
+
+WIN, TIE, LOSS = torch.eye(3, dtype=torch.float64)
+gaps = st.floats(-6, 6)
+
+
+def drawn(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
+
+
+def one(value, dtype=torch.float64):
+    return torch.tensor([value], dtype=dtype)
+
+
+def with_davidson(first_B, second_B, strength):
+    return davidson(first_B, second_B, nu=strength)
+
+
+def with_rao_kupper(first_B, second_B, strength):
+    return rao_kupper(first_B, second_B, theta=1 + strength)
+
+
+# The strength of ties in both: 0 knows none.
+both = pytest.mark.parametrize("model", [with_davidson, with_rao_kupper])
+
+
+def test_davidson_by_hand():
+    # Strengths 4 and 1, ν = 0.5: win, tie and loss as 4 : 0.5 · 2 : 1.
+    chance_B3 = davidson(one(math.log(4)), one(0.0), nu=0.5).exp()
+    assert chance_B3.tolist()[0] == pytest.approx([4 / 6, 1 / 6, 1 / 6])
+
+
+def test_rao_kupper_by_hand():
+    # Strengths 4 and 1, θ = 2: 4/(4 + 2), 3 · 4/(6 · 9), 1/(1 + 8).
+    chance_B3 = rao_kupper(one(math.log(4)), one(0.0), theta=2).exp()
+    assert chance_B3.tolist()[0] == pytest.approx([2 / 3, 2 / 9, 1 / 9])
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=gaps, second=gaps, nu=st.floats(0.01, 20))
+def test_davidson_agrees_with_its_three_weights_added_up(first, second, nu):
+    strong, weak = np.exp(np.array([first, second], dtype=np.longdouble))
+    weights = np.array([strong, nu * np.sqrt(strong * weak), weak])
+    found_3 = davidson(one(first), one(second), nu=nu)[0].numpy()
+    np.testing.assert_allclose(found_3, np.log(weights / weights.sum()).astype(float), rtol=0, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(first=gaps, second=gaps, theta=st.floats(1.01, 20))
+def test_rao_kupper_agrees_with_a_felt_difference_that_must_pass_a_threshold(first, second, theta):
+    """A logistic felt difference is a tie within ± ln θ: areas under its density, not the product formula."""
+
+    def below(difference):
+        return 1 / (1 + np.exp(np.longdouble(first - second) - difference))
+
+    edge = np.log(np.longdouble(theta))
+    areas = np.array([1 - below(edge), below(edge) - below(-edge), below(-edge)])
+    found_3 = rao_kupper(one(first), one(second), theta=theta)[0].exp().numpy()
+    np.testing.assert_allclose(found_3, areas.astype(float), rtol=0, atol=1e-10)
+
+
+@both
+@settings(max_examples=40, deadline=None)
+@given(first=gaps, second=gaps, strength=st.floats(0, 30))
+def test_chances_add_up_to_one(model, first, second, strength):
+    assert model(one(first), one(second), strength).exp().sum().item() == pytest.approx(1, abs=1e-12)
+
+
+@both
+def test_without_ties_both_are_bradley_terry(model):
+    first_B, second_B = drawn(0, 2, 9)
+    logp_B3 = model(first_B, second_B, 0)
+    torch.testing.assert_close(-logp_B3[:, 0], bradley_terry(first_B, second_B), rtol=0, atol=1e-12)
+    torch.testing.assert_close(-logp_B3[:, 2], bradley_terry(second_B, first_B), rtol=0, atol=1e-12)
+    assert not logp_B3[:, 1].exp().any()
+
+
+@both
+def test_without_ties_the_loss_and_its_gradient_are_those_of_bradley_terry(model):
+    scores = [score_B.clone().requires_grad_() for score_B in drawn(1, 2, 4)]
+    loss_B = win_tie_lose(model(*scores, 0), torch.stack((WIN, LOSS, WIN, LOSS)))
+    label_B = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    wanted_B = bradley_terry(*scores, label=label_B)
+    torch.testing.assert_close(loss_B, wanted_B, rtol=0, atol=1e-12)
+    found, wanted = (torch.autograd.grad(losses_B.sum(), scores) for losses_B in (loss_B, wanted_B))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@both
+def test_a_tie_that_cannot_be_and_was_seen_costs_without_end(model):
+    logp_B3 = model(one(1.0), one(0.0), 0)
+    assert win_tie_lose(logp_B3, TIE[None]).item() == math.inf
+
+
+def test_a_win_of_rao_kupper_is_a_comparison_with_margin():
+    first_B, second_B = drawn(2, 2, 9)
+    win_B = -rao_kupper(first_B, second_B, theta=3)[:, 0]
+    torch.testing.assert_close(win_B, bradley_terry(first_B, second_B, margin=math.log(3)))
+
+
+@both
+def test_exchanging_the_two_exchanges_win_and_loss(model):
+    first_B, second_B = drawn(3, 2, 9)
+    torch.testing.assert_close(model(first_B, second_B, 0.7), model(second_B, first_B, 0.7).flip(-1))
+
+
+@both
+def test_a_tie_is_likeliest_between_equals_and_with_more_of_the_strength(model):
+    apart_B = torch.tensor([0.0, 0.5, 1.0, 3.0], dtype=torch.float64)
+    weak_B, strong_B = (model(apart_B, torch.zeros(4).double(), strength)[:, 1] for strength in (0.5, 2.0))
+    assert bool((weak_B.diff() < 0).all())
+    assert bool((strong_B > weak_B).all())
+    assert model(one(0.0), one(0.0), 1e6)[0, 1].exp().item() > 0.999
+
+
+@both
+def test_a_tie_draws_together_and_a_win_pushes_apart(model):
+    scores = [one(1.0).requires_grad_(), one(0.0).requires_grad_()]
+    for label_3, signs in ((WIN, [-1, 1]), (TIE, [1, -1]), (LOSS, [1, -1])):
+        loss_B = win_tie_lose(model(*scores, 1.0), label_3[None])
+        grads = torch.autograd.grad(loss_B.sum(), scores)
+        assert [grad_B.sign().item() for grad_B in grads] == signs
+
+
+@both
+def test_shares_of_annotators_are_met_by_their_own_chances(model):
+    scores = [one(1.0).requires_grad_(), one(0.2).requires_grad_()]
+    logp_B3 = model(*scores, 0.8)
+    loss_B = win_tie_lose(logp_B3, logp_B3.exp().detach())
+    assert all(grad_B.abs().item() < 1e-12 for grad_B in torch.autograd.grad(loss_B.sum(), scores))
+    mixed_B = win_tie_lose(logp_B3, (0.5 * WIN + 0.5 * TIE)[None])
+    parts = [win_tie_lose(logp_B3, label_3[None]).item() for label_3 in (WIN, TIE)]
+    assert mixed_B.item() == pytest.approx(sum(parts) / 2)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strength", [0, 0.5])
+def test_huge_gaps_stay_numbers(model, dtype, strength):
+    first_B = torch.tensor([1e4, -1e4], dtype=dtype).requires_grad_()
+    for label_3 in (WIN, LOSS) if strength == 0 else (WIN, TIE, LOSS):
+        logp_B3 = model(first_B, torch.zeros_like(first_B), strength)
+        loss_B = win_tie_lose(logp_B3, label_3.to(dtype).expand(2, 3))
+        assert bool(loss_B.isfinite().all())
+        assert bool(torch.autograd.grad(loss_B.sum(), first_B)[0].isfinite().all())
+
+
+@both
+def test_finite_differences_agree_also_on_the_strength_of_ties(model):
+    first_B, second_B = (score_B.clone().requires_grad_() for score_B in drawn(4, 2, 5))
+    strength = torch.tensor(0.8, dtype=torch.float64).requires_grad_()
+    label_B3 = drawn(5, 5, 3).softmax(-1)
+
+    def loss(*given):
+        return win_tie_lose(model(*given), label_B3)
+
+    assert torch.autograd.gradcheck(loss, (first_B, second_B, strength))
+
+
+@both
+def test_only_differences_count_and_a_split_changes_nothing(model):
+    first_B, second_B = drawn(6, 2, 8)
+    label_B3 = drawn(7, 8, 3).softmax(-1)
+    whole_B = win_tie_lose(model(first_B, second_B, 0.5), label_B3)
+    torch.testing.assert_close(win_tie_lose(model(first_B + 3, second_B + 3, 0.5), label_B3), whole_B)
+    split = sum(
+        win_tie_lose(model(first_B[part], second_B[part], 0.5), label_B3[part]).sum()
+        for part in (slice(0, 3), slice(3, 8))
+    )
+    torch.testing.assert_close(split, whole_B.sum(), rtol=0, atol=1e-12)
