@@ -80,7 +80,7 @@ def test_two_models_stand_side_by_side(models, capsys, monkeypatch):
     one, two = (LocalSampler(Path(model)).sample(["w7"], settings, n=2)[0] for model in models)
     lines = text.splitlines()
     assert lines[0] == "> w7"
-    assert lines[1].split() == models
+    assert lines[1].split() == ["one", "two"]
     for left, right in zip(one, two, strict=True):
         assert any(line.find(left.text) < line.find(right.text) and left.text in line for line in lines)
 

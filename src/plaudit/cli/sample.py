@@ -18,6 +18,7 @@ from plaudit.cli.talking import (
     make_console,
     mark_of,
     settings_of,
+    short_names,
     shown,
     speak,
 )
@@ -184,8 +185,8 @@ def _show_table(console: Console, said: Sequence[Said]) -> None:
     from rich.text import Text as Styled
 
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, leading=1)
-    for of in said:
-        table.add_column(of.model, overflow="fold", ratio=1)
+    for name in short_names([of.model for of in said]):
+        table.add_column(name, overflow="fold", ratio=1)
     for row in zip(*(of.answers for of in said), strict=True):
         table.add_row(*(Styled(shown(a.text)).append(mark_of(a), style="dim") for a in row))
     console.print(table, soft_wrap=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.errors import UserError
 from plaudit.rollouts.sampling import Answer, SamplingSettings
+from plaudit.world.shipped import SHIPPED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +57,20 @@ def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
     from plaudit.rollouts.local import LocalSampler
 
     return {str(model): LocalSampler(model, device=args.device) for model in args.model}
+
+
+def short_names(folders: Sequence[str | Path]) -> list[str]:
+    """What tells the folders apart, for the heads of columns: of two models in run folders, the runs' names.
+
+    >>> short_names(["runs/first/model", "runs/second/model"]), short_names(["runs/first"])
+    (['first', 'second'], ['first'])
+    """
+    whole = [Path(folder).resolve() for folder in folders]
+    for back in range(1, min(len(folder.parts) for folder in whole)):
+        names = ["base" if folder == SHIPPED.resolve() else folder.parts[-back] for folder in whole]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
 
 
 def make_console() -> Console:

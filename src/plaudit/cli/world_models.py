@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.numbers import count, whole
 from plaudit.cli.parser import Verbs
+from plaudit.cli.talking import short_names
 from plaudit.sources.write import check_target
 from plaudit.world.prompts import SPLITS
 
@@ -73,21 +74,13 @@ def score(args: argparse.Namespace) -> int:
     scored = {
         folder: answered(LocalSampler(folder), settings, n=args.n, split=args.split) for folder in folders
     }
-    _print({_name(folder): standings(answers) for folder, answers in scored.items()}, args)
+    names = short_names(folders)
+    _print({name: standings(scored[folder]) for name, folder in zip(names, folders, strict=True)}, args)
     if args.out is not None:
         lines = [_line(folder, one) for folder, answers in scored.items() for one in answers]
         args.out.write_text("".join(lines), encoding="utf-8")
         print(f"{args.out}: {len(lines)} answers")
     return 0
-
-
-def _name(folder: Path) -> str:
-    """What a column is called: a run's name where the model lies in a run folder."""
-    from plaudit.world.shipped import SHIPPED
-
-    if folder.resolve() == SHIPPED.resolve():
-        return "base"
-    return folder.parent.name if folder.name == "model" and folder.parent.name else str(folder)
 
 
 def _print(found: Mapping[str, Mapping[str, Standing]], args: argparse.Namespace) -> None:
