@@ -16,6 +16,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import Any
 
 from tests.parallel.launch import PATIENCE, ROOT, run
 
@@ -33,6 +34,8 @@ class Said:
     """What it said."""
     err: str
     """What it said on the error stream."""
+    left: tuple[str, ...] = ()
+    """Threads of a process group that are still there afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,11 @@ def run_all(plan: Mapping[str, Run], folder: Path, *, ranks: int) -> dict[str, l
         done = run(__file__, path, ranks=ranks, cwd=folder)
         assert done.code == 0, done.err
     said = [json.loads(_result(path, rank).read_text()) for rank in range(ranks)]
-    return {name: [Said(**one[name]) for one in said] for name in plan}
+    return {name: [_said(one[name]) for one in said] for name in plan}
+
+
+def _said(one: Mapping[str, Any]) -> Said:
+    return Said(code=one["code"], out=one["out"], err=one["err"], left=tuple(one["left"]))
 
 
 def _warm() -> ForkServerContext:
@@ -88,7 +95,13 @@ def _one(run: Run) -> Said:
     finally:
         os.environ.clear()
         os.environ.update(before)
-    return Said(code=code, out=out.getvalue(), err=err.getvalue())
+    return Said(code=code, out=out.getvalue(), err=err.getvalue(), left=_group_threads())
+
+
+def _group_threads() -> tuple[str, ...]:
+    """One that waits for Python when Python ends would abort the process."""
+    names = (path.read_text("utf-8").strip() for path in Path("/proc/self/task").glob("*/comm"))
+    return tuple(sorted(name for name in names if "gloo" in name))
 
 
 def _main(arguments: Sequence[str]) -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from plaudit.training.parallel import alone, gathered, is_sharded, put, whole
+from plaudit.training.parallel import alone
+from plaudit.training.shards import gathered, is_sharded, put, whole
 from tests.parallel import collectives
 from tests.parallel.launch import run
 

@@ -175,3 +175,8 @@ def test_learning_was_worth_comparing(trained: Trained) -> None:
     for manner in MANNERS:
         losses = [line["held_out/loss"] for line in lines(trained.folder / manner) if "held_out/loss" in line]
         assert losses[-1] < losses[0] - 0.01, manner
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_no_thread_of_a_group_outlives_its_run(trained: Trained, manner: str, way: str) -> None:
+    assert [said.left for said in trained.together[f"{manner} {way}"]] == [(), ()]

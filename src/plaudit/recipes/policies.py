@@ -17,7 +17,8 @@ from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout
 from plaudit.recipes.config import SupervisedConfig
 from plaudit.training import durable
-from plaudit.training.parallel import Ranks, is_sharded, shard, whole
+from plaudit.training.parallel import Ranks
+from plaudit.training.shards import is_sharded, shard, whole
 
 
 def prepare_policy(config: SupervisedConfig, numbers: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
@@ -41,7 +42,7 @@ def place_policy(policy: Policy, config: SupervisedConfig, ranks: Ranks) -> list
     """Divide the weights over the ranks, or give every rank the same ones."""
     notes: list[str] = []
     if config.shard and ranks.world > 1:
-        shard(policy, _blocks(policy), ranks)
+        shard(policy, _blocks(policy), device=ranks.device.type, world=ranks.world)
     elif config.shard:
         notes.append("shard: one process alone has nobody to divide with; it holds all weights")
     else:

@@ -11,8 +11,8 @@ from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import SampleSettings
-from plaudit.training.parallel import gathered, is_sharded
 from plaudit.training.plan import Pause
+from plaudit.training.shards import gathered, is_sharded
 from plaudit.training.sinks.sink import Sample
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.errors import UserError
-from plaudit.training.parallel import put
+from plaudit.training.shards import put
 
 _PLAIN = (type(None), bool, int, float, str)
 

@@ -1,7 +1,7 @@
-"""Many processes as one: every reduction over ranks happens here and nowhere else.
+"""Many processes as one: what ranks say to each other is said here.
 
 Started by ``torchrun``; gloo on CPU, NCCL on GPU. Losses divide by global counts, so gradients of ranks
-are *summed*. With ``--shard`` FSDP2 holds a part of each weight on each rank and does that sum itself.
+are *summed*. With ``--shard`` FSDP2 does that sum itself (shards.py).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from itertools import count
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from plaudit.errors import UserError
 from plaudit.training.last_word import FirstFault, first_line, last_word, report, words_of
+from plaudit.training.shards import forget_meshes
 
 BUCKET_ELEMENTS = 2**23
 """Gradients are summed in pieces of so many numbers: few messages, little extra memory."""
@@ -144,7 +143,7 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     try:
         yield ranks
     except AgreedStopError:
-        dist.destroy_process_group()
+        _leave()
         raise
     except Exception as error:
         last = _last_word(ranks, store, error)
@@ -152,60 +151,11 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
         if place.type == "cpu":
             # Whoever waits for this rank learns it now; with NCCL the end of the process says it, since
             # there this call could itself wait for the others.
-            dist.destroy_process_group()
+            _leave()
         if last is error:
             raise
         raise last from error
-    dist.destroy_process_group()
-
-
-def shard(module: nn.Module, blocks: Iterable[nn.Module], ranks: Ranks) -> None:
-    """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed."""
-    mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-    for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
-    for part in _sharded_parts(module):
-        part.set_force_sum_reduction_for_comms(True)
-        part.set_gradient_divide_factor(1.0)
-    module.register_forward_hook(_divide_after_a_look)
-
-
-@contextmanager
-def gathered(module: nn.Module) -> Iterator[None]:
-    """Weights outside of the blocks are whole while this lasts: for calls that do not go through ``module``.
-
-    Every rank must come, and call the blocks as often as the others do.
-    """
-    outermost = [module] if isinstance(module, FSDPModule) else []
-    for part in outermost:
-        part.unshard()
-    try:
-        yield
-    finally:
-        for part in outermost:
-            part.reshard()
-
-
-def is_sharded(module: nn.Module) -> bool:
-    """Whether ``shard`` has divided its weights."""
-    return any(_sharded_parts(module))
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor that may be sharded, in full: every rank must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def put(into: Tensor, values: Tensor) -> None:
-    """Copy a full tensor into one that may be sharded."""
-    if isinstance(into, DTensor):
-        rank, world = into.device_mesh.get_local_rank(), into.device_mesh.size()
-        pieces = values.chunk(world, dim=0)
-        local = into.to_local()
-        local.copy_(pieces[rank] if rank < len(pieces) else values[:0])
-    else:
-        into.copy_(values)
+    _leave()
 
 
 def _place(device: str) -> torch.device:
@@ -235,6 +185,15 @@ def _start(place: torch.device, world: int) -> Store:
             f"({first_line(error)}): start them with torchrun, or unset WORLD_SIZE"
         ) from error
     return store
+
+
+def _leave() -> None:
+    """End the group and the threads that serve it.
+
+    A thread that waits for Python when Python ends aborts the process, and torchrun calls that a failure.
+    """
+    dist.destroy_process_group()
+    forget_meshes()
 
 
 def _patience() -> timedelta:
@@ -272,17 +231,6 @@ def _first_fault(store: Store, mine: FirstFault | None) -> FirstFault | None:
     except dist.DistError:
         # The store went with the machine that held it.
         return mine
-
-
-def _sharded_parts(module: nn.Module) -> list[FSDPModule]:
-    return [part for part in module.modules() if isinstance(part, FSDPModule)]
-
-
-def _divide_after_a_look(module: nn.Module, inputs: object, output: object) -> None:
-    """A forward pass without gradients has no backward pass that would divide the outermost weights again."""
-    del inputs, output
-    if isinstance(module, FSDPModule) and not torch.is_grad_enabled():
-        module.reshard()
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Parameter]]:

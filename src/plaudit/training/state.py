@@ -15,7 +15,8 @@ from plaudit.training import optimizer_memory
 from plaudit.training.chance import Chance, capture, restore
 from plaudit.training.checkpoint import Shapes, TrainState
 from plaudit.training.optimizer_memory import Memory
-from plaudit.training.parallel import Ranks, put, whole
+from plaudit.training.parallel import Ranks
+from plaudit.training.shards import put, whole
 
 Facts = Mapping[str, Any]
 """Everything in a checkpoint that is not a tensor."""
