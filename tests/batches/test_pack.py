@@ -72,6 +72,19 @@ def test_every_state_is_the_one_before_its_token_at_its_own_position(
 
 @settings(max_examples=60, deadline=None)
 @given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
+def test_every_token_has_a_state_of_its_own(
+    groups: list[tuple[int, list[int]]], how: tuple[Layout, bool]
+) -> None:
+    batch = _batch(groups)
+    laid = arrange(batch, how[0], share_prompts=how[1])
+    real_NT = torch.arange(batch.completion_NT.shape[1]) < batch.length_N[:, None]
+    assert torch.equal(laid.ids_RS.flatten()[laid.own_NT[real_NT]], batch.completion_NT[real_NT])
+    assert not laid.own_NT[~real_NT].any()
+    assert torch.equal(laid.own_NT[:, :-1][real_NT[:, 1:]], laid.state_NT[:, 1:][real_NT[:, 1:]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups=GROUPS, how=st.sampled_from(LAYOUTS))
 def test_positions_restart_with_each_conversation(
     groups: list[tuple[int, list[int]]], how: tuple[Layout, bool]
 ) -> None:
@@ -120,5 +133,5 @@ def test_padding_by_hand() -> None:
 def test_the_smallest_batch(layout: Layout) -> None:
     laid = arrange(_batch([(1, [1])]), layout)
     assert laid.ids_RS.tolist() == [[1, 2]]
-    assert laid.state_NT.tolist() == [[0]]
+    assert (laid.state_NT.tolist(), laid.own_NT.tolist()) == ([[0]], [[1]])
     assert torch.equal(laid.position_RS, torch.tensor([[0, 1]]))

@@ -63,6 +63,8 @@ class Arrangement:
     """How a packed row divides; None when padded."""
     state_NT: Int[Tensor, "N T"]
     """Index into the flattened ``[R·S]`` states of the one that predicts each completion token."""
+    own_NT: Int[Tensor, "N T"]
+    """Index of each completion token's own state, in which a reward is read; 0 past its end, as above."""
 
 
 def arrange(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> Arrangement:
@@ -75,6 +77,8 @@ def arrange(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) ->
     ([[1, 5, 7, 2, 7, 2]], [[1, 2], [1, 4]])
     >>> arrange(batch, "left").state_NT.tolist()
     [[1, 2], [5, 6]]
+    >>> arrange(batch, "packed").own_NT.tolist()
+    [[2, 3], [4, 5]]
     """
     if layout == "packed":
         return _packed(batch, share_prompts)
@@ -87,7 +91,7 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> Arrangement:
     members = _members(batch.group_N.tolist(), len(prompts), share_prompts)
     ids: list[Tensor] = []
     positions: list[Tensor] = []
-    state_NT = torch.zeros_like(batch.completion_NT)
+    state_NT, own_NT = torch.zeros_like(batch.completion_NT), torch.zeros_like(batch.completion_NT)
     at = 0
     for p, own in members:
         ids.append(batch.prompt_PL[p, : prompts[p]])
@@ -97,6 +101,7 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> Arrangement:
         for n in own:
             ids.append(batch.completion_NT[n, : answers[n]])
             positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
+            own_NT[n, : answers[n]] = torch.arange(at, at + answers[n])
             state_NT[n, 0] = last_of_prompt
             state_NT[n, 1 : answers[n]] = torch.arange(at, at + answers[n] - 1)
             at += answers[n]
@@ -109,6 +114,7 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> Arrangement:
             completions=tuple(tuple(answers[n] for n in own) for _, own in members),
         ),
         state_NT=state_NT,
+        own_NT=own_NT,
     )
 
 
@@ -137,12 +143,14 @@ def _padded(batch: TokenBatch, *, left: bool) -> Arrangement:
     column_S = torch.arange(width, device=device)
     since_RS = column_S - first_N[:, None]
     token_T = torch.arange(batch.completion_NT.shape[1], device=device)
-    state_NT = (first_N + prompt_N - 1)[:, None] + token_T
-    offset_N = torch.arange(rows, device=device)[:, None] * width
+    offset_N = torch.arange(rows, device=device) * width
+    own_NT = (offset_N + first_N + prompt_N)[:, None] + token_T
+    within_NT = token_T < batch.length_N[:, None]
     return Arrangement(
         ids_RS=ids_RS,
         position_RS=since_RS.clamp(min=0, max=max(0, width - 1)),
         real_RS=(since_RS >= 0) if left else None,
         segments=None,
-        state_NT=torch.where(token_T < batch.length_N[:, None], state_NT + offset_N, 0),
+        state_NT=torch.where(within_NT, own_NT - 1, 0),
+        own_NT=torch.where(within_NT, own_NT, 0),
     )

@@ -18,7 +18,7 @@ ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 
 
 def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
-    """The model with fresh adapters (they change nothing yet) and everything else frozen."""
+    """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head."""
     from peft import LoraConfig, get_peft_model
 
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
@@ -28,7 +28,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
         lora_alpha=settings.alpha or 2 * settings.rank,
         lora_dropout=0.0,
         target_modules="all-linear" if names == ["all-linear"] else names,
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     with warnings.catch_warnings():

@@ -20,6 +20,8 @@ from plaudit.errors import UserError
 Arithmetic = Literal["auto", "float32", "bfloat16", "float64"]
 """Names of the numbers that matrix products are made in."""
 
+REWARD_FACTS = "plaudit_reward.json"
+"""The file that makes a folder a reward model of plaudit's."""
 
 LOADING_FAULTS = (
     *(OSError, ValueError, TypeError, RuntimeError, ImportError),
@@ -61,7 +63,34 @@ def precision(name: Arithmetic, device: torch.device) -> Precision:
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """The causal language model of a folder, every weight present, dropout off.
+    """The causal language model of a folder, every weight present, dropout off."""
+    if is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is a reward model: it scores answers and cannot write any; "
+            "give the folder of a language model"
+        )
+    return load_as(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+
+
+def is_reward_folder(folder: Path) -> bool:
+    """Whether the folder says that it holds a scorer in place of a language model."""
+    return (folder / REWARD_FACTS).is_file() or any(
+        name.endswith("ForSequenceClassification") for name in architectures(folder)
+    )
+
+
+def architectures(folder: Path) -> list[str]:
+    """The classes that config.json names; none where it is missing or broken, which loading will say."""
+    try:
+        facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    names = facts.get("architectures") if isinstance(facts, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The model of a folder as one of transformers' auto classes makes it, or an error in words.
 
     Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's
     own rates back.
@@ -71,7 +100,7 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Pre
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         quiet = {name: 0.0 for name in _dropouts(config)}
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = auto.from_pretrained(
             folder,
             dtype=dtype,
             trust_remote_code=False,

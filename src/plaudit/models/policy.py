@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from plaudit.batches.pack import Arrangement, Layout, arrange
+from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import TokenBatch
-from plaudit.models.attention import PACKED, PackingError
-from plaudit.models.head import Head, backbone_of, head_of
+from plaudit.models.head import Head, head_of
+from plaudit.models.trunk import Trunk
 from plaudit.tensors.logprobs import score_alike, score_tokens
 
 Reader = Callable[[Tensor, Head, TokenBatch], tuple[Tensor, ...]]
@@ -54,25 +54,35 @@ class Policy(nn.Module):
         """
         super().__init__()
         self.model = model
-        self.share_prompts = share_prompts
-        self._plain_attention = attention or ("sdpa" if self.base._supports_sdpa else "eager")
-        self.use_layout(layout)
+        self.trunk = Trunk(model, layout=layout, share_prompts=share_prompts, attention=attention)
 
     @property
     def base(self) -> PreTrainedModel:
         """The Hugging Face model itself, out of its PEFT wrapper."""
-        wrapped = getattr(self.model, "get_base_model", None)
-        return cast("PreTrainedModel", self.model if wrapped is None else wrapped())
+        return self.trunk.base
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.base.parameters()).device
+        return self.trunk.device
+
+    @property
+    def layout(self) -> Layout:
+        """How batches are laid out."""
+        return self.trunk.layout
+
+    @property
+    def share_prompts(self) -> bool:
+        """Whether a packed prompt is computed once for all its completions."""
+        return self.trunk.share_prompts
+
+    @share_prompts.setter
+    def share_prompts(self, share: bool) -> None:
+        self.trunk.share_prompts = share
 
     def use_layout(self, layout: Layout) -> None:
         """Lay batches out like this from now on."""
-        self.layout: Layout = layout
-        self._attend()
+        self.trunk.use_layout(layout)
 
     def score(self, batch: TokenBatch, *, entropy: bool = False, temperature: float = 1.0) -> Scores:
         """Log-probs (and entropies) of the trained tokens; the vocabulary is projected to only there."""
@@ -87,46 +97,12 @@ class Policy(nn.Module):
 
     def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
-        if self.layout == "packed" and not self._takes_attention:
-            raise PackingError("its attention is its own and cannot be exchanged")
-        inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
-        return read(self._states(inputs, batch), head_of(self.base), batch)
+        hidden_MH = self.trunk.states(batch, lambda inputs: inputs.state_NT[batch.mask_NT])
+        return read(hidden_MH, head_of(self.base), batch)
 
-    @contextmanager
-    def as_plain_model(self) -> Iterator[Any]:
+    def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
-        was_training = self.model.training
-        self.model.eval()
-        self._attend_by(self._plain_attention)
-        try:
-            yield self.model
-        finally:
-            self._attend()
-            self.model.train(was_training)
-
-    def _states(self, inputs: Arrangement, batch: TokenBatch) -> Tensor:
-        packing = {} if inputs.segments is None else {"segments": inputs.segments}
-        output = backbone_of(self.base)(
-            input_ids=inputs.ids_RS,
-            position_ids=inputs.position_RS,
-            attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
-            use_cache=False,
-            **packing,
-        )
-        hidden_RSH: Tensor = output.last_hidden_state
-        return hidden_RSH.flatten(0, 1)[inputs.state_NT[batch.mask_NT]]
-
-    def _attend(self) -> None:
-        self._attend_by(PACKED if self.layout == "packed" else self._plain_attention)
-
-    def _attend_by(self, name: str) -> None:
-        if self._takes_attention:
-            self.base.set_attn_implementation(name)
-
-    @property
-    def _takes_attention(self) -> bool:
-        """Whether the model's attention goes through transformers' common interface."""
-        return self.base._can_set_attn_implementation()
+        return self.trunk.as_plain_model()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,86 @@
+"""The layers below a model's head, and how a batch is laid out for them: packed, or padded on a side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from plaudit.batches.pack import Arrangement, Layout, arrange
+from plaudit.batches.tokens import TokenBatch
+from plaudit.models.attention import PACKED, PackingError
+from plaudit.models.head import backbone_of
+
+Where = Callable[[Arrangement], Tensor]
+"""Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement."""
+
+
+class Trunk:
+    """A Hugging Face model used for its states; no module of its own, so that weights keep their names."""
+
+    def __init__(self, model: nn.Module, *, layout: Layout, share_prompts: bool, attention: str | None):
+        """Use a PreTrainedModel, or one in PEFT's wrapper, that is already on its device."""
+        self.model = model
+        self.share_prompts = share_prompts
+        self.plain_attention = attention or ("sdpa" if self.base._supports_sdpa else "eager")
+        self.use_layout(layout)
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The Hugging Face model itself, out of its PEFT wrapper."""
+        wrapped = getattr(self.model, "get_base_model", None)
+        return cast("PreTrainedModel", self.model if wrapped is None else wrapped())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.base.parameters()).device
+
+    def use_layout(self, layout: Layout) -> None:
+        """Lay batches out like this from now on."""
+        self.layout: Layout = layout
+        self._attend()
+
+    def states(self, batch: TokenBatch, where: Where) -> Tensor:
+        """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept."""
+        if self.layout == "packed" and not self._takes_attention:
+            raise PackingError("its attention is its own and cannot be exchanged")
+        inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
+        packing = {} if inputs.segments is None else {"segments": inputs.segments}
+        output = backbone_of(self.base)(
+            input_ids=inputs.ids_RS,
+            position_ids=inputs.position_RS,
+            attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
+            use_cache=False,
+            **packing,
+        )
+        hidden_RSH: Tensor = output.last_hidden_state
+        return hidden_RSH.flatten(0, 1)[where(inputs)]
+
+    @contextmanager
+    def as_plain_model(self) -> Iterator[Any]:
+        """The wrapped model with its ordinary attention, in evaluation mode."""
+        was_training = self.model.training
+        self.model.eval()
+        self._attend_by(self.plain_attention)
+        try:
+            yield self.model
+        finally:
+            self._attend()
+            self.model.train(was_training)
+
+    def _attend(self) -> None:
+        self._attend_by(PACKED if self.layout == "packed" else self.plain_attention)
+
+    def _attend_by(self, name: str) -> None:
+        if self._takes_attention:
+            self.base.set_attn_implementation(name)
+
+    @property
+    def _takes_attention(self) -> bool:
+        """Whether the model's attention goes through transformers' common interface."""
+        return self.base._can_set_attn_implementation()

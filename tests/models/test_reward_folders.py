@@ -1,0 +1,251 @@
+"""A saved reward model is a sequence classifier of transformers, and plaudit reads it back bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from plaudit.batches.template import make_encoder
+from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
+from plaudit.models.files import load_model
+from plaudit.models.policy import Policy
+from plaudit.models.reward import Normalisation, RewardModel
+from plaudit.models.reward_files import (
+    FreshHead,
+    refuse_other_tokenizer,
+    save_reward_model,
+)
+from plaudit.records.messages import Message
+from tests.models.reward_zoo import (
+    CPU,
+    END,
+    EOS,
+    SPECIAL,
+    conversations,
+    encoder_of,
+    fresh,
+    loaded,
+    padded,
+    saved,
+    start,
+)
+from tests.models.zoo import PLAIN, VOCABULARY, build, examples
+
+FAMILIES = [
+    "llama",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "mistral",
+    "gpt2",
+    "phi",
+    "phi3",
+    "gptneox",
+]
+FAMILIES += ["olmo2", "mixtral", "gpt_oss"]
+
+FULL = {**SPECIAL, 0: "<z>"}
+"""No special token is free for padding: a new one is made."""
+
+
+def _batch() -> TokenBatch:
+    """The ragged groups, and answers that end in either end of turn, behind a prompt that holds both."""
+    answers = tuple(Completion(ids=(9, end), mask=(True, True), finished=True) for end in (EOS, END))
+    return batch_of([*examples(), Example(prompt=(5, EOS, 8, END, 11), completions=answers, origin="a:5")])
+
+
+def _rewards(model: RewardModel) -> Tensor:
+    with torch.no_grad():
+        return model.rewards(_batch())
+
+
+@pytest.mark.parametrize("pad", ["<pad>", "</s>", None])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_transformers_gives_the_same_scores_alone_and_padded(
+    tmp_path: Path, name: str, pad: str | None
+) -> None:
+    folder, model = saved(
+        tmp_path, start(tmp_path, name, pad=pad, specials=SPECIAL if pad == "<pad>" else FULL)
+    )
+    plain = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    pad_id = tokenizer.pad_token_id
+    assert (plain.config.num_labels, plain.config.pad_token_id) == (1, pad_id)
+    assert pad_id not in (EOS, END)
+    assert tokenizer.padding_side == "right"
+    rows, wanted_N = conversations(_batch()), _rewards(model)
+    with torch.no_grad():
+        alone_N = torch.stack([plain(torch.tensor([row])).logits[0, 0] for row in rows])
+        torch.testing.assert_close(alone_N, wanted_N, rtol=0, atol=1e-5)
+        for left in (True, False):
+            logits_N1 = plain(**padded(rows, pad_id, left=left)).logits
+            torch.testing.assert_close(logits_N1[:, 0], wanted_N, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pad", ["<pad>", "</s>"])
+def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
+    tmp_path: Path, pad: str, side: str
+) -> None:
+    begun = start(tmp_path, pad=pad, specials=FULL if pad == "</s>" else SPECIAL)
+    folder, model = saved(tmp_path, begun)
+    answers = ("w11", "w12 </s> w13 w14", "w15 w16")
+    asked = (Message(role="user", content="w9 <|end|> w10"),)
+    batch = batch_of(
+        [encoder_of(begun).encode(asked, [(Message(role="assistant", content=a),) for a in answers])]
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    talks = [
+        [{"role": "user", "content": "w9 <|end|> w10"}, {"role": "assistant", "content": answer}]
+        for answer in answers
+    ]
+    made = tokenizer.apply_chat_template(
+        talks, return_dict=True, return_tensors="pt", padding=True, tokenizer_kwargs={"padding_side": side}
+    )
+    assert (made["attention_mask"][0, 0] == 0) == (side == "left")
+    with torch.no_grad():
+        logits_N1 = AutoModelForSequenceClassification.from_pretrained(folder).eval()(**made).logits
+        torch.testing.assert_close(logits_N1[:, 0], model.rewards(batch), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_plaudit_reads_it_back_bit_for_bit(tmp_path: Path, name: str, pooling: Any) -> None:
+    begun = start(tmp_path, name, pad="</s>", specials=FULL)
+    model = fresh(begun, FreshHead(pooling=pooling))
+    model.normalisation = Normalisation(offset=0.1, scale=1 / 3)
+    folder, _ = saved(tmp_path, begun, model)
+    read = loaded(folder)
+    assert (read.pooling, read.normalisation) == (pooling, model.normalisation)
+    assert torch.equal(_rewards(read), _rewards(model))
+
+
+def test_a_saved_folder_is_saved_again_the_same(tmp_path: Path) -> None:
+    folder, _ = saved(tmp_path, start(tmp_path, "gpt2", pad="</s>", specials=FULL))
+    encoder = make_encoder(folder)
+    assert set(encoder.stop_ids) == {EOS, END}
+    again = loaded(folder, encoder=encoder)
+    save_reward_model(again, tmp_path / "again", template_of=folder, encoder=encoder)
+    for path in sorted(folder.iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path: Path) -> None:
+    begun = start(tmp_path)
+    folder, _ = saved(tmp_path, begun)
+    assert "`score` is what `AutoModelForSequenceClassification` gives" in (folder / "README.md").read_text()
+    folder, _ = saved(tmp_path, begun, fresh(begun, FreshHead(pooling="mean")))
+    assert "what it gives for this folder is another number" in (folder / "README.md").read_text()
+    facts = json.loads((folder / "plaudit_reward.json").read_text())
+    assert facts == {"pooling": "mean", "offset": 0.0, "scale": 1.0}
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "plaudit_reward.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+
+
+def test_dropout_of_the_base_is_back_and_the_packed_attention_is_in_no_file(tmp_path: Path) -> None:
+    folder, model = saved(tmp_path, start(tmp_path, "gpt2"))
+    config = (folder / "config.json").read_text()
+    assert json.loads(config)["resid_pdrop"] == 0.1
+    assert "plaudit" not in config
+    assert torch.equal(_rewards(model.train()), _rewards(model.eval()))
+
+
+def test_the_same_seed_draws_the_same_head_and_touches_no_other_chance(tmp_path: Path) -> None:
+    begun = start(tmp_path, pad="</s>", specials=FULL)
+    torch.manual_seed(5)
+    one, before = fresh(begun), torch.random.get_rng_state()
+    torch.manual_seed(6)
+    same, other = fresh(begun), fresh(begun, FreshHead(seed=1))
+    assert torch.equal(_rewards(one), _rewards(same))
+    assert not torch.equal(_rewards(one), _rewards(other))
+    torch.manual_seed(5)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert one.base.score.bias is None
+
+
+def test_the_head_is_as_wide_as_it_was_told_to_be(tmp_path: Path) -> None:
+    wide = build("llama").__class__(hf.LlamaConfig(**(PLAIN | {"hidden_size": 4096, "num_hidden_layers": 1})))
+    begun = start(tmp_path, model=wide)
+    assert float(fresh(begun).base.score.weight.detach().std()) == pytest.approx(
+        1 / math.sqrt(4097), rel=0.05
+    )
+    assert float(fresh(begun, FreshHead(std=0.5)).base.score.weight.detach().std()) == pytest.approx(
+        0.5, rel=0.05
+    )
+    assert not _rewards(fresh(begun, FreshHead(std=0))).any()
+
+
+def test_weights_of_the_language_model_are_the_layers(tmp_path: Path) -> None:
+    begun = start(tmp_path, "gemma", pad="</s>", specials=FULL)
+    mine = dict(fresh(begun).base.named_parameters())
+    theirs = dict(build("gemma").named_parameters())
+    assert set(mine) == {*theirs, "score.weight"}
+    for name, weight in theirs.items():
+        assert torch.equal(mine[name][: len(weight)], weight), name
+    rows = mine["model.embed_tokens.weight"]
+    assert len(rows) == VOCABULARY + 1
+    assert not rows[VOCABULARY].detach().any()
+
+
+@pytest.mark.parametrize(
+    ("pad", "specials", "wanted"),
+    [
+        ("<pad>", SPECIAL, 0),
+        ("</s>", SPECIAL, 0),
+        ("</s>", {**SPECIAL, 0: "<|finetune_right_pad_id|>"}, 0),
+        ("</s>", {**SPECIAL, 0: "<|image_pad|>"}, VOCABULARY),
+        ("</s>", {**SPECIAL, 0: "<z>", 9: "<|reserved_special_token_0|>", 10: "<unused1>"}, 9),
+        ("</s>", {**SPECIAL, 0: "<z>", 9: "<unused1>", 10: "[PAD]"}, 10),
+        ("<|end|>", FULL, VOCABULARY),
+        (None, FULL, VOCABULARY),
+    ],
+)
+def test_which_token_pads(tmp_path: Path, pad: str | None, specials: dict[int, str], wanted: int) -> None:
+    begun = start(tmp_path, pad=pad, specials=specials)
+    model = fresh(begun)
+    assert model.base.config.pad_token_id == wanted
+    assert len(model.base.get_input_embeddings().weight) == max(VOCABULARY, wanted + 1)
+    folder, _ = saved(tmp_path, begun, model)
+    assert AutoTokenizer.from_pretrained(folder).pad_token_id == wanted
+
+
+def test_a_classifier_from_elsewhere_is_read_at_its_last_token(tmp_path: Path) -> None:
+    hf.LlamaForSequenceClassification(hf.LlamaConfig(**PLAIN, num_labels=1)).save_pretrained(tmp_path)
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        wanted = [float(plain(torch.tensor([row])).logits) for row in conversations(_batch())]
+    assert _rewards(loaded(tmp_path)).tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_policys_tokenizer_serves_the_reward_model_that_pads_by_a_new_token(tmp_path: Path) -> None:
+    begun = start(tmp_path, pad="</s>", specials=FULL)
+    folder, _ = saved(tmp_path, begun)
+    refuse_other_tokenizer(folder, encoder_of(begun).info)
+    refuse_other_tokenizer(begun, make_encoder(folder).info)
+
+
+def test_a_policy_and_a_reward_model_of_the_same_folder_live_side_by_side(tmp_path: Path) -> None:
+    begun = start(tmp_path, "mistral")
+    model, policy = fresh(begun), Policy(load_model(begun, dtype=torch.float32, device=CPU))
+    before_N, policy_NT = _rewards(model), policy.score(_batch()).logp_NT
+    policy.use_layout("left")
+    assert torch.equal(_rewards(model), before_N)
+    torch.testing.assert_close(policy.score(_batch()).logp_NT, policy_NT, rtol=0, atol=1e-5)
