@@ -7,6 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast, Qwen2Config
 
 from plaudit.batches.rows import encode_rows
 from plaudit.batches.template import encode_record, make_encoder
@@ -103,3 +107,13 @@ def test_wrong_settings_fail_when_the_encoder_is_built(tmp_path: Path) -> None:
     where = folder(tmp_path, DROPS)
     with pytest.raises(UserError, match="turns is 'first'; it is 'all'"):
         make_encoder(where, turns="first")
+
+
+def test_words_that_become_no_token_are_told(tmp_path: Path) -> None:
+    """transformers takes its own class for a qwen2 folder; it makes nothing of words that it lacks."""
+    words = Tokenizer(WordLevel({"<eos>": 0, "<unk>": 1, "w8": 2, "w30": 3}, unk_token="<unk>"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(tmp_path)
+    Qwen2Config(vocab_size=4).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"\(Qwen2Tokenizer\) makes no token of 'w8 w30'"):
+        load_tokenizer(tmp_path).encode("w8 w30")

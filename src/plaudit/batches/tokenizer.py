@@ -49,7 +49,13 @@ class TokenizerInfo:
                 f"the text holds half a character (position {error.start}): it is broken UTF-16; "
                 "repair or leave out this row"
             ) from error
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        if not ids and text.strip():
+            raise UserError(
+                f"the tokenizer ({type(self.tokenizer).__name__}) makes no token of {text[:40]!r}: the files "
+                "in its folder may belong to another class than the one that transformers loads for them"
+            )
+        return ids
 
     def begin(self, text: str, opening: int | None) -> tuple[int, ...]:
         """The tokens of a text that stands at the very start: exactly one BOS, when it has one at all.
