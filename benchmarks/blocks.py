@@ -1,6 +1,8 @@
-"""How large should a block of logits be? Time of one forward and backward of the vocabulary head, by size.
+"""How large should blocks of the vocabulary head be? Time of one forward and backward, by size.
 
-usage: python benchmarks/blocks.py [TOKENS HIDDEN VOCABULARY]
+First by a block's elements, for `score_tokens`; then by the rows whose logits are kept, for `score_alike`.
+
+usage: python -m benchmarks.blocks [TOKENS HIDDEN VOCABULARY]
 """
 
 from __future__ import annotations
@@ -8,15 +10,20 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
 from plaudit.tensors import blocks
-from plaudit.tensors.logprobs import score_tokens
+from plaudit.tensors.logprobs import TokenScores, score_alike, score_tokens
+
+Size = tuple[int, int, int]
+"""Tokens, hidden size, vocabulary."""
 
 
-def seconds(tokens: int, hidden: int, vocabulary: int, rounds: int = 5) -> tuple[float, float]:
+def seconds(score: Callable[..., TokenScores], size: Size, rounds: int = 5) -> tuple[float, float]:
     """Median seconds of forward and of backward."""
+    tokens, hidden, vocabulary = size
     torch.manual_seed(0)
     hidden_MH = torch.randn(tokens, hidden, requires_grad=True)
     weight_VH = (torch.randn(vocabulary, hidden) * 0.02).requires_grad_()
@@ -25,7 +32,7 @@ def seconds(tokens: int, hidden: int, vocabulary: int, rounds: int = 5) -> tuple
     backward: list[float] = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        loss = -score_tokens(hidden_MH, weight_VH, target_M).logp_M.mean()
+        loss = -score(hidden_MH, weight_VH, target_M).logp_M.mean()
         middle = time.perf_counter()
         loss.backward()
         forward.append(middle - began)
@@ -33,16 +40,24 @@ def seconds(tokens: int, hidden: int, vocabulary: int, rounds: int = 5) -> tuple
     return statistics.median(forward[1:]), statistics.median(backward[1:])
 
 
-def main(tokens: int, hidden: int, vocabulary: int) -> None:
+def main(size: Size) -> None:
     """Print a line for each size."""
+    tokens, hidden, vocabulary = size
     print(f"{tokens} tokens, {hidden} hidden, {vocabulary} words, {torch.get_num_threads()} threads")
-    print("block (KiB)  forward (s)  backward (s)")
+    print("score_tokens, block (KiB)  forward (s)  backward (s)")
+    usual = dict(blocks.LOGITS_AT_ONCE)
     for power in range(17, 25):
         blocks.LOGITS_AT_ONCE["cpu"] = 2**power
-        forward, backward = seconds(tokens, hidden, vocabulary)
-        print(f"{2**power * 4 // 1024:11}  {forward:11.3f}  {backward:12.3f}")
+        forward, backward = seconds(score_tokens, size)
+        print(f"{2**power * 4 // 1024:25}  {forward:11.3f}  {backward:12.3f}")
+    blocks.LOGITS_AT_ONCE.update(usual)
+    print("score_alike, rows kept     forward (s)  backward (s)")
+    for rows in (64, 128, 256, 512):
+        blocks.KEPT_AT_ONCE = rows
+        forward, backward = seconds(score_alike, size)
+        print(f"{min(rows, hidden):25}  {forward:11.3f}  {backward:12.3f}")
 
 
 if __name__ == "__main__":
     given = [int(word) for word in sys.argv[1:]]
-    main(*(given or [770, 256, 32_000]))
+    main((given[0], given[1], given[2]) if given else (770, 256, 32_000))

@@ -144,7 +144,7 @@ def test_bad_rows_are_named_when_they_are_left_out(models, tmp_path, capsys):
         (["--prompt", "w8", "--temperature", "-1"], "temperature -1.0"),
         (["--prompt", "w8", "--top-p", "0"], "top_p 0.0"),
         (["--prompt", "w8", "--max-tokens", "0"], "max_tokens 0"),
-        (["--prompt", "w8", "--seed", "x"], "--seed: invalid int value: 'x'"),
+        (["--prompt", "w8", "--seed", "x"], "--seed: expected a whole number, got 'x'"),
         (["--prompt", "w8", "--out", "answers.csv"], "ending '.csv'"),
         (["--prompt", "w8", "--out", "nowhere/a.jsonl"], "no such folder as nowhere"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: no such file"),

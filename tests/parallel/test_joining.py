@@ -52,6 +52,10 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     assert re.match("device cuda was asked for, but torch sees no CUDA device", refusal("cuda"))
 
 
+def test_a_device_that_does_not_exist_is_not_taken_for_the_cpu() -> None:
+    assert refusal("gpu") == "device 'gpu': use auto, cpu, cuda, or one of several as cuda:1"
+
+
 def test_one_rank_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert speaks()

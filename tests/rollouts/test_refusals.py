@@ -134,5 +134,5 @@ def test_a_device_that_does_not_exist_is_refused(tmp_path, device):
 
 
 def test_a_gpu_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match="device cuda:63 was asked for, and torch sees "):
+    with pytest.raises(UserError, match="device cuda:63 was asked for, but torch sees no CUDA device"):
         LocalSampler(tmp_path, device="cuda:63")

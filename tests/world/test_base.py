@@ -43,6 +43,19 @@ def test_it_is_built_from_the_corpus_by_one_command_that_goes_on(tmp_path: Path)
     before = (out / "run" / "model" / "model.safetensors").read_bytes()
     assert plaudit(*command).code == 0
     assert (out / "run" / "model" / "model.safetensors").read_bytes() == before
+    (out / "blank" / "model.safetensors").unlink()
+    (out / "corpus.jsonl").unlink()
+    assert plaudit(*command).code == 0
+    assert (out / "run" / "model" / "model.safetensors").read_bytes() == before
+    other = plaudit(*command, "--seed", 1)
+    assert other.code == 2
+    assert "seed: 0 → 1" in other.err
+
+
+def test_a_base_model_that_reads_nothing_is_refused(tmp_path: Path) -> None:
+    done = plaudit("world", "build", "--out", tmp_path / "built", "--epochs", 0)
+    assert done.code == 2
+    assert "epochs must be a number above 0, not 0.0" in done.err
 
 
 def test_an_installation_without_it_says_how_to_make_it(

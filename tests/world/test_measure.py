@@ -81,3 +81,9 @@ def test_the_command_prints_a_table_and_writes_every_answer(
 def test_too_few_answers_are_refused(base: LocalSampler) -> None:
     with pytest.raises(UserError, match="7 answers cannot cover the 8 categories"):
         answered(base, SamplingSettings(), n=7)
+
+
+def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    twice = ["--model", str(base_folder())] * 2
+    assert main(["world", "score", "--n", "16", *twice]) == 2
+    assert "is given 2 times; name each model once" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plaudit.cli.numbers import whole
 from plaudit.errors import UserError
 from plaudit.rollouts.sampling import Answer, SamplingSettings
 from plaudit.world.shipped import SHIPPED
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
     from plaudit.rollouts.local import LocalSampler
 
 
-def add_model_options(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:
-    """What every command that lets models speak can be told."""
+def add_model_options(
+    parser: argparse.ArgumentParser, *, max_tokens: int, default: Path | None = None
+) -> None:
+    """What every command that lets models speak can be told; without a default it must be told a model."""
     parser.add_argument(
         "--model",
         type=Path,
         action="append",
-        required=True,
+        required=default is None,
         metavar="DIR",
-        help="a Hugging Face folder; repeat it to see models side by side",
+        help="a Hugging Face folder; repeat it to see models side by side"
+        + ("" if default is None else " (default: the world's base model)"),
     )
     add = parser.add_argument
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
@@ -36,8 +40,10 @@ def add_model_options(parser: argparse.ArgumentParser, *, max_tokens: int) -> No
         default=1.0,
         help="draw from the likeliest tokens of this probability (default: 1)",
     )
-    add("--max-tokens", type=int, default=max_tokens, help=f"where an answer is cut (default: {max_tokens})")
-    add("--seed", type=int, default=0, help="the same seed gives the same answers (default: 0)")
+    add(
+        "--max-tokens", type=whole, default=max_tokens, help=f"where an answer is cut (default: {max_tokens})"
+    )
+    add("--seed", type=whole, default=0, help="the same seed gives the same answers (default: 0)")
     add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.numbers import count, whole
 from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import short_names
+from plaudit.cli.talking import add_model_options, load_samplers, settings_of, short_names
+from plaudit.sources.atomic import AtomicFile
 from plaudit.sources.write import check_target
 from plaudit.world.prompts import SPLITS
+from plaudit.world.shipped import SHIPPED, base_folder
 
 if TYPE_CHECKING:
     from plaudit.world.measure import Scored, Standing
@@ -24,61 +26,49 @@ def add_parsers(verbs: Verbs) -> None:
     build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
     build.add_argument("--seed", type=whole, default=0, help="default: 0")
-    build.add_argument("--epochs", type=float, help="how often it reads the corpus (default: 10)")
-    score = verbs.add_parser("score", help="the true utility of models' answers, by category")
-    score.add_argument(
-        "--model",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a model folder; may be given more than once (default: the shipped base model)",
+    build.add_argument(
+        "--epochs", type=float, default=10.0, help="how often it reads the corpus (default: 10)"
     )
+    score = verbs.add_parser("score", help="the true utility of models' answers, by category")
+    add_model_options(score, max_tokens=64, default=SHIPPED)
     score.add_argument("--n", type=count, default=400, help="how many answers (default: 400)")
     score.add_argument("--split", choices=SPLITS, default="test", help="default: test")
-    score.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
-    score.add_argument("--max-tokens", type=count, default=64, help="the longest answer (default: 64)")
-    score.add_argument("--seed", type=whole, default=0, help="default: 0")
     score.add_argument("--out", type=Path, metavar="FILE", help="write every answer with its parts as JSONL")
 
 
 def base(args: argparse.Namespace) -> int:
     """Print the folder: for ``--model $(plaudit world base)``."""
     del args
-    from plaudit.world.shipped import base_folder
-
     print(base_folder())
     return 0
 
 
 def build(args: argparse.Namespace) -> int:
     """Train it again."""
-    from plaudit.world.base import EPOCHS, build_base
+    from plaudit.world.base import build_base
 
-    model = build_base(args.out, seed=args.seed, epochs=args.epochs or EPOCHS)
+    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
     print(f"{model}: the base model")
     return 0
 
 
 def score(args: argparse.Namespace) -> int:
     """Ask every model the same, and print the table."""
-    from plaudit.rollouts.local import LocalSampler
-    from plaudit.rollouts.sampling import SamplingSettings
     from plaudit.world.measure import answered, standings
-    from plaudit.world.shipped import base_folder
 
     if args.out is not None:
         check_target(args.out)
-    settings = SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens, seed=args.seed)
-    folders: list[Path] = args.model or [base_folder()]
+    args.model = args.model or [base_folder()]
+    settings = settings_of(args)
     scored = {
-        folder: answered(LocalSampler(folder), settings, n=args.n, split=args.split) for folder in folders
+        name: answered(sampler, settings, n=args.n, split=args.split)
+        for name, sampler in load_samplers(args).items()
     }
-    names = short_names(folders)
-    _print({name: standings(scored[folder]) for name, folder in zip(names, folders, strict=True)}, args)
+    _print(dict(zip(short_names(list(scored)), map(standings, scored.values()), strict=True)), args)
     if args.out is not None:
-        lines = [_line(folder, one) for folder, answers in scored.items() for one in answers]
-        args.out.write_text("".join(lines), encoding="utf-8")
+        lines = [_line(name, one) for name, answers in scored.items() for one in answers]
+        with AtomicFile(args.out) as file:
+            file.stream.writelines(lines)
         print(f"{args.out}: {len(lines)} answers")
     return 0
 
@@ -101,17 +91,17 @@ def _print(found: Mapping[str, Mapping[str, Standing]], args: argparse.Namespace
     Console().print(table)
 
 
-def _line(folder: Path, one: Scored) -> str:
+def _line(model: str, one: Scored) -> bytes:
     from dataclasses import asdict
 
     from plaudit.records.dicts import text_as_plain
 
     row = {
-        "model": str(folder),
+        "model": model,
         "category": one.question.category,
         "prompt": text_as_plain(one.question.messages),
         "completion": one.answer.text,
         "utility": round(one.gold.utility, 4),
         **asdict(one.gold),
     }
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    return json.dumps(row).encode() + b"\n"

@@ -132,7 +132,7 @@ def _refuse_what_scores_nothing(folder: Path) -> None:
     if named and not is_reward_folder(folder):
         raise UserError(
             f"{folder}: this is a {named[0]}, not a reward model: it has no head that scores; "
-            "plaudit train reward makes a reward model of a language model"
+            "reward_model() makes a reward model of a language model"
         )
 
 

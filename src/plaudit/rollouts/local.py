@@ -15,6 +15,7 @@ from torch import Tensor
 from plaudit.batches.render import check_roles
 from plaudit.batches.template import Encoder, make_encoder
 from plaudit.errors import UserError
+from plaudit.models.device import device_of
 from plaudit.models.files import load_model, precision
 from plaudit.records.messages import Text, user_says, words
 from plaudit.rollouts.drawing import chances, next_tokens
@@ -48,7 +49,7 @@ class LocalSampler:
 
     def __init__(self, model: Path, *, device: str = "auto") -> None:
         """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu, cuda or cuda:1."""
-        place = _place(device)
+        place = device_of(device)
         numbers = precision("auto", place)
         self._model: Any = load_model(model, dtype=numbers.products, device=place)
         self._encoder: Encoder = make_encoder(model)
@@ -205,25 +206,6 @@ def _padded(wanted: Sequence[_Asked]) -> tuple[Tensor, Tensor, Tensor]:
         real_NS[a, : longest - len(asked.prompt)] = 0
         chance_NT[a, : asked.room] = asked.chance_T
     return ids_NL, real_NS, chance_NT
-
-
-def _place(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except RuntimeError as error:
-        raise _unknown(device) from error
-    if place.type not in ("cpu", "cuda"):
-        raise _unknown(device)
-    found = torch.cuda.device_count()
-    if place.type == "cuda" and (place.index or 0) >= found:
-        raise UserError(f"device {device} was asked for, and torch sees {found} CUDA devices: use cpu")
-    return place
-
-
-def _unknown(device: str) -> UserError:
-    return UserError(f"device {device!r}: use auto, cpu, cuda, or one of several as cuda:1")
 
 
 def _refuse_other_tokenizer(folder: Path, encoder: Encoder, known: int) -> None:

@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
 from plaudit.errors import UserError
+from plaudit.models.device import device_of
 from plaudit.training.last_word import FirstFault, first_line, last_word, report, words_of
 from plaudit.training.shards import forget_meshes
 
@@ -159,16 +160,9 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
 
 
 def _place(device: str) -> torch.device:
-    on_gpu = torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
-    if on_gpu and not torch.cuda.is_available():
-        raise UserError("device cuda was asked for, but torch sees no CUDA device: use --device cpu")
-    if not on_gpu:
-        return torch.device("cpu")
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    place, found = torch.device(device if ":" in device else f"cuda:{local}"), torch.cuda.device_count()
-    if place.index is None or not 0 <= place.index < found:
-        raise UserError(f"there is no {place}: torch sees {found} GPUs. Start at most one process for each")
-    torch.cuda.set_device(place)
+    place = device_of(device, process=int(os.environ.get("LOCAL_RANK", "0")))
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
     return place
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from plaudit.recipes.config import SampleSettings, SupervisedConfig
@@ -10,10 +9,6 @@ from plaudit.recipes.sft import sft
 from plaudit.sources import write_records
 from plaudit.training.settings import OptimizerSettings
 from plaudit.world.corpus import corpus
-from plaudit.world.shipped import SHIPPED
-
-EPOCHS = 10.0
-"""How often the base model reads the corpus."""
 
 
 def write_blank(folder: Path, seed: int = 0) -> None:
@@ -45,15 +40,15 @@ def write_blank(folder: Path, seed: int = 0) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def build_base(out: Path, *, seed: int = 0, epochs: float = EPOCHS) -> Path:
+def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
 
-    The same command goes on where it was stopped, as every run does.
+    The same command goes on where it was stopped, as every run does. Corpus and blank model are written
+    every time, for a seed always makes the same ones: none can be left half written, or from another seed.
     """
     out.mkdir(parents=True, exist_ok=True)
-    if not (out / "corpus.jsonl").exists():
-        write_records(corpus(seed=seed), out / "corpus.jsonl")
-        write_blank(out / "blank", seed)
+    write_records(corpus(seed=seed), out / "corpus.jsonl")
+    write_blank(out / "blank", seed)
     sft(
         SupervisedConfig(
             model=out / "blank",
@@ -69,10 +64,3 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = EPOCHS) -> Path:
         )
     )
     return out / "run" / "model"
-
-
-def ship(model: Path) -> None:
-    """Put a built model into the package."""
-    SHIPPED.mkdir(exist_ok=True)
-    for file in model.iterdir():
-        shutil.copyfile(file, SHIPPED / file.name)

@@ -1,0 +1,34 @@
+"""A device is what the user names, or nothing starts: a name that is none must not become the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from plaudit.errors import UserError
+from plaudit.models.device import device_of
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpuu", "", "cuda:x", "meta", "mps"])
+def test_a_name_that_is_no_device_of_ours_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=rf"device '{name}': use auto, cpu, cuda, or one of several"):
+        device_of(name)
+
+
+@NO_GPU
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
+    assert device_of("auto") == torch.device("cpu")
+    for name in ("cuda", "cuda:1"):
+        with pytest.raises(UserError, match=f"device {name} was asked for, but torch sees no CUDA device"):
+            device_of(name)
+
+
+@pytest.mark.gpu
+def test_with_a_gpu_each_process_has_its_own_and_one_that_is_not_there_is_refused() -> None:
+    assert device_of("auto") == device_of("cuda") == torch.device("cuda:0")
+    last = torch.cuda.device_count() - 1
+    assert device_of("cuda", process=last) == torch.device("cuda", last)
+    with pytest.raises(UserError, match="Start at most one process for each"):
+        device_of("cuda", process=last + 1)
