@@ -81,9 +81,9 @@ def test_what_nobody_judged_is_left_out_and_counted():
 
 
 def test_who_said_it_and_where_stay_with_the_answer():
-    good, bad = controlled([pair(annotator="ada", group="g")]).demonstrations
+    good, bad = controlled([pair(annotator="ada", group="g", category="fact")]).demonstrations
     for row in (good, bad):
-        assert (row.annotator, row.group, row.origin) == ("ada", "g", "f:1")
+        assert (row.annotator, row.group, row.category, row.origin) == ("ada", "g", "fact", "f:1")
 
 
 def test_one_word_alone_would_mean_nothing():

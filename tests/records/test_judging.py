@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from plaudit.errors import UserError
@@ -23,6 +25,15 @@ def test_verdicts_on_two_answers_become_comparisons():
     assert compared(PAIR, verdict(1, 2, probability=0.75)).probability == 0.75
     tie = compared(PAIR, verdict(1, 1))
     assert (tie.chosen, tie.rejected, tie.strength, tie.probability) == ("Pear.", "Fig.", 0.0, 0.5)
+
+
+def test_the_group_of_a_row_is_the_judges_and_its_category_the_tasks():
+    task = replace(PAIR, category="fruit")
+    marks = (Mark(rank=2, rating=3), Mark(rank=1, rating=4))
+    said = Verdict(marks=marks, annotator="ada", group="bakers")
+    rows = [compared(task, said), ranked(task, said), *rated(task, said)]
+    assert [(row.group, row.category) for row in rows] == [("bakers", "fruit")] * 4
+    assert compared(PAIR, said).category is None
 
 
 def test_only_answers_with_points_become_ratings():

@@ -42,10 +42,8 @@ def test_the_liked_answer_or_none(record, answer):
 
 
 def test_who_said_it_and_where_stay_with_the_answer():
-    liked = preferred(pair(annotator="ada", group="g", origin="a.jsonl:3"))
-    assert liked == Demonstration(
-        prompt="p", completion="good", annotator="ada", group="g", origin="a.jsonl:3"
-    )
+    said = {"annotator": "ada", "group": "g", "category": "fact", "origin": "a.jsonl:3"}
+    assert preferred(pair(**said)) == Demonstration(prompt="p", completion="good", **said)
 
 
 def test_a_demonstration_is_its_own_preference():

@@ -96,7 +96,7 @@ def test_convert_writes_the_preferred_answers(tmp_path, capsys):
         Demonstration(
             prompt=user_says("What sinks?"),
             completion=assistant_says("A stone."),
-            group="general",
+            category="general",
             origin="in.jsonl:1",
         ),
     )

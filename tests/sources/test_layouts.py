@@ -114,7 +114,7 @@ DETECTED = [
             chosen="A stone.",
             rejected="A cork.",
             strength=5.0,
-            group="askphysics_train",
+            category="askphysics_train",
             origin=ORIGIN,
         ),
     ),
@@ -125,6 +125,7 @@ DETECTED = [
             prompt=Q,
             completions=tuple(assistant_says(said) for said in ("A cork.", "A stone.", "An anchor.")),
             ranks=(3.0, 1.0, 2.0),
+            category="made",
             origin=ORIGIN,
         ),
     ),
@@ -137,6 +138,7 @@ DETECTED = [
             rejected=" Dropped a cork.",
             strength=8.0,
             annotator="w7",
+            category="lakes",
             origin=ORIGIN,
         ),
     ),
@@ -148,7 +150,7 @@ DETECTED = [
             chosen=assistant_says("A stone."),
             rejected=assistant_says("A cork."),
             strength=2.0,
-            group="general",
+            category="general",
             origin=ORIGIN,
         ),
     ),
@@ -159,7 +161,7 @@ DETECTED = [
             prompt="What sinks?",
             chosen="A stone.",
             rejected="A cork.",
-            group="alpacaeval-easy",
+            category="alpacaeval-easy",
             origin=ORIGIN,
         ),
     ),
@@ -170,7 +172,7 @@ DETECTED = [
             prompt="Name a thing that sinks.",
             completions=("A stone.", "An anchor.", "A cork.", "A boat.", "Foam."),
             ranks=(1.0, 1.0, 3.0, 3.0, 3.0),
-            group="Ties",
+            category="Ties",
             origin=ORIGIN,
         ),
     ),
@@ -192,8 +194,13 @@ def test_every_layout_has_a_row_in_these_tests():
 def test_ultrafeedback_reads_the_ratings_and_never_the_overall_score():
     ranking, *ratings = records(ULTRAFEEDBACK)
     assert ranking == Ranking(
-        prompt="What sinks?", completions=("A cork.", "A stone."), ranks=(2.0, 1.0), origin=ORIGIN
+        prompt="What sinks?",
+        completions=("A cork.", "A stone."),
+        ranks=(2.0, 1.0),
+        category="made",
+        origin=ORIGIN,
     )
+    assert {rating.category for rating in ratings} == {"made"}
     assert [(r.completion, r.aspect, r.score) for r in ratings] == [
         ("A cork.", "instruction_following", 1.0),
         ("A cork.", "honesty", 2.0),
@@ -225,6 +232,7 @@ def test_axis_evaluations_leave_out_the_axis_that_nobody_rated():
     ratings = records(AXES)
     assert [(r.aspect, r.score) for r in ratings] == [("overall", 6), ("accuracy", 7), ("coverage", 5)]
     assert ratings[0].prompt == "A stone sank.\n\nTL;DR:"
+    assert {(r.annotator, r.category) for r in ratings} == {("w7", "news")}
 
 
 def test_helpsteer3_positive_prefers_the_second_response():

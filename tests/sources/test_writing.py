@@ -24,7 +24,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 FILLED = TEXT.filter(str.strip)
 NUMBER = st.floats(-1e6, 1e6)
 NAME = st.none() | FILLED
-WHO = {"annotator": NAME, "group": NAME, "origin": FILLED}
+WHO = {"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED}
 PARTS = st.tuples(
     st.builds(Part, kind=st.just("text"), text=FILLED),
     st.builds(Part, kind=st.just("image"), source=FILLED),
@@ -99,9 +99,9 @@ def ratings(draw):
 
 
 @st.composite
-def steps(draw):
+def steps(draw, label=NUMBER):
     solution = draw(st.lists(FILLED, min_size=1, max_size=4))
-    labels = draw(st.lists(NUMBER, min_size=len(solution), max_size=len(solution)))
+    labels = draw(st.lists(label, min_size=len(solution), max_size=len(solution)))
     return Steps(
         prompt=draw(TEXT | ASKED),
         steps=tuple(solution),
@@ -151,6 +151,7 @@ def test_conversations_come_back_from_parquet(tmp_path):
     comparisons().filter(lambda pair: pair.probability is None or pair.probability > 0.5)
     | demonstrations()
     | ratings().filter(lambda rating: rating.thumb and rating.aspect is None)
+    | steps(st.sampled_from([0.0, 1.0])).filter(lambda solution: isinstance(solution.prompt, str))
 )
 @settings(max_examples=80, deadline=None)
 def test_trl_rows_come_back_but_for_their_origin(folder, record):
@@ -163,12 +164,12 @@ def test_trl_rows_come_back_but_for_their_origin(folder, record):
 
 
 def test_a_ranking_becomes_pairs_that_remember_their_group(tmp_path):
-    ranking = Ranking(prompt="p", completions=("a", "b", "c"), ranks=(1.0, 2.0, 2.0))
+    ranking = Ranking(prompt="p", completions=("a", "b", "c"), ranks=(1.0, 2.0, 2.0), category="fruit")
     written = write_records([ranking], tmp_path / "trl.jsonl", layout="trl")
     rows = [json.loads(line) for line in written.path.read_text().splitlines()]
-    assert [(row["chosen"], row["rejected"], row["group_id"]) for row in rows] == [
-        ("a", "b", "ranking-1"),
-        ("a", "c", "ranking-1"),
+    assert [(row["chosen"], row["rejected"], row["group_id"], row["category"]) for row in rows] == [
+        ("a", "b", "ranking-1", "fruit"),
+        ("a", "c", "ranking-1", "fruit"),
     ]
     assert dict(written.lost) == {
         "rankings split into pairs that TRL weighs one by one (group_id keeps what belongs together)": 1,

@@ -193,6 +193,14 @@ def test_rows_of_a_pool_have_strengths_groups_and_points():
     assert {row.score for row in ratings(100, CROWD)} == {1, 2, 3, 4, 5}
 
 
+def test_rows_say_what_kind_of_question_they_are_about():
+    made = [demonstrations(80), comparisons(80, CROWD), rankings(80, CROWD), ratings(80, CROWD)]
+    for rows in (*made, tasks(80, answers=2)):
+        assert [row.category for row in rows] == [question_of(row.prompt).category for row in rows]
+        assert {row.category for row in rows} == set(CATEGORIES)
+    assert {row.group for row in made[0]} == {"authors"}
+
+
 def test_an_annotator_of_ones_own_judges_as_a_pool_does():
     plain, fond = (
         [Annotator(name="ada", group="mine", temperature=0.05, biases=biases)]

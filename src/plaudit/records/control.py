@@ -162,6 +162,7 @@ def _spoken(told: _Told, place: Place) -> Demonstration:
         completion=told.completion,
         annotator=told.record.annotator,
         group=told.record.group,
+        category=told.record.category,
         origin=told.record.origin,
     )
 

@@ -27,6 +27,8 @@ class Demonstration:
     """Who wrote it, as a pseudonym."""
     group: str | None = None
     """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
     origin: str = ""
     """File and row."""
 
@@ -53,7 +55,9 @@ class Comparison:
     annotator: str | None = None
     """Who judged, as a pseudonym."""
     group: str | None = None
-    """The group that the annotator belongs to, or the subset of a benchmark."""
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
     origin: str = ""
     """File and row."""
 
@@ -75,6 +79,8 @@ class Ranking:
     """Who ranked, as a pseudonym."""
     group: str | None = None
     """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
     origin: str = ""
     """File and row."""
 
@@ -100,6 +106,8 @@ class Rating:
     """Who rated, as a pseudonym."""
     group: str | None = None
     """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
     origin: str = ""
     """File and row."""
 
@@ -121,6 +129,8 @@ class Steps:
     """Who labelled, as a pseudonym."""
     group: str | None = None
     """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
     origin: str = ""
     """File and row."""
 

@@ -28,6 +28,8 @@ class Task:
     """In the order in which they are shown."""
     ended: tuple[bool, ...]
     """Whether each came to an end by itself."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
 
     def __post_init__(self) -> None:
         if not self.answers:
@@ -114,6 +116,7 @@ def compared(task: Task, verdict: Verdict) -> Comparison:
         probability=1 - chance if better and chance is not None else chance,
         annotator=verdict.annotator,
         group=verdict.group,
+        category=task.category,
     )
 
 
@@ -133,6 +136,7 @@ def ranked(task: Task, verdict: Verdict) -> Ranking:
         ranks=tuple(float(mark.rank) for mark in marks),
         annotator=verdict.annotator,
         group=verdict.group,
+        category=task.category,
     )
 
 
@@ -150,6 +154,7 @@ def rated(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
             score=float(mark.rating),
             annotator=verdict.annotator,
             group=verdict.group,
+            category=task.category,
         )
         for answer, mark in zip(task.answers, _marks_of(task, verdict), strict=True)
         if mark.rating is not None

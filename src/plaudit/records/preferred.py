@@ -36,6 +36,7 @@ def _shown(record: Comparison | Ranking | Rating, completion: Text | None) -> De
         completion=completion,
         annotator=record.annotator,
         group=record.group,
+        category=record.category,
         origin=record.origin,
     )
 

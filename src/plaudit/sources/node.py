@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypedDict
 
 from plaudit.sources.problems import BadRowError, listed, shown
 
@@ -131,3 +132,32 @@ def optional_name(row: Node, field: str) -> str | None:
     """A name that may be absent."""
     node = row.maybe(field)
     return None if node is None else node.name()
+
+
+def optional_category(row: Node, field: str) -> str | None:
+    """A category that may be absent; of several in a list, all their names.
+
+    >>> optional_category(Node(value={"source": ["sharegpt", "flan"]}), "source")
+    'sharegpt, flan'
+    """
+    node = row.maybe(field)
+    if node is None or not isinstance(node.value, list | tuple):
+        return None if node is None else node.name()
+    return ", ".join(item.name() for item in node.items()) or None
+
+
+class About(TypedDict):
+    """Who judged a row and what kind of question it holds."""
+
+    annotator: str | None
+    group: str | None
+    category: str | None
+
+
+def about(row: Node) -> About:
+    """What a row says, in fields that all may be absent, about who judged and about the question."""
+    return About(
+        annotator=optional_name(row, "annotator"),
+        group=optional_name(row, "group"),
+        category=optional_category(row, "category"),
+    )

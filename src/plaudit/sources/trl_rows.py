@@ -8,7 +8,8 @@ from itertools import permutations
 from plaudit.records.dicts import as_dict, text_as_plain
 from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
 
-_EXTRAS = ("strength", "margin", "probability", "annotator", "group")
+_ABOUT = ("annotator", "group", "category")
+_EXTRAS = ("strength", "margin", "probability", *_ABOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ def trl_rows(record: Record, number: int) -> Said:
     """
     match record:
         case Demonstration():
-            return _only(record, "prompt", "completion", "annotator", "group")
+            return _only(record, "prompt", "completion", *_ABOUT)
         case Comparison():
             return _pair(record)
         case Ranking():
@@ -72,7 +73,7 @@ def _pairs(ranking: Ranking, number: int) -> Said:
             "rank_chosen": ranking.ranks[i],
             "rank_rejected": ranking.ranks[j],
             "group_id": f"ranking-{number}",
-            **{name: plain[name] for name in ("annotator", "group") if name in plain},
+            **{name: plain[name] for name in _ABOUT if name in plain},
         }
         for i, j in permutations(range(len(answers)), 2)
         if ranking.ranks[i] < ranking.ranks[j] and answers[i] != answers[j]
@@ -85,7 +86,7 @@ def _pairs(ranking: Ranking, number: int) -> Said:
 def _thumb(rating: Rating) -> Said:
     if not rating.thumb:
         return Said(lost=("scores left out: a TRL label is a thumb, up or down",))
-    said = _only(rating, "prompt", "completion", "annotator", "group")
+    said = _only(rating, "prompt", "completion", *_ABOUT)
     (row,) = said.rows
     lost = ("aspects left out: a TRL label is for the whole answer",) if rating.aspect is not None else ()
     return Said(rows=({**row, "label": rating.score == 1},), lost=lost)
@@ -97,7 +98,8 @@ def _steps(solution: Steps) -> Said:
     if any(label not in (0, 1) for label in solution.labels):
         return Said(lost=("solutions left out: a TRL step is right or wrong, never neutral",))
     row = {"completions": list(solution.steps), "labels": [label == 1 for label in solution.labels]}
-    return Said(rows=({"prompt": solution.prompt, **row},))
+    said = _only(solution, "prompt", *_ABOUT)
+    return Said(rows=({**said.rows[0], **row},))
 
 
 def _prompt(prompt: Prompt) -> Said:

@@ -34,6 +34,7 @@ def demonstrations(
             completion=assistant_says(question.best),
             annotator="author",
             group="authors",
+            category=question.category,
         )
         for question in islice(_drawn(_asked(split, categories), split, seed), _counted(n))
     ]
@@ -147,6 +148,7 @@ def _task(question: Question, answers: int, chance: random.Random) -> Task:
         prompt=question.messages,
         answers=tuple(assistant_says(answer) for answer in shown),
         ended=(True,) * answers,
+        category=question.category,
     )
 
 

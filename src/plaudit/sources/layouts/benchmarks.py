@@ -20,7 +20,7 @@ def _rewardbench(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
             prompt=prompt,
             chosen=chosen,
             rejected=rejected,
-            group=optional_name(row, "subset"),
+            category=optional_name(row, "subset"),
             origin=origin,
         ),
     )
@@ -44,7 +44,7 @@ def _rewardbench2(row: Node, origin: str, options: ReadOptions) -> tuple[Record,
             prompt=prompt,
             completions=right + wrong,
             ranks=(1.0,) * len(right) + (1.0 + len(right),) * len(wrong),
-            group=optional_name(row, "subset"),
+            category=optional_name(row, "subset"),
             origin=origin,
         ),
     )
@@ -56,7 +56,7 @@ BENCHMARK_LAYOUTS = (
         title="RewardBench",
         schema={"prompt": SAID, "chosen": SAID, "rejected": SAID, "chosen_model": TEXT, "subset": TEXT},
         parse=_rewardbench,
-        gives="comparison; `group` is the subset",
+        gives="comparison; `category` is the subset",
     ),
     Layout(
         name="rewardbench2",
@@ -64,7 +64,7 @@ BENCHMARK_LAYOUTS = (
         schema={"prompt": SAID, "chosen": TEXTS, "rejected": TEXTS},
         also=frozenset(["subset"]),
         parse=_rewardbench2,
-        gives="ranking in which all right answers share rank 1; `group` is the subset",
+        gives="ranking in which all right answers share rank 1; `category` is the subset",
     ),
 )
 """RewardBench, old and new."""

@@ -45,7 +45,7 @@ def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
             chosen=chosen,
             rejected=rejected,
             strength=abs(lead),
-            group=optional_name(row, "domain"),
+            category=optional_name(row, "domain"),
             origin=origin,
         ),
     )
@@ -83,7 +83,7 @@ def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
             rejected=rejected,
             strength=abs(preference),
             probability=0.5 if preference == 0 else None,
-            group=optional_name(row, "domain"),
+            category=optional_name(row, "domain"),
             origin=origin,
         ),
     )
@@ -102,13 +102,20 @@ def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record
 
     ``overall_score`` is never read: in files made before 2023-12-29 some thousands of 1s stand there as 10.
     """
-    prompt = row.get("instruction").text()
+    prompt, category = row.get("instruction").text(), optional_name(row, "source")
     rated = tuple(
         (answer(item.get("response"), prompt), _aspects(item.get("annotations")))
         for item in row.get("completions").items()
     )
     ratings = tuple(
-        Rating(prompt=prompt, completion=response, score=score, aspect=aspect, origin=origin)
+        Rating(
+            prompt=prompt,
+            completion=response,
+            score=score,
+            aspect=aspect,
+            category=category,
+            origin=origin,
+        )
         for response, scores in rated
         for aspect, score in scores.items()
     )
@@ -122,6 +129,7 @@ def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record
         prompt=prompt,
         completions=tuple(response for response, _ in ranked),
         ranks=tuple(float(1 + sum(other > mean for other in means)) for mean in means),
+        category=category,
         origin=origin,
     )
     return (ranking, *ratings)
@@ -149,7 +157,7 @@ JUDGED_LAYOUTS = (
         schema={"history": TEXT, "human_ref_A": TEXT, "human_ref_B": TEXT, "labels": NUMBER},
         also=frozenset(["score_A", "score_B", "domain"]),
         parse=_shp,
-        gives="comparison; `strength` is the lead in votes, `group` the subreddit",
+        gives="comparison; `strength` is the lead in votes, `category` the subreddit",
     ),
     Layout(
         name="helpsteer2",
@@ -164,14 +172,17 @@ JUDGED_LAYOUTS = (
         schema={"context": SAID, "response1": SAID, "response2": SAID, "overall_preference": NUMBER},
         also=frozenset(["domain"]),
         parse=_helpsteer3,
-        gives="comparison with `strength`; a 0 is a tie (probability 0.5, or left out by `ties`)",
+        gives="comparison with `strength`; a 0 is a tie (probability 0.5, or left out by `ties`); `category` "
+        "is the domain",
     ),
     Layout(
         name="ultrafeedback",
         title="UltraFeedback",
         schema={"instruction": TEXT, "completions": OBJECTS},
+        also=frozenset(["source"]),
         parse=_ultrafeedback,
-        gives="one ranking by mean rating, and each rating; `overall_score` is never read",
+        gives="one ranking by mean rating, and each rating; `overall_score` is never read; `category` is the "
+        "source",
     ),
 )
 """SHP, HelpSteer and UltraFeedback."""

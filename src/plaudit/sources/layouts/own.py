@@ -12,7 +12,7 @@ from plaudit.records.messages import Text, words
 from plaudit.sources.conversation import answer, not_empty, question
 from plaudit.sources.layouts.layout import Layout, ReadOptions, Shape
 from plaudit.sources.layouts.trl import comparison
-from plaudit.sources.node import Node, optional_name
+from plaudit.sources.node import Node, about, optional_name
 from plaudit.sources.problems import BadRowError, shown
 
 
@@ -21,9 +21,8 @@ def _demonstration(row: Node, origin: str) -> Demonstration:
     return Demonstration(
         prompt=prompt,
         completion=answer(row.get("completion"), prompt),
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
         origin=origin,
+        **about(row),
     )
 
 
@@ -46,9 +45,8 @@ def _ranking(row: Node, origin: str) -> Ranking:
         prompt=prompt,
         completions=completions,
         ranks=ranks,
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
         origin=origin,
+        **about(row),
     )
 
 
@@ -64,9 +62,8 @@ def _rating(row: Node, origin: str) -> Rating:
         score=score,
         aspect=optional_name(row, "aspect"),
         thumb=thumb is not None and thumb.truth(),
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
         origin=origin,
+        **about(row),
     )
 
 
@@ -80,9 +77,8 @@ def _steps(row: Node, origin: str) -> Steps:
         prompt=_empty_or_question(row),
         steps=steps,
         labels=labels,
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
         origin=origin,
+        **about(row),
     )
 
 

@@ -26,6 +26,11 @@ def _post(info: Node) -> str:
     )
 
 
+def _category(info: Node) -> str | None:
+    """The subreddit of a post; of an article, the site."""
+    return optional_name(info, "subreddit") or optional_name(info, "site")
+
+
 def _compared(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     prompt = _post(row.get("info"))
     summaries = row.get("summaries").items()
@@ -45,6 +50,7 @@ def _compared(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
             rejected=rejected,
             strength=None if extra is None else optional_number(extra, "confidence"),
             annotator=optional_name(row, "worker"),
+            category=_category(row.get("info")),
             origin=origin,
         ),
     )
@@ -63,6 +69,7 @@ def _rated(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
             score=score,
             aspect=axis,
             annotator=optional_name(row, "worker"),
+            category=_category(row.get("info")),
             origin=origin,
         )
         for axis, score in scores.items()
@@ -82,7 +89,7 @@ SUMMARY_LAYOUTS = (
         schema={"info": OBJECT, "summaries": OBJECTS, "choice": NUMBER},
         also=frozenset(["worker", "extra"]),
         parse=_compared,
-        gives="comparison; `strength` is the confidence",
+        gives="comparison; `strength` is the confidence, `category` the subreddit or the site",
     ),
     Layout(
         name="summarize-axes",
@@ -90,7 +97,7 @@ SUMMARY_LAYOUTS = (
         schema={"info": OBJECT, "summary": OBJECT},
         also=frozenset(["worker"]),
         parse=_rated,
-        gives="up to four ratings, one an axis",
+        gives="up to four ratings, one an axis; `category` the subreddit or the site",
     ),
 )
 """Comparisons and axis evaluations."""

@@ -12,7 +12,7 @@ from plaudit.records.feedback import Comparison, Ranking, Record
 from plaudit.records.messages import Message
 from plaudit.sources.conversation import Turns, differ, not_empty, shared_turns
 from plaudit.sources.layouts.layout import OBJECTS, TRANSCRIPT, Layout, ReadOptions
-from plaudit.sources.node import Node
+from plaudit.sources.node import Node, optional_category
 from plaudit.sources.problems import BadRowError, shown
 
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
@@ -57,6 +57,7 @@ def _nectar(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
             prompt=prompt,
             completions=tuple(_assistant_turn(item.get("answer")) for item in answers),
             ranks=tuple(item.get("rank").number() for item in answers),
+            category=optional_category(row, "source"),
             origin=origin,
         ),
     )
@@ -82,8 +83,9 @@ TRANSCRIPT_LAYOUTS = (
         name="nectar",
         title="Nectar",
         schema={"prompt": TRANSCRIPT, "answers": OBJECTS},
+        also=frozenset(["source"]),
         parse=_nectar,
-        gives="ranking, usually of seven",
+        gives="ranking, usually of seven; `category` is the source",
     ),
 )
 """HH-RLHF and Nectar."""

@@ -30,7 +30,7 @@ from plaudit.sources.layouts.layout import (
     Layout,
     ReadOptions,
 )
-from plaudit.sources.node import Node, optional_name, optional_number
+from plaudit.sources.node import About, Node, about, optional_number
 from plaudit.sources.problems import BadRowError, shown
 
 _ANSWERS = frozenset(
@@ -58,9 +58,8 @@ def comparison(row: Node, origin: str, *, prompt: Text, chosen: Text, rejected: 
         strength=strength,
         margin=optional_number(row, "margin"),
         probability=probability,
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
         origin=origin,
+        **about(row),
     )
 
 
@@ -73,7 +72,7 @@ def _text(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
 def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tools(row)
     prompt, completion = split_prompt(messages(row.get("messages")), "messages")
-    return (Demonstration(prompt=prompt, completion=completion, origin=origin),)
+    return (Demonstration(prompt=prompt, completion=completion, origin=origin, **about(row)),)
 
 
 def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -100,9 +99,8 @@ def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Re
         Demonstration(
             prompt=prompt,
             completion=answer(row.get("completion"), prompt),
-            annotator=optional_name(row, "annotator"),
-            group=optional_name(row, "group"),
             origin=origin,
+            **about(row),
         ),
     )
 
@@ -134,9 +132,8 @@ def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
             completion=answer(row.get("completion"), prompt),
             score=float(row.get("label").truth()),
             thumb=True,
-            annotator=optional_name(row, "annotator"),
-            group=optional_name(row, "group"),
             origin=origin,
+            **about(row),
         ),
     )
 
@@ -148,7 +145,8 @@ def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
         raise BadRowError(
             "wrong value", "labels", expected=f"{len(steps)} labels, one a step", found=f"{len(labels)}"
         )
-    return (Steps(prompt=row.get("prompt").text(), steps=steps, labels=labels, origin=origin),)
+    prompt = row.get("prompt").text()
+    return (Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **about(row)),)
 
 
 def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
@@ -213,7 +211,8 @@ def _reference(node: Node) -> str:
     return node.text()
 
 
-_WHO = frozenset(["annotator", "group", "tools"])
+_ABOUT = frozenset(About.__annotations__)
+_TOOLS = frozenset(["tools"])
 _CLARITY = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
 
 TRL_LAYOUTS = (
@@ -222,7 +221,7 @@ TRL_LAYOUTS = (
         title="TRL language modelling, texts",
         schema={"text": TEXT},
         without=frozenset(["message_id", "parent_id"]),
-        also=frozenset(["tools"]),
+        also=_TOOLS,
         parse=_text,
         gives="demonstration with an empty prompt",
     ),
@@ -231,7 +230,7 @@ TRL_LAYOUTS = (
         title="TRL language modelling, messages",
         schema={"messages": MESSAGES},
         without=frozenset(["chosen", "rejected"]),
-        also=frozenset(["tools"]),
+        also=_ABOUT | _TOOLS,
         parse=_messages,
         gives="demonstration; the answer reaches from the first assistant turn to the last",
     ),
@@ -248,7 +247,7 @@ TRL_LAYOUTS = (
         name="trl-prompt-completion",
         title="TRL prompt-completion",
         schema={"prompt": SAID, "completion": SAID},
-        also=_WHO,
+        also=_ABOUT | _TOOLS,
         parse=_prompt_completion,
         gives="demonstration",
     ),
@@ -256,7 +255,7 @@ TRL_LAYOUTS = (
         name="trl-preference",
         title="TRL preference, explicit prompt",
         schema={"prompt": SAID, "chosen": SAID, "rejected": SAID},
-        also=_WHO | _CLARITY,
+        also=_ABOUT | _CLARITY | _TOOLS,
         parse=_preference,
         gives="comparison, with `margin` where the row has it",
     ),
@@ -265,7 +264,7 @@ TRL_LAYOUTS = (
         title="TRL preference, implicit prompt",
         schema={"chosen": SAID, "rejected": SAID},
         without=frozenset(["prompt"]),
-        also=_WHO | _CLARITY,
+        also=_ABOUT | _CLARITY | _TOOLS,
         parse=_preference_implicit,
         gives="comparison; the prompt is what both sides begin with, in whole turns or words",
     ),
@@ -273,7 +272,7 @@ TRL_LAYOUTS = (
         name="trl-unpaired",
         title="TRL unpaired preference (KTO)",
         schema={"prompt": SAID, "completion": SAID, "label": TRUTH},
-        also=_WHO,
+        also=_ABOUT | _TOOLS,
         parse=_unpaired,
         gives="rating (a thumb)",
         aliases=("kto", "trl-kto"),
@@ -282,6 +281,7 @@ TRL_LAYOUTS = (
         name="trl-stepwise",
         title="TRL stepwise supervision",
         schema={"prompt": TEXT, "completions": TEXTS, "labels": TRUTHS},
+        also=_ABOUT,
         parse=_stepwise,
         gives="steps",
         aliases=("stepwise",),
