@@ -19,14 +19,15 @@ from plaudit.records.context import with_context
 from plaudit.records.feedback import Demonstration
 from plaudit.records.messages import Message, assistant_says, user_says
 from plaudit.training.distil import (
+    DIVERGENCE,
     distillation,
     divergence_named,
     frozen,
-    held_out,
     place_for,
     refuse_other_tokenizer,
     rows_in_context,
 )
+from plaudit.training.held_out import held_out
 from plaudit.training.metrics import values_of
 from plaudit.training.parallel import alone
 from plaudit.training.step import Machine, take_step
@@ -170,7 +171,9 @@ def test_bfloat16_products_learn_too():
 def test_held_out_figures_are_the_objectives_own():
     teacher, student, examples = model(1, spread=0.15), model(2), rows()
     objective = distillation(student, teacher, nullcontext, forward_kl)
-    figures = values_of(held_out(objective, pieces_of(examples, alone(), 16), alone())(lambda: None))
+    figures = values_of(
+        held_out(objective, pieces_of(examples, alone(), 16), alone(), {"loss": DIVERGENCE})(lambda: None)
+    )
     expected = values_of(objective(whole(examples)).metrics)
     assert set(figures) == {"held_out/divergence"}
     assert figures["held_out/divergence"] == pytest.approx(expected["loss"], rel=1e-5)

@@ -15,7 +15,7 @@ from plaudit.training.report import write_report
 from plaudit.training.sinks.jsonl import JsonlSink
 from plaudit.training.sinks.sink import RunStart, Sample
 from plaudit.training.sinks.summary import summarise
-from tests.training.read_page import Page, read_page
+from tests.page.read_page import Page, read_page
 from tests.training.toy_runs import CONFIG, ORIGIN, ToyRun, write_run
 
 SECTIONS = ["Curves", "What the model said", "Notes", "Where it comes from", "Settings", "Going on"]

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plaudit.training.page.curves import round_ticks, segments, step_axis, thinned, value_axis
+from plaudit.training.page.curves import segments, step_axis, thinned
 from plaudit.training.page.history import Column
-from tests.training.read_page import read_page
+from tests.page.read_page import read_page
 from tests.training.toy_runs import ToyRun, report
 
 VALUES = st.floats(min_value=-1e9, max_value=1e9) | st.just(math.nan)
@@ -56,21 +56,6 @@ def test_segments_hold_every_number_once_and_nothing_else(values: list[float]) -
     assert all(after[0][0] - before[-1][0] > 1 for before, after in pairwise(pieces))
 
 
-@given(
-    st.lists(st.floats(min_value=-1e299, max_value=1e299), min_size=1, max_size=9),
-    st.booleans(),
-    st.booleans(),
-)
-def test_an_axis_holds_its_values_and_two_to_seven_ticks(values: list[float], zero: bool, log: bool) -> None:
-    axis = value_axis(values, from_zero=zero, may_be_log=log)
-
-    assert all(0 <= axis.place(value) <= 1 for value in values)
-    assert 1 <= len(axis.ticks) <= 7
-    assert all(-1e-6 <= axis.place(tick) <= 1 + 1e-6 for tick, _ in axis.ticks)
-    labels = [label for _, label in axis.ticks]
-    assert len(set(labels)) == len(labels)
-
-
 @pytest.mark.parametrize(
     ("first", "last", "labels"),
     [
@@ -82,11 +67,6 @@ def test_an_axis_holds_its_values_and_two_to_seven_ticks(values: list[float], ze
 )
 def test_the_axis_of_steps_names_whole_steps(first: int, last: int, labels: list[str]) -> None:
     assert [label for _, label in step_axis(first, last).ticks] == labels
-
-
-def test_ticks_are_round_at_any_size() -> None:
-    assert [label for _, label in round_ticks(0, 3e6)] == ["0", "1e6", "2e6", "3e6"]
-    assert [label for _, label in round_ticks(-0.3, 0.3)] == ["-0.2", "0", "0.2"]
 
 
 TIMED = """

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heapreplace
+from typing import Protocol, TypeVar, runtime_checkable
 
 from plaudit.batches.tokens import Example
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """A row of any kind."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed for it."""
+        ...
+
+
+Row = TypeVar("Row", bound=Weighed)
+"""What a batch is made of."""
 
 
 def split(
     examples: Sequence[Example], *, ranks: int, tokens_at_once: int
 ) -> tuple[tuple[tuple[Example, ...], ...], ...]:
-    """For each rank its pieces, as many on each, of about the same number of tokens.
-
-    A piece exceeds ``tokens_at_once`` only when it is a single row that does. A rank without rows gets a
-    muted one: it computes along, so that no rank waits, and adds nothing.
+    """`portions` of plain examples; a muted one has the same tokens and nothing trained.
 
     >>> from plaudit.batches.tokens import Completion
     >>> rows = [Example(prompt=(1,) * n, completions=()) for n in (6, 1, 5, 2)]
     >>> [[len(row.prompt) for row in piece] for piece in split(rows, ranks=1, tokens_at_once=8)[0]]
     [[6, 1], [5, 2]]
+    """
+    return portions(examples, _muted, ranks=ranks, tokens_at_once=tokens_at_once)
+
+
+def portions(
+    examples: Sequence[Row], muted: Callable[[Row], Row], *, ranks: int, tokens_at_once: int
+) -> tuple[tuple[tuple[Row, ...], ...], ...]:
+    """For each rank its pieces, as many on each, of about the same number of tokens.
+
+    A piece exceeds ``tokens_at_once`` only when it is a single row that does. A rank without rows gets a
+    muted one: it computes along, so that no rank waits, and adds nothing.
     """
     if not examples:
         raise ValueError("there are no rows to split; hand over at least one")
@@ -32,7 +55,7 @@ def split(
     pieces = _up(len(weights) - len(short) - (-sum(short) // tokens_at_once), ranks)
     while (bins := _spread(weights, pieces, tokens_at_once)) is None:
         pieces += _up(pieces // 50, ranks)
-    filled = [tuple(rows[n] for n in own) or (_muted(rows[-1]),) for own in bins]
+    filled = [tuple(rows[n] for n in own) or (muted(rows[-1]),) for own in bins]
     return tuple(tuple(filled[rank::ranks]) for rank in range(ranks))
 
 

@@ -35,13 +35,15 @@ Answered = Demonstration | Comparison | Ranking | Rating
 class Encoded:
     """A row as tokens, and what had to be decided for it.
 
-    Example: ``Encoded(example=Example(...), notes=(SEAM,))``
+    Example: ``Encoded(example=Example(...), notes=(SEAM,), bos=1)``
     """
 
     example: Example
     """The tokens."""
     notes: tuple[str, ...]
     """Sentences that are the same for every row that they hold for, so that they can be counted."""
+    bos: int | None
+    """The tokenizer's BOS, which stays when a prompt is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,6 +107,7 @@ class Encoder:
         return Encoded(
             example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin),
             notes=tuple(dict.fromkeys(notes)),
+            bos=self.info.bos,
         )
 
     def _script(self, prompt: Text, completion: Text) -> Script:

@@ -8,11 +8,19 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import chat, data, sample, train, world
+from plaudit.cli import chat, combine, data, evaluate, sample, train, world
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
-_VERBS = {"chat": chat, "data": data, "sample": sample, "train": train, "world": world}
+_VERBS = {
+    "chat": chat,
+    "combine": combine,
+    "data": data,
+    "eval": evaluate,
+    "sample": sample,
+    "train": train,
+    "world": world,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

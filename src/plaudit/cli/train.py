@@ -10,18 +10,38 @@ from typing import Any
 
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
-from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, SupervisedConfig
+from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
+from plaudit.recipes.group_config import GroupConfig
+from plaudit.recipes.reward_config import RewardConfig
+from plaudit.recipes.worded_config import CriticConfig, RankerConfig, TextRewardConfig
 
 METHODS: dict[str, tuple[str, str, type]] = {
-    "sft": ("plaudit.recipes.sft:sft", "learn to say what demonstrations say", SupervisedConfig),
+    "sft": ("plaudit.recipes.sft:sft", "learn to say what demonstrations say", RunConfig),
     "preferred": (
         "plaudit.recipes.preferred:preferred",
         "learn the answers that were liked",
-        SupervisedConfig,
+        RunConfig,
     ),
     "control": ("plaudit.recipes.control:control", "learn good and bad, told apart by a word", ControlConfig),
     "context": ("plaudit.recipes.context:context", "answer as if a context had been read", ContextConfig),
     "distil": ("plaudit.recipes.distil:distil", "learn from a teacher's distribution", DistilConfig),
+    "group": (
+        "plaudit.recipes.group:group",
+        "learn how groups of people differ in what they prefer",
+        GroupConfig,
+    ),
+    "reward": ("plaudit.recipes.reward:reward", "learn to score answers as people judged them", RewardConfig),
+    "text-reward": (
+        "plaudit.recipes.worded:text_reward",
+        "learn to say in a word whether an answer is good",
+        TextRewardConfig,
+    ),
+    "ranker": ("plaudit.recipes.worded:ranker", "learn to say which of two answers is better", RankerConfig),
+    "critic": (
+        "plaudit.recipes.worded:critic",
+        "learn to write critiques, and points after them",
+        CriticConfig,
+    ),
 }
 """Each method: where its recipe is, what it does, what it can be told."""
 
@@ -49,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
         return 128 + stop.signum
     if summary is not None:
-        print(f"The model is in {config.out / 'model'}")
+        model = config.out / "model"
+        print(f"The model is in {model if model.is_dir() else config.out}")
     return 0
 
 

@@ -13,6 +13,7 @@ from plaudit.cli.suggest import did_you_mean, nearest
 from plaudit.errors import UserError
 from plaudit.records.feedback import Record
 from plaudit.records.messages import words
+from plaudit.sources.files import ending
 from plaudit.sources.write import check_target, write_records
 from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
 from plaudit.world.prompts import SPLITS, question_of, questions
@@ -20,12 +21,15 @@ from plaudit.world.questions import CATEGORIES
 
 _JUDGED = ("comparisons", "rankings", "ratings")
 KINDS = ("demonstrations", *_JUDGED, "prompts", "red-team", "plain-text")
-"""What can be made."""
+"""The records that can be made."""
+CRITIQUES = "critiques"
+"""Ratings with a true critique beside each: made for critics, and written with a field more."""
+_SPLIT = (*KINDS[:-1], CRITIQUES)
 _READ_BY: Mapping[str, Sequence[str]] = {
     "annotators": _JUDGED,
     "answers": ("rankings",),
-    "split": KINDS[:-1],
-    "category": KINDS[:-1],
+    "split": _SPLIT,
+    "category": _SPLIT,
 }
 """The kinds that an option matters to."""
 _COLUMNS = """\
@@ -79,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_make(verbs: Verbs) -> None:
     make = verbs.add_parser("make", help="write rows of the world to a file")
-    make.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    kinds = (*KINDS, CRITIQUES)
+    make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
     make.add_argument("--n", type=count, help="how many rows (default: 1000; of prompts, all that there are)")
     make.add_argument(
@@ -102,11 +107,22 @@ def _make(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None and args.kind not in kinds:
             raise UserError(f"--{option} says nothing to {args.kind}; it goes with {', '.join(kinds)}")
     check_target(args.out)
-    written = write_records(_rows(args), args.out)
+    made = _write_critiques(args) if args.kind == CRITIQUES else write_records(_rows(args), args.out).rows
     judged = f" by the {args.annotators or 'crowd'} pool" if args.kind in _JUDGED else ""
     split = "" if args.kind == "plain-text" else f", {args.split or 'train'} split"
-    print(f"{written.path}: {written.rows} rows of {args.kind}{judged}{split}, seed {args.seed}")
+    print(f"{args.out}: {made} rows of {args.kind}{judged}{split}, seed {args.seed}")
     return 0
+
+
+def _write_critiques(args: argparse.Namespace) -> int:
+    from plaudit.world.critiques import critiques, write_critiques
+
+    ending(args.out, (".jsonl",))
+    rows = critiques(
+        args.n or 1000, split=args.split or "train", seed=args.seed, categories=args.category or CATEGORIES
+    )
+    write_critiques(rows, args.out)
+    return len(rows)
 
 
 def _rows(args: argparse.Namespace) -> Sequence[Record]:

@@ -52,10 +52,10 @@ class SampleSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisedConfig:
+class RunConfig:
     """A supervised run: from rows and a model folder to a better model folder.
 
-    Example: ``SupervisedConfig(model=Path("base"), data=Path("rows.jsonl"), out=Path("runs/first"))``
+    Example: ``RunConfig(model=Path("base"), data=Path("rows.jsonl"), out=Path("runs/first"))``
     """
 
     model: Path
@@ -139,7 +139,7 @@ class SupervisedConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlConfig(SupervisedConfig):
+class ControlConfig(RunConfig):
     """A supervised run on judged answers, each behind a word for how good it is.
 
     Example: ``ControlConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/words"))``
@@ -150,7 +150,7 @@ class ControlConfig(SupervisedConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextConfig(SupervisedConfig):
+class ContextConfig(RunConfig):
     """A run in which the model learns to answer as if it had read a context.
 
     Example: ``ContextConfig(model=…, data=…, out=…, context=Path("hhh.txt"))``
@@ -163,7 +163,7 @@ class ContextConfig(SupervisedConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistilConfig(SupervisedConfig):
+class DistilConfig(RunConfig):
     """A run in which the model learns from another model's distribution.
 
     Example: ``DistilConfig(model=…, data=…, out=…, teacher=Path("large"), divergence="reverse")``
@@ -178,6 +178,8 @@ class DistilConfig(SupervisedConfig):
 MAY_CHANGE_ON_RESUME = frozenset(
     {
         "device",
+        "ensemble.caution",
+        "ensemble.combine",
         "keep.last",
         "keep.use_best",
         "memory",

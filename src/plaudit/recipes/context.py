@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from plaudit.batches.template import Encoder
+from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import ContextConfig
@@ -37,12 +38,14 @@ def context(config: ContextConfig) -> Summary | None:
     return run_supervised(config, method)
 
 
-def with_and_without(words: str, records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:
+def with_and_without(
+    words: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> Prepared[Example]:
     """Each row as the student reads it, and the prompt that the teacher reads."""
     rows = rows_in_context(demonstrations(records, "context"), encoder, words, max_tokens)
     return Prepared(encoding=rows.encoding, teacher_prompts=rows.teacher_prompts)
 
 
-def from_oneself(divergence: str, policy: Policy, rows: Rows, products: Arithmetic) -> Objective:
+def from_oneself(divergence: str, policy: Policy, rows: Rows[Example], products: Arithmetic) -> Objective:
     """The distance from a frozen copy of the starting model that reads the context."""
     return distillation(policy, frozen(policy), products, divergence_named(divergence), rows.teacher_prompts)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from plaudit.batches.template import Encoder
+from plaudit.batches.tokens import Example
 from plaudit.recipes.config import ControlConfig
 from plaudit.recipes.preferred import from_lesson
 from plaudit.recipes.rows import Prepared
@@ -27,6 +28,6 @@ def control(config: ControlConfig) -> Summary | None:
 
 def behind_words(
     settings: ControlSettings, records: Sequence[Record], encoder: Encoder, max_tokens: int
-) -> Prepared:
+) -> Prepared[Example]:
     """The judged answers with their words, placed where the chat template keeps them."""
     return from_lesson(controlled(records, settings, place_for(encoder)), encoder, max_tokens)

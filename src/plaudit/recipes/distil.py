@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from plaudit.batches.tokenizer import load_tokenizer
+from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import DistilConfig
 from plaudit.recipes.policies import load_frozen
@@ -32,7 +33,9 @@ def distil(config: DistilConfig) -> Summary | None:
     return run_supervised(config, method)
 
 
-def from_teacher(config: DistilConfig, policy: Policy, rows: Rows, products: Arithmetic) -> Objective:
+def from_teacher(
+    config: DistilConfig, policy: Policy, rows: Rows[Example], products: Arithmetic
+) -> Objective:
     """The distance from the teacher, which is asked what the student is asked."""
     del rows
     teacher = load_frozen(config.teacher, policy)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from plaudit.batches.rows import encode_rows
 from plaudit.batches.template import Encoder
-from plaudit.recipes.config import SupervisedConfig
+from plaudit.batches.tokens import Example
+from plaudit.recipes.config import RunConfig
 from plaudit.recipes.rows import Prepared
 from plaudit.recipes.supervised import Method, by_likelihood, run_supervised
 from plaudit.records.control import Lesson, liked
@@ -14,17 +15,17 @@ from plaudit.records.feedback import Record
 from plaudit.training.sinks.summary import Summary
 
 
-def preferred(config: SupervisedConfig) -> Summary | None:
+def preferred(config: RunConfig) -> Summary | None:
     """Maximum likelihood of the winner of each comparison, the best of each ranking, each thumb up."""
     return run_supervised(config, Method(name="preferred", recipe=winners, objective=by_likelihood))
 
 
-def winners(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:
+def winners(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared[Example]:
     """The liked answers; what is left out is counted."""
     return from_lesson(liked(records), encoder, max_tokens)
 
 
-def from_lesson(lesson: Lesson, encoder: Encoder, max_tokens: int) -> Prepared:
+def from_lesson(lesson: Lesson, encoder: Encoder, max_tokens: int) -> Prepared[Example]:
     """A lesson's demonstrations as tokens, and what it has to say."""
     left_out = (f"{count} answers left out: {reason}" for reason, count in lesson.reasons.items())
     return Prepared(

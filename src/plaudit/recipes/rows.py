@@ -9,51 +9,68 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from plaudit.batches.cut import Refused
 from plaudit.batches.rows import Encoding
 from plaudit.batches.template import Encoder
-from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
-from plaudit.recipes.config import RowSettings, SupervisedConfig
+from plaudit.recipes.config import RowSettings, RunConfig
 from plaudit.records.feedback import Record
 from plaudit.sources.layouts import ReadOptions
 from plaudit.sources.read import Reading, read_records
 from plaudit.training import durable
 
+
+@runtime_checkable
+class Asked(Protocol):
+    """A row of any kind, as far as holding out is concerned."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The prompt's tokens."""
+        ...
+
+
+Row = TypeVar("Row", bound=Asked)
+"""What a record becomes: an example, or one with what was said of it."""
 TeacherPrompts = Mapping[tuple[int, ...], tuple[int, ...]]
 """For each prompt of the student, as tokens, what a teacher is asked in its place."""
+Families = Mapping[tuple[int, ...], tuple[int, ...]]
+"""For each prompt that was made of a question, the one that stands for all that were made of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Generic[Row]):
     """What a method makes of the records of a file.
 
     Example: ``Prepared(encoding=encode_rows(records, encoder), notes=("3 rows: a tie",))``
     """
 
-    encoding: Encoding
+    encoding: Encoding[Row]
     """The rows as tokens, and those that cannot be used."""
     notes: tuple[str, ...] = ()
     """What was decided, for the user."""
     teacher_prompts: TeacherPrompts = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
     """What a teacher is asked, where that is something else."""
+    families: Families = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    """Prompts that were made of one question: each with the one that stands for all of them."""
 
 
-Recipe = Callable[[Sequence[Record], Encoder, int], Prepared]
+Recipe = Callable[[Sequence[Record], Encoder, int], Prepared[Row]]
 """From records, an encoder and the longest row to what is trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """What a supervised run learns from, and what it is judged on.
+class Rows(Generic[Row]):
+    """What a run learns from, and what it is judged on.
 
     Example: ``Rows(train=(…,), held_out=(…,), notes=("rows.jsonl: read as …",))``
     """
 
-    train: tuple[Example, ...]
+    train: tuple[Row, ...]
     """Rows that are trained."""
-    held_out: tuple[Example, ...]
+    held_out: tuple[Row, ...]
     """Rows that never are."""
     notes: tuple[str, ...]
     """What was decided, for the user."""
@@ -61,7 +78,7 @@ class Rows:
     """What a teacher is asked, where that is something else."""
 
 
-def load_rows(config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside: Path | None) -> Rows:
+def load_rows(config: RunConfig, encoder: Encoder, recipe: Recipe[Row], aside: Path | None) -> Rows[Row]:
     """All rows of a run; ``aside`` is the folder where unusable ones are listed (the first rank's only)."""
     encoded = partial(_encoded, config=config, encoder=encoder, recipe=recipe)
     data = encoded(config.data, aside=_Aside(folder=aside, role="data"))
@@ -73,7 +90,7 @@ def load_rows(config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside:
         teacher_prompts.update(other.teacher_prompts)
         notes += tuple(_leaks(train, held_out, config.held_out))
     else:
-        train, held_out = hold_out(train, share, config.seed)
+        train, held_out = hold_out(train, share, config.seed, data.families)
         notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
@@ -81,18 +98,20 @@ def load_rows(config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside:
 
 
 def hold_out(
-    examples: Sequence[Example], share: float, seed: int
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    examples: Sequence[Row], share: float, seed: int, families: Families | None = None
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Put a share of the *prompts* aside: rows with the same prompt stay together, so none leaks."""
-    prompts = sorted({example.prompt for example in examples})
+    own = families or {}
+    family = {example.prompt: own.get(example.prompt, example.prompt) for example in examples}
+    prompts = sorted(set(family.values()))
     random.Random(f"{seed}/held out").shuffle(prompts)
     wanted = math.ceil(share * len(prompts)) if share else 0
     chosen = set(prompts[: min(wanted, len(prompts) - 1)])
-    train = tuple(example for example in examples if example.prompt not in chosen)
-    return train, tuple(example for example in examples if example.prompt in chosen)
+    train = tuple(example for example in examples if family[example.prompt] not in chosen)
+    return train, tuple(example for example in examples if family[example.prompt] in chosen)
 
 
-def _leaks(train: Sequence[Example], held_out: Sequence[Example], name: str) -> Iterable[str]:
+def _leaks(train: Sequence[Asked], held_out: Sequence[Asked], name: str) -> Iterable[str]:
     """Held-out prompts that are trained as well: what is measured on them is memory."""
     trained = {example.prompt for example in train if example.prompt}
     count = sum(example.prompt in trained for example in held_out)
@@ -117,8 +136,8 @@ class _Aside:
 
 
 def _encoded(
-    path: Path, *, config: SupervisedConfig, encoder: Encoder, recipe: Recipe, aside: _Aside
-) -> Prepared:
+    path: Path, *, config: RunConfig, encoder: Encoder, recipe: Recipe[Row], aside: _Aside
+) -> Prepared[Row]:
     reading = read_records(
         path,
         format=config.format,
@@ -131,7 +150,7 @@ def _encoded(
     return replace(prepared, notes=tuple(_notes(reading, prepared, aside)))
 
 
-def _notes(reading: Reading, prepared: Prepared, aside: _Aside) -> Iterable[str]:
+def _notes(reading: Reading, prepared: Prepared[Row], aside: _Aside) -> Iterable[str]:
     encoding = prepared.encoding
     yield reading.sentence
     yield from prepared.notes
@@ -144,7 +163,7 @@ def _notes(reading: Reading, prepared: Prepared, aside: _Aside) -> Iterable[str]
         yield f"{len(encoding.refused)} rows cannot be trained ({encoding.refused[0].reason} …){where}"
 
 
-def _refuse_too_many(path: Path, encoding: Encoding, rows: RowSettings, aside: _Aside) -> None:
+def _refuse_too_many(path: Path, encoding: Encoding[Row], rows: RowSettings, aside: _Aside) -> None:
     total = len(encoding.examples) + len(encoding.refused)
     if aside.untrained is not None and encoding.refused:
         lines = (json.dumps(_plain(refused), ensure_ascii=False) for refused in encoding.refused)

@@ -6,20 +6,21 @@ from collections.abc import Sequence
 
 from plaudit.batches.rows import encode_rows
 from plaudit.batches.template import Encoder
+from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
-from plaudit.recipes.config import SupervisedConfig
+from plaudit.recipes.config import RunConfig
 from plaudit.recipes.rows import Prepared
 from plaudit.recipes.supervised import Method, by_likelihood, run_supervised
 from plaudit.records.feedback import Demonstration, Record
 from plaudit.training.sinks.summary import Summary
 
 
-def sft(config: SupervisedConfig) -> Summary | None:
+def sft(config: RunConfig) -> Summary | None:
     """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
     return run_supervised(config, Method(name="sft", recipe=answers, objective=by_likelihood))
 
 
-def answers(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared:
+def answers(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared[Example]:
     """The demonstrations as they are."""
     return Prepared(encoding=encode_rows(demonstrations(records, "sft"), encoder, max_tokens))
 

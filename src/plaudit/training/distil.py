@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,10 +29,7 @@ from plaudit.records.context import Place, with_context
 from plaudit.records.feedback import Demonstration
 from plaudit.tensors.divergences import Divergence, Readout, divergence_between
 from plaudit.tensors.masked import masked_sum, masked_sum_rows
-from plaudit.training.metrics import Metric
-from plaudit.training.parallel import Ranks
-from plaudit.training.plan import Pause
-from plaudit.training.step import Terms, add_over_ranks
+from plaudit.training.step import Terms
 from plaudit.training.supervised import Arithmetic, Objective, SupervisedPiece, piece_metrics
 
 DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": reverse_kl, "js": jensen_shannon}
@@ -83,23 +80,6 @@ def frozen(policy: Policy) -> Policy:
     return copy.deepcopy(policy).requires_grad_(False).eval()
 
 
-def held_out(
-    objective: Objective, pieces: Sequence[SupervisedPiece], ranks: Ranks
-) -> Callable[[Pause], tuple[Metric, ...]]:
-    """An objective's own loss on rows that are never trained, over all ranks: ``held_out/divergence``."""
-
-    def evaluate(pause: Pause) -> tuple[Metric, ...]:
-        found: list[Metric] = []
-        with torch.no_grad():
-            for piece in pieces:
-                pause()
-                found += objective(piece).metrics
-        losses = [one for one in add_over_ranks(found, ranks) if one.name == "loss"]
-        return tuple(replace(one, name=DIVERGENCE) for one in losses)
-
-    return evaluate
-
-
 def divergence_named(name: str) -> Divergence:
     """The divergence by its name in a configuration."""
     if name not in DIVERGENCES:
@@ -127,7 +107,7 @@ class ContextRows:
     Example: ``ContextRows(encoding=Encoding(...), teacher_prompts={(1, 5): (1, 9, 9, 5)})``
     """
 
-    encoding: Encoding
+    encoding: Encoding[Example]
     """The student's rows, without the context; and the rows that cannot be used."""
     teacher_prompts: TeacherPrompts
     """For each of their prompts the one with the context."""

@@ -28,12 +28,15 @@ class MetricDoc:
 METRIC_DOCS = (
     MetricDoc(
         name="loss",
-        what="The mean negative log-likelihood of the trained tokens of the step, in nats per token, "
-        "weighted as the objective says.",
-        normal="Below log(vocabulary) from the first step with a trained base model (often 1 to 3), then "
-        "falling slowly, with noise.",
+        what="What the step minimises. Supervised runs: the mean negative log-likelihood of the trained "
+        "tokens, in nats per token. Reward runs: the mean over rows (of steps: over steps) of the loss that "
+        "the run names at its start.",
+        normal="Supervised: below log(vocabulary) from the first step with a trained base model (often 1 to "
+        "3), then falling slowly, with noise. Comparisons and rankings: near log 2 = 0.69 at first, then "
+        "0.3 to 0.6.",
         strange="Near log(vocabulary): the model or the template is not the one you think. Near 0 at once: "
-        "answers are leaking into prompts, or rows repeat. Rising: the learning rate is too high.",
+        "answers are leaking into prompts, or rows repeat. Rising: the learning rate is too high. A reward "
+        "run that stays at 0.69: the labels say nothing about the answers, or the rate is far too low.",
         better="lower",
     ),
     MetricDoc(
@@ -42,6 +45,38 @@ METRIC_DOCS = (
         normal="0.5 to 0.8 for ordinary text and a trained base model; it moves with the loss.",
         strange="Over 0.95 in training while the held-out figure stays behind: rows are learnt by heart.",
         better="higher",
+    ),
+    MetricDoc(
+        name="accuracy",
+        what="Reward runs: the share of pairs in which the better answer has the higher reward (an equal one "
+        "counts half; ties in the data are left out); of thumbs and steps: the share on the right side of 0.",
+        normal="0.5 at first; 0.6 to 0.75 on most human comparisons, since people agree with each other no "
+        "more often than that.",
+        strange="Over 0.9 in training while the held-out figure stays behind: the rows are learnt by heart; "
+        "one epoch is usually enough. Below 0.5: chosen and rejected are swapped.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="margin",
+        what="Reward runs: the mean reward of the better answer less that of the other, over pairs.",
+        normal="0 at first, then growing to about 1.",
+        strange="Growing without end while held-out accuracy stands still: the model becomes surer and not "
+        "better; held_out/loss rises then.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="error",
+        what="Ratings: the mean distance of reward and rating, in points.",
+        normal="At first the mean deviation of the ratings, then falling.",
+        strange="Stuck at the first value: the model gives everything the mean rating.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="reward_mean",
+        what="Reward runs: the mean reward of all answers (of steps: of all steps) of the step.",
+        normal="Anywhere: comparisons fix differences only. It hardly moves once training has settled.",
+        strange="Drifting far from 0: harmless, but a little --reward.centring holds it, and "
+        "--reward.normalise sets it at the end.",
     ),
     MetricDoc(
         name="entropy",
@@ -122,6 +157,42 @@ METRIC_DOCS = (
         normal="Falls towards 0, or to what a smaller student can reach.",
         strange="Rising while the training loss falls: the answers cover too little of what is asked.",
         better="lower",
+    ),
+    MetricDoc(
+        name="held_out/accuracy",
+        what="Accuracy on the held-out rows of a reward run.",
+        normal="Rises towards the rate at which annotators agree, and flattens.",
+        strange="Above that rate: held-out prompts are also trained, or a length or format gives the better "
+        "answer away: plaudit eval reward has probes for it.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="held_out/accuracy_unseen",
+        what="Group runs: accuracy on groups that were never trained, with none of their comparisons shown.",
+        normal="What all groups have in common; held_out/accuracy, after a context, is above it.",
+        strange="As high as held_out/accuracy: the context tells nothing; the groups differ too little, or "
+        "there are too few of them.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="held_out/margin",
+        what="The margin on the held-out rows of a reward run.",
+        normal="Grows more slowly than in training.",
+        strange="Growing while held_out/accuracy falls: overfitting.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="held_out/error",
+        what="The error on held-out ratings, in points.",
+        normal="Falls and flattens.",
+        strange="Rising while the training error falls: overfitting.",
+        better="lower",
+    ),
+    MetricDoc(
+        name="held_out/reward_mean",
+        what="The mean reward of the held-out answers.",
+        normal="Near reward_mean.",
+        strange="Far from it: the held-out rows are of another kind than the trained ones.",
     ),
     MetricDoc(
         name="timing/seconds",

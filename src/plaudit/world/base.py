@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plaudit.recipes.config import SampleSettings, SupervisedConfig
+from plaudit.recipes.config import RunConfig, SampleSettings
 from plaudit.recipes.sft import sft
 from plaudit.sources import write_records
 from plaudit.training.settings import OptimizerSettings
 from plaudit.world.corpus import corpus
 
+WIDTH = 128
+"""Hidden size of the model that is shipped."""
 
-def write_blank(folder: Path, seed: int = 0) -> None:
+
+def write_blank(folder: Path, seed: int = 0, width: int = WIDTH) -> None:
     """The model before it has read anything, with its tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -24,8 +27,8 @@ def write_blank(folder: Path, seed: int = 0) -> None:
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=128,
-            intermediate_size=352,
+            hidden_size=width,
+            intermediate_size=11 * width // 4,
             num_hidden_layers=4,
             num_attention_heads=4,
             num_key_value_heads=4,
@@ -40,7 +43,7 @@ def write_blank(folder: Path, seed: int = 0) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0) -> Path:
+def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = WIDTH) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
 
     The same command goes on where it was stopped, as every run does. Corpus and blank model are written
@@ -48,9 +51,9 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0) -> Path:
     """
     out.mkdir(parents=True, exist_ok=True)
     write_records(corpus(seed=seed), out / "corpus.jsonl")
-    write_blank(out / "blank", seed)
+    write_blank(out / "blank", seed, width)
     sft(
-        SupervisedConfig(
+        RunConfig(
             model=out / "blank",
             data=out / "corpus.jsonl",
             out=out / "run",

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from plaudit.training.metrics import Number
-from plaudit.training.page.curves import Axis, Point, segments, step_axis, thinned, value_axis
+from plaudit.page.axes import value_axis
+from plaudit.page.html import Html, element, together
+from plaudit.page.plot import WIDTH, Plot, axes
+from plaudit.page.words import figure
+from plaudit.training.page.curves import Point, segments, step_axis, thinned
 from plaudit.training.page.history import Column, History
-from plaudit.training.page.html import Html, element, together
-from plaudit.training.page.words import figure
 
-_WIDTH, _HEIGHT = 360, 184
+_HEIGHT = 184
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 354, 8, 162
 _STRIPS = 60
 _MOST_DOTS = 60
@@ -22,7 +23,7 @@ _MOST_DOTS = 60
 class Curve:
     """What one figure of the page shows.
 
-    Example: ``Curve(title="Loss", unit="nats per token", trained="loss", held_out="held_out/loss")``
+    Example: ``Curve(title="Loss", unit="nats", trained="loss", held_out="held_out/loss")``
     """
 
     title: str
@@ -42,7 +43,21 @@ class Curve:
 
 
 CURVES = (
-    Curve(title="Loss", unit="nats per token", trained="loss", held_out="held_out/loss", may_be_log=True),
+    Curve(title="Loss", unit="nats", trained="loss", held_out="held_out/loss", may_be_log=True),
+    Curve(
+        title="Accuracy",
+        unit="% of pairs, thumbs or steps",
+        trained="accuracy",
+        held_out="held_out/accuracy",
+        times=100.0,
+    ),
+    Curve(
+        title="Margin",
+        unit="reward of the better answer less the other's",
+        trained="margin",
+        held_out="held_out/margin",
+    ),
+    Curve(title="Error", unit="points", trained="error", held_out="held_out/error", from_zero=True),
     Curve(
         title="Token accuracy",
         unit="% of trained tokens",
@@ -80,27 +95,6 @@ class Line:
         return f"{figure(before)} at step {first:,}, {figure(after)} at step {last:,}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """The axes of a figure.
-
-    Example: ``Frame(x=step_axis(1, 100), y=value_axis([3.2, 1.8]))``
-    """
-
-    x: Axis
-    """Steps, to the right."""
-    y: Axis
-    """Values, upwards."""
-
-    def across(self, step: Number) -> float:
-        """Where a step lies in the drawing."""
-        return round(_LEFT + self.x.place(step) * (_RIGHT - _LEFT), 1)
-
-    def down(self, value: Number) -> float:
-        """Where a value lies in the drawing."""
-        return round(_BOTTOM - self.y.place(value) * (_BOTTOM - _TOP), 1)
-
-
 def figures(history: History) -> Html:
     """Every figure that the run has points for."""
     return together(*(_figure(curve, lines) for curve in CURVES if (lines := _lines(curve, history.columns))))
@@ -127,10 +121,10 @@ def _figure(curve: Curve, lines: list[Line]) -> Html:
         return element("figure", {}, heading, element("figcaption", {}, "Never a finite number."))
     steps = [step for line in lines for step, _ in line.points]
     y = value_axis(values, from_zero=curve.from_zero, may_be_log=curve.may_be_log)
-    frame = Frame(x=step_axis(min(steps), max(steps)), y=y)
+    plot = Plot(x=step_axis(min(steps), max(steps)), y=y, left=_LEFT, right=_RIGHT, top=_TOP, bottom=_BOTTOM)
     if y.logarithmic:
         key.append(element("span", {"class": "key"}, "The upright axis is logarithmic."))
-    return element("figure", {}, heading, _drawing(curve, lines, frame), element("figcaption", {}, *key))
+    return element("figure", {}, heading, _drawing(curve, lines, plot), element("figcaption", {}, *key))
 
 
 def _key(line: Line) -> Html:
@@ -140,49 +134,34 @@ def _key(line: Line) -> Html:
     return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.ends)
 
 
-def _drawing(curve: Curve, lines: list[Line], frame: Frame) -> Html:
+def _drawing(curve: Curve, lines: list[Line], plot: Plot) -> Html:
     said = "; ".join(f"{line.label}{line.ends}" for line in lines)
     attributes = {
-        "viewBox": f"0 0 {_WIDTH} {_HEIGHT}",
+        "viewBox": f"0 0 {WIDTH} {_HEIGHT}",
         "role": "img",
         "aria-label": f"{curve.title} ({curve.unit}) over the steps: {said}",
     }
-    drawn = [part for line in lines for part in _drawn(line, frame)]
-    return element("svg", attributes, *_axes(frame), *drawn, *_strips(lines, frame))
+    drawn = [part for line in lines for part in _drawn(line, plot)]
+    return element("svg", attributes, *axes(plot), *drawn, *_strips(lines, plot))
 
 
-def _axes(frame: Frame) -> Iterator[Html]:
-    for value, label in frame.y.ticks:
-        down = frame.down(value)
-        yield element("path", {"class": "grid", "d": f"M{_LEFT} {down}H{_RIGHT}"})
-        yield element("text", {"class": "tick y", "x": _LEFT - 6, "y": f"{down + 3.5:.1f}"}, label)
-    yield element("path", {"class": "base", "d": f"M{_LEFT} {_BOTTOM}H{_RIGHT}"})
-    for step, label in frame.x.ticks:
-        across = frame.across(step)
-        yield element("path", {"class": "base", "d": f"M{across} {_BOTTOM}v4"})
-        # A label in the middle of its tick would be cut off at the right edge.
-        kind = "tick end" if across > _RIGHT - 15 else "tick"
-        yield element("text", {"class": kind, "x": str(across), "y": _BOTTOM + 16}, label)
-
-
-def _drawn(line: Line, frame: Frame) -> Iterator[Html]:
+def _drawn(line: Line, plot: Plot) -> Iterator[Html]:
     pieces = list(segments(line.points))
     path = "".join(
-        "M" + "L".join(f"{frame.across(step)} {frame.down(value)}" for step, value in piece)
-        for piece in pieces
+        "M" + "L".join(f"{plot.across(step)} {plot.down(value)}" for step, value in piece) for piece in pieces
     )
     yield element("path", {"class": f"line {line.kind}", "d": path})
     # A value without neighbours has no line; held-out values, where they are few, are marked anyway.
     few = line.kind == "held-out" and len(line.points) <= _MOST_DOTS
     for step, value in (point for piece in pieces if few or len(piece) == 1 for point in piece):
-        place = {"cx": str(frame.across(step)), "cy": str(frame.down(value))}
+        place = {"cx": str(plot.across(step)), "cy": str(plot.down(value))}
         yield element("circle", {"class": f"dot {line.kind}", **place, "r": "2.4"})
     for step, value in line.points:
         if math.isnan(value):
-            yield element("path", {"class": "gap", "d": f"M{frame.across(step)} {_BOTTOM}v-9"})
+            yield element("path", {"class": "gap", "d": f"M{plot.across(step)} {_BOTTOM}v-9"})
 
 
-def _strips(lines: list[Line], frame: Frame) -> Iterator[Html]:
+def _strips(lines: list[Line], plot: Plot) -> Iterator[Html]:
     """Upright strips over the drawing, each with its values as a tooltip."""
     steps = [step for line in lines for step, _ in line.points]
     first, span = min(steps), max(steps) - min(steps) + 1
@@ -193,8 +172,8 @@ def _strips(lines: list[Line], frame: Frame) -> Iterator[Html]:
         if not said:
             continue
         where = f"step {start:,}" if end - start == 1 else f"steps {start:,} to {end - 1:,}"
-        left = max(_LEFT, frame.across(start - 0.5))
-        width = min(_RIGHT, frame.across(end - 0.5)) - left
+        left = max(_LEFT, plot.across(start - 0.5))
+        width = min(_RIGHT, plot.across(end - 0.5)) - left
         strip = {"class": "strip", "x": f"{left:.1f}", "y": _TOP, "width": f"{width:.1f}"}
         title = element("title", {}, f"{where}: {', '.join(said)}")
         yield element("rect", {**strip, "height": _BOTTOM - _TOP}, title)

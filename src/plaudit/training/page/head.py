@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from plaudit.page.html import Html, card, element, folded, section
+from plaudit.page.words import counted, duration, figure, moment, percent
 from plaudit.training.metric_docs import METRIC_DOCS
 from plaudit.training.metrics import Number
 from plaudit.training.page.facts import RunFacts
 from plaudit.training.page.figure import figures
 from plaudit.training.page.history import Column, History
-from plaudit.training.page.html import Html, element, folded, section
-from plaudit.training.page.words import counted, duration, figure, moment, percent, what_happened
+from plaudit.training.page.words import what_happened
 
 _SHOWN: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
     ("held_out/loss", "Held-out loss", figure),
+    ("held_out/accuracy", "Held-out accuracy", percent),
+    ("held_out/error", "Held-out error", figure),
     ("held_out/perplexity", "Held-out perplexity", figure),
     ("held_out/token_accuracy", "Held-out token accuracy", percent),
     ("loss", "Training loss", figure),
     ("token_accuracy", "Training token accuracy", percent),
+    ("accuracy", "Training accuracy", percent),
 )
 _MEANINGS = {doc.name: doc.what for doc in METRIC_DOCS}
 _HOW_TO_READ = (
@@ -63,16 +67,16 @@ def _cards(history: History) -> Iterator[Html]:
     columns = history.columns
     for name, label, write in _SHOWN:
         if name in columns:
-            yield _card(label, write(columns[name].last), _best(columns[name], write))
+            yield card(label, write(columns[name].last), _best(columns[name], write))
     seconds, tokens = history.total("timing/seconds"), history.total("tokens")
     if seconds:
         speed = f"{figure(tokens / seconds)} tokens per second" if tokens else ""
-        yield _card("Time in steps", duration(seconds), speed)
+        yield card("Time in steps", duration(seconds), speed)
     if tokens:
         rows = history.total("rows")
-        yield _card("Tokens", f"{tokens:,.0f}", f"in {counted(rows, 'row')}" if rows else "")
+        yield card("Tokens", f"{tokens:,.0f}", f"in {counted(rows, 'row')}" if rows else "")
     if "timing/memory_mib" in columns and (most := columns["timing/memory_mib"].highest) is not None:
-        yield _card("Most memory", f"{most:,.0f} MiB", "")
+        yield card("Most memory", f"{most:,.0f} MiB")
 
 
 def _best(column: Column, write: Callable[[Number], str]) -> str:
@@ -82,12 +86,6 @@ def _best(column: Column, write: Callable[[Number], str]) -> str:
     if write(value) == write(column.last):
         return "its best"
     return f"best {write(value)} at step {step:,}"
-
-
-def _card(label: str, value: str, more: str) -> Html:
-    said = [element("dd", {"class": "more"}, more)] if more else []
-    name = element("dt", {}, label)
-    return element("div", {}, name, element("dd", {"class": "value"}, value), *said)
 
 
 def _numbers(history: History) -> Html:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
+from plaudit.page.html import Html, element, folded, section, shortened
 from plaudit.training.lineage import Lineage
 from plaudit.training.page.facts import RunFacts
-from plaudit.training.page.html import Html, element, folded, section, shortened
 
 _MOST_CONFIG = 50_000
 _HASH = 12

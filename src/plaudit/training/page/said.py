@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from plaudit.page.html import Html, element, quoted, section, shortened, side
+from plaudit.page.words import counted
 from plaudit.training.page.facts import Exchange, Note
-from plaudit.training.page.html import Html, element, section, shortened
-from plaudit.training.page.words import counted
 
 _MOST_EXCHANGES = 12
 _MOST_CHARACTERS = 1000
@@ -34,28 +34,17 @@ def notes(found: tuple[Note, ...]) -> Html:
 
 def _exchange(number: int, exchange: Exchange) -> Html:
     (first, before), (last, now) = exchange.first, exchange.last
-    sides = [] if first == last else [_side(f"At step {first:,}", before, "before")]
-    sides.append(_side(f"At step {last:,}", now, "now"))
+    sides = [] if first == last else [side(f"At step {first:,}", quoted(before, _MOST_CHARACTERS), "before")]
+    sides.append(side(f"At step {last:,}", quoted(now, _MOST_CHARACTERS), "now"))
     if exchange.expected is not None:
-        sides.append(_side("In the data", exchange.expected, "expected"))
+        sides.append(side("In the data", quoted(exchange.expected, _MOST_CHARACTERS), "expected"))
     return element(
         "article",
         {"class": "exchange"},
         element("h3", {}, f"Prompt {number}"),
-        _text(exchange.prompt),
+        quoted(exchange.prompt, _MOST_CHARACTERS),
         element("div", {"class": "sides"}, *sides),
     )
-
-
-def _side(label: str, text: str, kind: str) -> Html:
-    return element("div", {"class": kind}, element("h4", {}, label), _text(text))
-
-
-def _text(text: str) -> Html:
-    if not text.strip():
-        return element("div", {"class": "said quiet"}, "(only white space)" if text else "(nothing)")
-    # Each text finds its own direction, so that one in Arabic does not turn its neighbours round.
-    return element("div", {"class": "said", "dir": "auto"}, shortened(text, _MOST_CHARACTERS))
 
 
 def _note(note: Note) -> Html:

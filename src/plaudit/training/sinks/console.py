@@ -154,6 +154,8 @@ def _words(report: StepReport, held_out: Number | None, seconds_left: float) -> 
     words = [f"loss {report.values['loss']:.4f}"] if "loss" in report.values else []
     if held_out is not None:
         words.append(f"held-out {held_out:.4f}")
+    if "accuracy" in report.values:
+        words.append(f"accuracy {report.values['accuracy']:.0%}")
     if "tokens_per_second" in report.timing:
         words.append(f"{report.timing['tokens_per_second']:,.0f} tokens/s")
     return "  ".join([*words, f"{duration(seconds_left)} left"])

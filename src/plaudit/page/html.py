@@ -56,6 +56,26 @@ def folded(summary: str, *inside: Html) -> Html:
     return element("details", {}, element("summary", {}, summary), *inside)
 
 
+def card(label: str, value: str, more: str = "") -> Html:
+    """A figure that stands out, for a list of class ``cards``."""
+    said = [element("dd", {"class": "more"}, more)] if more else []
+    name = element("dt", {}, label)
+    return element("div", {}, name, element("dd", {"class": "value"}, value), *said)
+
+
+def quoted(text: str, most: int) -> Html:
+    """What somebody said, as it was said, up to so many characters."""
+    if not text.strip():
+        return element("div", {"class": "said quiet"}, "(only white space)" if text else "(nothing)")
+    # Each text finds its own direction, so that one in Arabic does not turn its neighbours round.
+    return element("div", {"class": "said", "dir": "auto"}, shortened(text, most))
+
+
+def side(label: str, said: Html, kind: str) -> Html:
+    """One of several texts beside each other, for a division of class ``sides``."""
+    return element("div", {"class": kind}, element("h4", {}, label), said)
+
+
 def visible(text: str) -> str:
     """The text with characters that cannot be seen, or that turn others round, written by their numbers.
 

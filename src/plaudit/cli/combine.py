@@ -1,0 +1,190 @@
+"""``plaudit combine``: one reward of several, of two policies, or of a model that scores steps."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.cli.parser import Verbs
+from plaudit.errors import UserError
+from plaudit.sources.read import read_records
+
+if TYPE_CHECKING:
+    from plaudit.models.reward import Normalisation
+    from plaudit.records.judging import Task
+
+MANNERS = ("mean", "min", "cautious", "weighted", "gated")
+"""How several rewards become one."""
+READINGS = ("product", "min", "last")
+"""How the scores of steps become one number."""
+_MANNERS = """\
+mean      1/M sum of r
+min       the sternest reward decides (Coste et al. 2023)
+cautious  mean - k standard deviations: what they disagree on counts for less
+weighted  sum of w r
+gated     the gate's own score where that is below a threshold, the other reward elsewhere (Llama 2)"""
+
+
+def add_parser(subparsers: Verbs) -> None:
+    """Add ``combine rewards``, ``implicit``, ``steps`` and ``group``."""
+    combine = subparsers.add_parser("combine", help="make one reward of several models")
+    verbs = combine.add_subparsers(dest="combine_verb", required=True, metavar="rewards|implicit|steps|group")
+    _add_rewards(verbs)
+    implicit = verbs.add_parser(
+        "implicit",
+        help="the reward that a DPO policy has learned: beta (log pi - log pi_ref)",
+    )
+    implicit.add_argument("--policy", type=Path, required=True, metavar="DIR", help="the trained policy")
+    implicit.add_argument("--reference", type=Path, required=True, metavar="DIR", help="what it began as")
+    implicit.add_argument(
+        "--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)"
+    )
+    steps = verbs.add_parser("steps", help="whole answers scored by a model that scores their steps")
+    steps.add_argument("model", type=Path, metavar="DIR", help="a reward model that learned from steps")
+    steps.add_argument(
+        "--reading",
+        choices=READINGS,
+        default="product",
+        help="chance that all steps are right, of the weakest one, or of the last one (default: product)",
+    )
+    group = verbs.add_parser("group", help="the taste of a group, told by a few of its comparisons")
+    group.add_argument("module", type=Path, metavar="RUN", help="what plaudit train group made")
+    group.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model of that run")
+    group.add_argument("--context", type=Path, required=True, metavar="FILE", help="comparisons of the group")
+    group.add_argument("--group", metavar="NAME", help="only those of this group (default: all of them)")
+    for verb in (implicit, steps, group):
+        _add_out(verb)
+    combine.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb that was asked for."""
+    verbs: Mapping[str, Callable[[argparse.Namespace], str]] = {
+        "rewards": _rewards,
+        "implicit": _implicit,
+        "steps": _steps,
+        "group": _group,
+    }
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise UserError(f"{args.out}: something is there already; name a new folder")
+    said = verbs[args.combine_verb](args)
+    print(f"{args.out}: {said}")
+    return 0
+
+
+def _add_rewards(verbs: Verbs) -> None:
+    rewards = verbs.add_parser(
+        "rewards",
+        help="an ensemble, or several objectives",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_MANNERS,
+    )
+    rewards.add_argument("rewards", type=Path, nargs="+", metavar="DIR", help="folders of rewards")
+    rewards.add_argument("--how", choices=MANNERS, default="mean", help="see below (default: mean)")
+    rewards.add_argument(
+        "--weights", type=float, nargs="+", metavar="W", help="weighted: one for each, in their order"
+    )
+    rewards.add_argument("--k", type=float, help="cautious: how many deviations (default: 1)")
+    rewards.add_argument("--gate", type=Path, metavar="DIR", help="gated: which of the two decides")
+    rewards.add_argument(
+        "--below", type=float, metavar="R", help="gated: the threshold, on the gate's scale (default: 0)"
+    )
+    rewards.add_argument(
+        "--normalise",
+        type=Path,
+        metavar="FILE",
+        help="rows on whose answers each reward is brought to mean 0 and deviation 1 first",
+    )
+    rewards.add_argument(
+        "--device", default="auto", help="for --normalise: auto, cpu or cuda (default: auto)"
+    )
+    _add_out(rewards)
+
+
+def _add_out(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for the reward")
+
+
+def _rewards(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine import Combination, save_combination
+    from plaudit.rewards.folder import check_reward
+
+    gate = None if args.gate is None else _gate(args.gate, args.rewards)
+    k = 1.0 if args.how == "cautious" and args.k is None else args.k
+    below = 0.0 if args.how == "gated" and args.below is None else args.below
+    weights = None if args.weights is None else tuple(args.weights)
+    told = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below)
+    told.refuse_members(len(args.rewards))
+    for folder in args.rewards:
+        check_reward(folder)
+    if args.normalise is not None:
+        normal = _normal(args)
+        told = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below, normal=normal)
+    save_combination(args.out, args.rewards, told)
+    return f"{args.how} of {', '.join(map(str, args.rewards))}"
+
+
+def _gate(gate: Path, rewards: Sequence[Path]) -> int:
+    """Which of the rewards it is."""
+    places = [place for place, reward in enumerate(rewards) if reward.resolve() == gate.resolve()]
+    if not places:
+        raise UserError(f"--gate {gate}: is none of the rewards; it is {' or '.join(map(str, rewards))}")
+    return places[0]
+
+
+def _normal(args: argparse.Namespace) -> tuple[Normalisation, ...]:
+    from plaudit.rewards.ensemble import normalisations
+    from plaudit.rewards.folder import load_reward
+
+    tasks = _tasks(args.normalise)
+    return normalisations([load_reward(folder, device=args.device) for folder in args.rewards], tasks)
+
+
+def _tasks(path: Path) -> tuple[Task, ...]:
+    from plaudit.batches.template import Answered, answers_of
+    from plaudit.records.judging import Task
+
+    found = [
+        (record.prompt, answers_of(record))
+        for record in read_records(path).records
+        if isinstance(record, Answered)
+    ]
+    if not found:
+        raise UserError(f"{path}: no row has an answer that could be scored")
+    return tuple(
+        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in found
+    )
+
+
+def _implicit(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine import save_implicit
+    from plaudit.rewards.folder import check_policies
+
+    check_policies(args.policy, args.reference)
+    save_implicit(args.out, policy=args.policy, reference=args.reference, beta=args.beta)
+    return f"{args.beta:g} times how much likelier {args.policy} finds an answer than {args.reference}"
+
+
+def _steps(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine import COMBINED, save_steps
+    from plaudit.rewards.folder import check_reward
+
+    if (args.model / COMBINED).is_file():
+        raise UserError(f"{args.model}: a combination has no steps; give a reward model's folder")
+    check_reward(args.model)
+    save_steps(args.out, model=args.model, reading=args.reading)
+    return f"{args.reading} of the steps that {args.model} scores"
+
+
+def _group(args: argparse.Namespace) -> str:
+    from plaudit.models.group_preference import load_group_preference
+    from plaudit.rewards.combine import Taste, save_taste
+    from plaudit.rewards.folder import model_folder, shown_by
+
+    taste = Taste(module=args.module, embedder=args.model, context=args.context, group=args.group)
+    load_group_preference(model_folder(args.module))
+    shown = shown_by(taste)
+    save_taste(args.out, taste)
+    return f"the taste that {len(shown)} comparisons tell of"

@@ -1,0 +1,125 @@
+"""``plaudit eval``: how good a reward model is, beside what its annotators leave room for."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plaudit.cli.numbers import count, whole
+from plaudit.cli.parser import Verbs
+from plaudit.cli.talking import make_console, short_names
+from plaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from plaudit.evaluation.evaluate import Evaluated
+    from plaudit.rewards.reward import Reward
+
+_EPILOG = """\
+accuracy     how often the preferred answer has the higher reward; equal rewards count one half
+ceiling      what the best of models could reach, since annotators disagree
+calibration  whether σ(r₁ − r₂) is the chance that the first answer is preferred
+probes       what the model prefers beyond what its annotators do; --world asks it at equal worth
+intervals    95 %, from prompts drawn anew"""
+
+
+def add_parser(subparsers: Verbs) -> None:
+    """Add ``eval reward``."""
+    evaluate = subparsers.add_parser("eval", help="how good a reward model is, and where it is biased")
+    verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward")
+    reward = verbs.add_parser(
+        "reward",
+        help="accuracy, calibration, bias, best-of-n, public benchmarks",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    add = reward.add_argument
+    add(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a run's or a model's folder, an ensemble, module:function of a prompt and an answer, or gold",
+    )
+    add("--data", type=Path, required=True, metavar="FILE", help="comparisons or rankings, of any layout")
+    add("--format", metavar="NAME", help="do not guess the layout (plaudit data inspect names them)")
+    add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
+    add("--n", type=count, metavar="N", help="at most so many records, drawn by chance")
+    add("--out", type=Path, metavar="DIR", help="write summary.json, scores.jsonl and report.html there")
+    add("--bootstrap", type=count, default=1000, help="how often prompts are drawn anew (default: 1000)")
+    add("--seed", type=whole, default=0, help="default: 0")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
+    add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
+    add("--best-of", type=count, metavar="N", help="with --world: answers to choose from (default: 16)")
+    evaluate.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate every model on the same pairs, print the tables, write the files."""
+    _check(args)
+    from plaudit.cli.evaluate_table import print_tables
+    from plaudit.evaluation.evaluate import evaluate
+    from plaudit.evaluation.files import make_folder, write_results
+    from plaudit.evaluation.reading import read_evidence
+    from plaudit.evaluation.resample import Resampling
+
+    resampling = Resampling(times=args.bootstrap, seed=args.seed)
+    if args.out is not None:
+        make_folder(args.out)
+    read = read_evidence(args.data, format=args.format, threshold=args.threshold, n=args.n, seed=args.seed)
+    evidence = read.evidence
+    console = make_console()
+    for sentence in read.said:
+        console.print(sentence)
+    if args.world:
+        from plaudit.cli.evaluate_world import with_world
+
+        evidence = with_world(evidence, answers=args.best_of or 16, resampling=resampling)
+    found: list[Evaluated] = []
+    for model, name in zip(args.models, _names(args.models), strict=True):
+        done = evaluate(_reward(model, args), evidence, resampling)
+        found.append(replace(done, evaluation=replace(done.evaluation, model=name)))
+    print_tables([one.evaluation for one in found], console)
+    if args.out is not None:
+        console.print(", ".join(str(path) for path in write_results(found, args.out)))
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    twice = {model for model in args.models if args.models.count(model) > 1}
+    if twice:
+        raise UserError(f"{min(twice)} is given {args.models.count(min(twice))} times; name each model once")
+    if args.best_of is not None and not args.world:
+        raise UserError("--best-of needs the true utility of answers: it goes with --world")
+    if args.bootstrap < 2:
+        raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
+
+
+def _names(models: list[str]) -> list[str]:
+    """What tells the models apart; functions and gold are called what they are called."""
+    folders = [model for model in models if not _is_word(model)]
+    short = dict(zip(folders, short_names(folders) if folders else (), strict=True))
+    names = [short.get(model, model) for model in models]
+    return names if len(set(names)) == len(names) else models
+
+
+def _is_word(model: str) -> bool:
+    """Whether a model is no folder but a function or the truth."""
+    return not Path(model).exists() and (model == "gold" or ":" in model)
+
+
+def _reward(model: str, args: argparse.Namespace) -> Reward:
+    if not _is_word(model):
+        if not Path(model).exists():
+            raise UserError(f"{model}: there is no such folder; a MODEL is a folder, module:function or gold")
+        from plaudit.rewards.folder import load_reward
+
+        return load_reward(Path(model), device=args.device, dtype=args.dtype)
+    if model == "gold":
+        from plaudit.cli.evaluate_world import gold
+
+        return gold()
+    from plaudit.cli.evaluate_function import function_reward
+
+    return function_reward(model)

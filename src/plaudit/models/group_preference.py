@@ -1,0 +1,201 @@
+"""What a group prefers, from a few of its judgements: a small transformer over points, without positions.
+
+A context point is an answer's embedding with the group's preference for it, a target point an embedding
+alone. Contexts see all contexts; a target sees the contexts and itself, so it is judged as if it were the
+only one. Group Preference Optimization: Zhao, Dang and Grover 2023, arXiv:2310.11523.
+
+Letters here: E episodes (a group and its points), M context points, N target points.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from plaudit.batches.tokens import TokenBatch
+from plaudit.errors import UserError
+from plaudit.models.policy import Policy
+from plaudit.models.reward import RewardModel
+
+CONFIG, WEIGHTS = "plaudit_group.json", "model.safetensors"
+"""The two files of a saved module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPreferenceConfig:
+    """The shape of the module.
+
+    Example: ``GroupPreferenceConfig(embedding=128, width=64, layers=2, heads=4)``
+    """
+
+    embedding: int
+    """Size of an embedding: the hidden size of the backbone."""
+    width: int = 64
+    """Size of a point inside."""
+    layers: int = 3
+    """How many times points look at each other."""
+    heads: int = 4
+    """In how many ways at once; they divide the width."""
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built."""
+        for name in ("embedding", "width", "layers", "heads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"group preference: {name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.heads:
+            raise UserError(
+                f"group preference: {self.heads} heads do not divide a width of {self.width}; "
+                "choose a width that is a multiple"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What is known of a group: answers, and how it liked them.
+
+    Example: one comparison is two points, ``Context(embedding_EMH=…, preference_EM=torch.tensor([[1, -1.0]]),
+    mask_EM=torch.ones(1, 2, dtype=torch.bool))``
+    """
+
+    embedding_EMH: Float[Tensor, "E M H"]
+    """Of each answer."""
+    preference_EM: Float[Tensor, "E M"]
+    """1 for the preferred of two and −1 for the other, or a standardised rating."""
+    mask_EM: Bool[Tensor, "E M"]
+    """False where an episode has fewer points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What the group is expected to think of each target.
+
+    Example: ``Prediction(score_EN=…, log_std_EN=…)``; P(first preferred) = σ(score₁ − score₂).
+    """
+
+    score_EN: Float[Tensor, "E N"]
+    """A score for comparisons, the expected rating for ratings."""
+    log_std_EN: Float[Tensor, "E N"]
+    """Logarithm of a rating's standard deviation; comparisons do not use it."""
+
+
+class GroupPreference(nn.Module):
+    """Predicts a group's preferences from context points, in one forward pass and without an update."""
+
+    offset_H: Tensor
+    scale_H: Tensor
+
+    def __init__(self, config: GroupPreferenceConfig):
+        """Draw the weights from torch's generator."""
+        super().__init__()
+        self.config = config
+        self.register_buffer("offset_H", torch.zeros(config.embedding))
+        self.register_buffer("scale_H", torch.ones(config.embedding))
+        self.read = nn.Linear(config.embedding + 2, config.width)
+        self.blocks = nn.ModuleList(_Block(config.width, config.heads) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.say = nn.Linear(config.width, 2)
+
+    def standardise(self, embedding_NH: Float[Tensor, "N H"]) -> None:
+        """From now on see embeddings relative to the mean and spread of these, the training ones."""
+        self.offset_H.copy_(embedding_NH.mean(0))
+        spread_H = embedding_NH.std(0, correction=0)
+        self.scale_H.copy_(spread_H.masked_fill(spread_H < 1e-6, 1.0))
+
+    def forward(self, context: Context, target_ENH: Float[Tensor, "E N H"]) -> Prediction:
+        """The targets' preferences; with an empty context those of groups in general."""
+        known_EM, unknown_EN = context.preference_EM, target_ENH.new_zeros(target_ENH.shape[:2])
+        point_ESC = torch.cat(
+            (
+                self._points(context.embedding_EMH, known_EM, torch.ones_like(known_EM)),
+                self._points(target_ENH, unknown_EN, unknown_EN),
+            ),
+            dim=1,
+        )
+        shown = torch.cat((context.mask_EM, unknown_EN.bool()), dim=1)
+        itself = torch.eye(shown.shape[1], dtype=torch.bool, device=shown.device)
+        sees_ESS = shown[:, None, :] | itself
+        for block in self.blocks:
+            point_ESC = block(point_ESC, sees_ESS)
+        said_EN2 = self.say(self.norm(point_ESC[:, known_EM.shape[1] :]))
+        return Prediction(score_EN=said_EN2[..., 0], log_std_EN=said_EN2[..., 1])
+
+    def _points(
+        self,
+        embedding_ENH: Float[Tensor, "E N H"],
+        preference_EN: Float[Tensor, "E N"],
+        known_EN: Float[Tensor, "E N"],
+    ) -> Float[Tensor, "E N C"]:
+        """Embedding, preference (0 where there is none) and whether there is one, as one point."""
+        seen_ENH = (embedding_ENH - self.offset_H) / self.scale_H
+        return self.read(torch.cat((seen_ENH, preference_EN[..., None], known_EN[..., None]), dim=-1))
+
+
+class _Block(nn.Module):
+    """Attention and a small network, each added to what it read."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.look_norm, self.think_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.ask = nn.Linear(width, 3 * width)
+        self.take = nn.Linear(width, width)
+        self.think = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(
+        self, point_ESC: Float[Tensor, "E S C"], sees_ESS: Bool[Tensor, "E S S"]
+    ) -> Float[Tensor, "E S C"]:
+        asked = self.ask(self.look_norm(point_ESC)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = asked.permute(2, 0, 3, 1, 4)
+        looked = scaled_dot_product_attention(query, key, value, attn_mask=sees_ESS[:, None])
+        point_ESC = point_ESC + self.take(looked.transpose(1, 2).flatten(2))
+        return point_ESC + self.think(self.think_norm(point_ESC))
+
+
+@torch.no_grad()
+def embeddings(model: Policy | RewardModel, batch: TokenBatch) -> Float[Tensor, "N H"]:
+    """What a frozen backbone makes of each answer: the mean of its tokens' last-layer states, in float32."""
+    length_N = batch.length_N
+    real_NT = torch.arange(batch.completion_NT.shape[1], device=length_N.device) < length_N[:, None]
+    state_MH = model.trunk.states(batch, lambda inputs: inputs.own_NT[real_NT]).float()
+    row_M = real_NT.nonzero()[:, 0]
+    sum_NH = state_MH.new_zeros(len(length_N), state_MH.shape[-1]).index_add(0, row_M, state_MH)
+    return sum_NH / length_N[:, None]
+
+
+def relative(embedding_NH: Float[Tensor, "N H"], group_N: Int[Tensor, " N"]) -> Float[Tensor, "N H"]:
+    """Embeddings less the mean of all answers to the same prompt: what tells them apart, without the prompt.
+
+    >>> relative(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1])).T
+    tensor([[-1.,  1.,  0.]])
+    """
+    prompts = int(group_N.max()) + 1
+    sum_PH = embedding_NH.new_zeros(prompts, embedding_NH.shape[1]).index_add(0, group_N, embedding_NH)
+    count_P = torch.bincount(group_N, minlength=prompts).clamp(min=1)
+    return embedding_NH - (sum_PH / count_P[:, None])[group_N]
+
+
+def save_group_preference(model: GroupPreference, folder: Path) -> None:
+    """Write the module as safetensors and its shape as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    save_file(weights, folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps(asdict(model.config), indent=2) + "\n", encoding="utf-8")
+
+
+def load_group_preference(folder: Path, *, device: torch.device | None = None) -> GroupPreference:
+    """The module of a folder that ``save_group_preference`` wrote."""
+    try:
+        config = GroupPreferenceConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        model = GroupPreference(config)
+        model.load_state_dict({name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS).items()})
+    except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(f"{folder}: no group preference module as it was saved: {error}") from error
+    return model.to(device or torch.device("cpu")).eval()

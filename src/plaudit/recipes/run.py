@@ -1,0 +1,250 @@
+"""A run of any kind: open the folder, get ready, learn or go on, write down what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from torch import nn
+
+from plaudit.batches.template import Encoder, make_encoder
+from plaudit.errors import UserError
+from plaudit.models.files import Precision, precision
+from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, RunConfig
+from plaudit.training import lineage
+from plaudit.training.chance import seed_everything
+from plaudit.training.flops import matmul_rate
+from plaudit.training.interrupt import InterruptedRunError
+from plaudit.training.loop import Loop
+from plaudit.training.metrics import Metric
+from plaudit.training.optimizer import make_optimizer, rate_share
+from plaudit.training.order import Order
+from plaudit.training.parallel import Ranks, joined
+from plaudit.training.plan import Pause, Plan
+from plaudit.training.report import write_report
+from plaudit.training.runfolder import RunFolder, open_run
+from plaudit.training.sinks.console import ConsoleSink
+from plaudit.training.sinks.jsonl import read_notes, read_reports
+from plaudit.training.sinks.sink import Sample
+from plaudit.training.sinks.summary import Summary, summarise
+from plaudit.training.sinks.together import Sinks, sinks_for
+from plaudit.training.step import Machine, Terms
+
+Piece = TypeVar("Piece")
+"""What goes through the model at once; each kind of run has its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a run has before it has a model.
+
+    Example: ``Start(encoder=make_encoder(config.model), numbers=precision(…), ranks=ranks, aside=None)``
+    """
+
+    encoder: Encoder
+    """The tokenizer and its template."""
+    numbers: Precision
+    """What products are made in."""
+    ranks: Ranks
+    """This process among its peers."""
+    aside: Path | None
+    """Where rows that cannot be used are listed; None on every rank but the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner(Generic[Piece]):
+    """A model that is ready to learn, and all that a run asks of it.
+
+    Example: SFT's is made by ``recipes.supervised``, a reward model's by ``recipes.reward``.
+    """
+
+    module: nn.Module
+    """What is trained, on its device and divided over the ranks."""
+    objective: Callable[[Piece], Terms]
+    """From a piece to what a step minimises."""
+    alone: Callable[[Piece], Sequence[Piece]]
+    """A piece divided into its rows."""
+    rows: int
+    """How many rows are trained."""
+    pieces: Callable[[Sequence[int]], Sequence[Piece]]
+    """This rank's pieces of a batch, given the numbers of its rows."""
+    work: Callable[[Sequence[Piece]], float]
+    """Floating-point operations of these pieces."""
+    evaluate: Callable[[Pause], Sequence[Metric]] | None
+    """Held-out figures; None when nothing is held out."""
+    measured: tuple[str, ...]
+    """The held-out figures by which the best checkpoint may be chosen."""
+    sample: Callable[[Pause], Sequence[Sample]] | None
+    """What the model says now; None for silence."""
+    write: Callable[[], None]
+    """Writes the result into the run folder; every rank must come."""
+    notes: tuple[str, ...]
+    """What was decided, for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[Piece]):
+    """One way to learn, as the run sees it.
+
+    Example: ``Kind(name="sft", prepare=…, inputs=())``
+    """
+
+    name: str
+    """What the user calls it."""
+    prepare: Callable[[Start], Learner[Piece]]
+    """Reads the rows and loads the model."""
+    inputs: tuple[Path, ...] = ()
+    """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+
+
+def run(config: RunConfig, kind: Kind[Any]) -> Summary | None:
+    """Train, or go on; what is left behind lies in ``config.out``. Only the first rank has a summary."""
+    with joined(config.device) as ranks, _folder(config, ranks) as folder:
+        return _train(config, kind, ranks, folder)
+
+
+def claim(config: RunConfig) -> None:
+    """Begin the folder of a run that waits for another one: what would refuse it then refuses it now."""
+    with joined(config.device) as ranks:
+        begun = ranks.every([float((config.out / "config.yaml").exists())])[0][0]
+        if not begun:
+            with _folder(config, ranks):
+                ranks.wait()
+
+
+@contextmanager
+def _folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
+    """The run folder, held by the first rank alone; who saved and then stopped leaves it in good order."""
+    if not ranks.first:
+        yield None
+        return
+    stop: InterruptedRunError | None = None
+    with open_run(config.out, config=_plain(asdict(config)), may_change=MAY_CHANGE_ON_RESUME) as folder:
+        try:
+            yield folder
+        except InterruptedRunError as asked:
+            stop = asked
+    if stop is not None:
+        raise stop
+
+
+def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder | None) -> Summary | None:
+    seed_everything(config.seed, ranks.rank)
+    encoder = make_encoder(config.model, turns=config.turns)
+    notes = [] if folder is None else [*folder.notes, *_trace(config, kind, encoder, folder)]
+    if _is_finished(config, ranks):
+        if ranks.first:
+            _say_that_it_is_finished(config, notes)
+        return None
+    aside = None if folder is None else folder.path
+    numbers = precision(config.dtype, ranks.device)
+    learner = kind.prepare(Start(encoder=encoder, numbers=numbers, ranks=ranks, aside=aside))
+    _refuse_to_look_for_what_is_not_measured(config, learner)
+    notes += [*encoder.notes, *learner.notes]
+    plan = _plan(config, learner, ranks, _peak_flops(numbers, ranks))
+    loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
+    progress = loop.run()
+    if config.keep.use_best and progress.best_step is not None:
+        loop.go_back_to(progress.best_step)
+    learner.write()
+    summary = summarise(read_reports(config.out), read_notes(config.out)) if ranks.first else None
+    loop.sinks.close(summary)
+    if ranks.first:
+        write_report(config.out, command=f"plaudit train {kind.name}")
+    return summary
+
+
+def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: float) -> Plan[Piece]:
+    order = Order(rows=learner.rows, batch_size=config.batch_size, seed=config.seed)
+    steps = config.steps or order.steps_in(config.epochs)
+    every = -(-steps // 10)
+    return Plan(
+        steps=steps,
+        machine=Machine(
+            module=learner.module,
+            optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer),
+            objective=learner.objective,
+            alone=learner.alone,
+            clip=config.optimizer.clip,
+            ranks=ranks,
+        ),
+        pieces=lambda step: learner.pieces(order.batch(step)),
+        epoch_after=order.epoch_after,
+        work=learner.work,
+        evaluate=learner.evaluate,
+        sample=learner.sample,
+        rate=lambda step: config.learning_rate * rate_share(step, steps, config.optimizer),
+        safety=config.safety,
+        keep=config.keep,
+        evaluate_every=config.evaluate_every or every,
+        sample_every=config.sample_every or every,
+        save_every=config.save_every or every,
+        peak_flops=peak_flops,
+        name=config.out.name,
+        config=_plain(asdict(config)),
+    )
+
+
+def _refuse_to_look_for_what_is_not_measured(config: RunConfig, learner: Learner[Any]) -> None:
+    keep = config.keep
+    if keep.best not in learner.measured:
+        near = get_close_matches(keep.best, learner.measured, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"keep.best: {keep.best!r} is not one of {', '.join(learner.measured)}{hint}")
+    if keep.use_best and learner.evaluate is None:
+        raise UserError("keep.use_best needs held-out rows, and none is left: give more rows, or a file")
+
+
+def _peak_flops(numbers: Precision, ranks: Ranks) -> float:
+    return sum(row[0] for row in ranks.every([matmul_rate(str(ranks.device), numbers.products)]))
+
+
+def _sinks(config: RunConfig, ranks: Ranks) -> Sinks:
+    return Sinks(sinks_for(config.sinks, config.out) if ranks.first else ())
+
+
+def _trace(config: RunConfig, kind: Kind[Any], encoder: Encoder, folder: RunFolder) -> tuple[str, ...]:
+    """Write where everything came from; on resume, refuse when it has changed."""
+    held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
+    now = lineage.gather(
+        method=kind.name,
+        data=[config.data, *held_out, *kind.inputs],
+        seed=config.seed,
+        model=config.model,
+        tokenizer=config.model,
+        template=encoder.template,
+    )
+    if folder.resumed and folder.lineage.exists():
+        return lineage.compare(lineage.read(folder.lineage), now)
+    lineage.write(folder.lineage, now)
+    return ()
+
+
+def _is_finished(config: RunConfig, ranks: Ranks) -> bool:
+    """Whether everything is there already; the first rank looks for all. The summary is written last."""
+    folders = ("model", "adapter") if config.lora.rank else ("model",)
+    there = (config.out / "summary.json").exists() and all(
+        any((config.out / name).glob("*.safetensors")) for name in folders
+    )
+    return bool(ranks.every([float(there)])[0][0])
+
+
+def _say_that_it_is_finished(config: RunConfig, notes: Sequence[str]) -> None:
+    console = ConsoleSink(quiet=True)
+    for note in (
+        *notes,
+        f"{config.out}: this run is finished; nothing was done. Another run needs another --out",
+    ):
+        console.note(note)
+
+
+def _plain(value: Any) -> Any:
+    """Paths as strings: what YAML and trackers take."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return str(value) if isinstance(value, Path) else value

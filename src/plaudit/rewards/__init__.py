@@ -1,0 +1,1 @@
+"""What answers are worth: learned, written down as rules, or put together from several."""

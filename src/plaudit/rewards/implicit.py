@@ -1,0 +1,94 @@
+"""The reward that a policy has learned without a reward model: how much likelier it has made an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.batches.template import Encoder
+from plaudit.batches.tokens import TokenBatch
+from plaudit.errors import UserError
+from plaudit.models.policy import Policy
+from plaudit.records.judging import Task
+from plaudit.rewards.asking import TOKENS_AT_ONCE, Reader, Scored, at_rest, limits_of
+from plaudit.rewards.reward import Row
+
+
+def implicit_reward(
+    logp_NT: Float[Tensor, "N T"], ref_logp_NT: Float[Tensor, "N T"], *, beta: int | float
+) -> Float[Tensor, " N"]:
+    """β (log π(y|x) − log π_ref(y|x)), up to a number that is the same for all answers to a prompt.
+
+    Rafailov et al. 2023 (DPO), arXiv:2305.18290.
+
+    >>> import torch
+    >>> implicit_reward(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]]), beta=0.1)
+    tensor([0.3000])
+    """
+    return beta * (logp_NT - ref_logp_NT).sum(-1)
+
+
+def refuse_beta(beta: int | float) -> None:
+    """Complain about a β that turns the reward round, or into nothing."""
+    if not (math.isfinite(beta) and beta > 0):
+        raise UserError(f"beta {beta}: expected a number above 0, the one that the policy was trained with")
+
+
+class ImplicitReward:
+    """Two policies as a reward; scores are comparable among answers to one prompt, not across prompts.
+
+    The tokens are those of training, the end-of-turn token among them: an answer that did not end by itself
+    is scored as if it had ended there.
+
+    Example: ``ImplicitReward("dpo", policy, reference, encoder, beta=0.1).scores(tasks)``
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        reference: Policy,
+        encoder: Encoder,
+        *,
+        beta: int | float,
+        tokens_at_once: int = TOKENS_AT_ONCE,
+    ) -> None:
+        """Take policies that are on one device and read the same tokens, each in its proven layout."""
+        refuse_beta(beta)
+        if policy.device != reference.device:
+            raise UserError(f"the policy is on {policy.device} and its reference on {reference.device}")
+        self._name = name
+        self._policy, self._reference = policy, reference
+        self._beta = beta
+        self._reader = Reader(
+            name=name,
+            encoder=encoder,
+            limits=limits_of([policy, reference], tokens_at_once),
+            device=policy.device,
+        )
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self._name
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self._reader.refused)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[Row, ...]:
+        """A row for each task; None for an answer that the models cannot be shown."""
+        return self.scored(tasks).rows
+
+    def scored(self, tasks: Sequence[Task]) -> Scored:
+        """The same, with the reason of every None."""
+        with at_rest(self._policy, self._reference):
+            return self._reader.scored(tasks, self._rewards)
+
+    def _rewards(self, batch: TokenBatch) -> Tensor:
+        logp_NT, ref_logp_NT = (model.score(batch).logp_NT for model in (self._policy, self._reference))
+        return implicit_reward(logp_NT, ref_logp_NT, beta=self._beta)

@@ -1,0 +1,229 @@
+"""What several rewards say, as one number: ensembles that trust what all say, objectives weighed or gated.
+
+M members, N answers; arithmetic on ``[M, N]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.models.reward import Normalisation
+
+Manner = Literal["mean", "min", "cautious", "weighted", "gated"]
+"""How members become one number."""
+
+
+def standardised(
+    reward_MN: Float[Tensor, "M N"], offset_M: Float[Tensor, " M"], scale_M: Float[Tensor, " M"]
+) -> Float[Tensor, "M N"]:
+    """(r − μ) / s of each member: a reward's level and unit mean nothing, so two do not compare as they are.
+
+    >>> standardised(torch.tensor([[3.0, 5.0]]), torch.tensor([1.0]), torch.tensor([2.0]))
+    tensor([[1., 2.]])
+    """
+    return (reward_MN - offset_M[:, None]) / scale_M[:, None]
+
+
+def mean(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
+    """1/M Σ r: errors of the members that are independent cancel.
+
+    >>> mean(torch.tensor([[1.0], [3.0]]))
+    tensor([2.])
+    """
+    return reward_MN.mean(0)
+
+
+def least(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
+    """min r: an answer is worth what its sternest member says.
+
+    Worst-case optimisation of Coste et al. 2023, arXiv:2310.02743.
+
+    >>> least(torch.tensor([[1.0], [3.0]]))
+    tensor([1.])
+    """
+    return reward_MN.amin(0)
+
+
+def cautious(reward_MN: Float[Tensor, "M N"], k: int | float) -> Float[Tensor, " N"]:
+    """mean − k · std: what the members disagree on counts for less.
+
+    Coste et al. 2023 (arXiv:2310.02743) take away the variance; the standard deviation has the reward's own
+    unit, so that k means the same for every reward.
+
+    >>> cautious(torch.tensor([[1.0], [3.0]]), 0.5)
+    tensor([1.5000])
+    """
+    return reward_MN.mean(0) - k * disagreement(reward_MN)
+
+
+def weighted(reward_MN: Float[Tensor, "M N"], weight_M: Float[Tensor, " M"]) -> Float[Tensor, " N"]:
+    """Σ w r; what has no weight may be anything, even not a number.
+
+    >>> weighted(torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, -1.0]))
+    tensor([-1.])
+    """
+    counts_M = weight_M != 0
+    return (weight_M[counts_M, None] * reward_MN[counts_M]).sum(0)
+
+
+def gated(
+    gate_N: Float[Tensor, " N"], reward_N: Float[Tensor, " N"], *, below: int | float
+) -> Float[Tensor, " N"]:
+    """The gate's own score where it is below the threshold, the reward elsewhere.
+
+    With safety as the gate and helpfulness as the reward, what is unsafe cannot be made up for. Touvron et
+    al. 2023 (Llama 2, arXiv:2307.09288), whose threshold is a chance of 0.15: log-odds of −1.73.
+
+    >>> gated(torch.tensor([-2.0, 1.0]), torch.tensor([9.0, 9.0]), below=0.0)
+    tensor([-2.,  9.])
+    """
+    return torch.where(gate_N < below, gate_N, reward_N)
+
+
+def disagreement(reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
+    """The standard deviation over the members, of those that there are (1/M).
+
+    >>> disagreement(torch.tensor([[1.0], [3.0]]))
+    tensor([1.])
+    """
+    return (reward_MN - reward_MN.mean(0)).square().mean(0).sqrt()
+
+
+def doubt(first_MB: Float[Tensor, "M B"], second_MB: Float[Tensor, "M B"]) -> Float[Tensor, " B"]:
+    """The standard deviation over the members of σ(r₁ − r₂), the chance that the first is better.
+
+    The pair with the largest is the one to ask a person about (Christiano et al. 2017, arXiv:1706.03741); a
+    member's own level does not count in it.
+
+    >>> doubt(torch.tensor([[0.0], [5.0]]), torch.tensor([[0.0], [5.0]]))
+    tensor([0.])
+    """
+    return disagreement((first_MB - second_MB).sigmoid())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """How members become one reward; what a manner does not use is None.
+
+    Example: ``Combination(how="cautious", k=1.0)``, ``Combination(how="gated", gate=0, below=-1.7)``
+    """
+
+    how: Manner
+    """The manner."""
+    weights: tuple[int | float, ...] | None = None
+    """For ``weighted``: one a member, in their order."""
+    k: int | float | None = None
+    """For ``cautious``: how many standard deviations are taken away."""
+    gate: int | None = None
+    """For ``gated``: which of the two members decides, 0 or 1."""
+    below: int | float | None = None
+    """For ``gated``: under this score the gate's own is what counts."""
+    normal: tuple[Normalisation, ...] | None = None
+    """What is done to each member first; None takes them as they are."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no manner means."""
+        for name in ("weights", "k", "gate", "below"):
+            used, given = name in USES[self.how], getattr(self, name) is not None
+            if used and not given:
+                raise UserError(f"{self.how} needs {name}")
+            if given and not used:
+                raise UserError(f"{name} says nothing to {self.how}; leave it out")
+        for number in (*(self.weights or ()), self.k, self.below):
+            if number is not None and not math.isfinite(number):
+                raise UserError(f"{self.how}: {number} is not a finite number")
+        if self.k is not None and self.k < 0:
+            raise UserError(f"cautious: k {self.k} would reward what the members disagree on; 0 or more")
+
+    def refuse_members(self, count: int) -> None:
+        """Complain about a number of members that this does not fit."""
+        if count < 1:
+            raise UserError("a combination needs members; name at least one reward")
+        if self.weights is not None and len(self.weights) != count:
+            raise UserError(f"{len(self.weights)} weights for {count} rewards; give one weight to each")
+        if self.weights is not None and not any(self.weights):
+            raise UserError("every weight is 0, so nothing would count; give one reward another weight")
+        if self.normal is not None and len(self.normal) != count:
+            raise UserError(f"{len(self.normal)} normalisations for {count} rewards; give one to each")
+        if self.gate is not None and (count != 2 or self.gate not in (0, 1)):
+            raise UserError(
+                f"gated takes two rewards, one of them the gate; here are {count}, the gate is {self.gate}"
+            )
+
+    def of(self, reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
+        """One score an answer, of members in one unit; not a number where one that is needed is not."""
+        return _OF[self.how](self, reward_MN)
+
+    def normalised(self, reward_MN: Float[Tensor, "M N"]) -> Float[Tensor, "M N"]:
+        """The members in one unit."""
+        if self.normal is None:
+            return reward_MN
+        facts_M2 = reward_MN.new_tensor([(one.offset, one.scale) for one in self.normal])
+        return standardised(reward_MN, facts_M2[:, 0], facts_M2[:, 1])
+
+
+USES: Mapping[Manner, tuple[str, ...]] = {
+    "mean": (),
+    "min": (),
+    "cautious": ("k",),
+    "weighted": ("weights",),
+    "gated": ("gate", "below"),
+}
+"""What each manner has to be told."""
+
+
+def _least(_: Combination, reward_MN: Tensor) -> Tensor:
+    return least(reward_MN)
+
+
+def _mean(_: Combination, reward_MN: Tensor) -> Tensor:
+    return mean(reward_MN)
+
+
+def _cautious(combination: Combination, reward_MN: Tensor) -> Tensor:
+    assert combination.k is not None
+    return cautious(reward_MN, combination.k)
+
+
+def _weighted(combination: Combination, reward_MN: Tensor) -> Tensor:
+    return weighted(reward_MN, reward_MN.new_tensor(combination.weights))
+
+
+def _gated(combination: Combination, reward_MN: Tensor) -> Tensor:
+    assert combination.gate is not None
+    assert combination.below is not None
+    gate_N = reward_MN[combination.gate]
+    said_N = gated(gate_N, reward_MN[1 - combination.gate], below=combination.below)
+    # What is not a number is below nothing: without the gate's verdict there is none.
+    return torch.where(gate_N.isnan(), gate_N, said_N)
+
+
+_OF: Mapping[Manner, Callable[[Combination, Tensor], Tensor]] = {
+    "mean": _mean,
+    "min": _least,
+    "cautious": _cautious,
+    "weighted": _weighted,
+    "gated": _gated,
+}
+
+
+def levels(names: Sequence[str], reward_MN: Float[Tensor, "M N"]) -> tuple[Normalisation, ...]:
+    """What gives each member's scores of some answers the mean 0 and the standard deviation 1.
+
+    >>> levels(["one"], torch.tensor([[1.0, 5.0]]))
+    (Normalisation(offset=3.0, scale=2.0),)
+    """
+    spread_M = reward_MN.std(1, correction=0)
+    for name, spread in zip(names, spread_M.tolist(), strict=True):
+        if not spread > 0:
+            raise UserError(f"{name} scores all the answers alike, so there is nothing to bring to one unit")
+    means = reward_MN.mean(1).tolist()
+    return tuple(Normalisation(offset=m, scale=s) for m, s in zip(means, spread_M.tolist(), strict=True))

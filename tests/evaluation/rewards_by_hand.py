@@ -1,0 +1,26 @@
+"""Rewards that a user could write, named on the command line as module:function."""
+
+from __future__ import annotations
+
+from plaudit.records.messages import Text, words
+
+UTILITY = 3
+
+
+def longer(prompt: Text, answer: Text) -> float:
+    """The longer, the better."""
+    return len(words(answer)) / 20
+
+
+def shorter(prompt: Text, answer: Text) -> float:
+    """The shorter, the better."""
+    return -len(words(answer)) / 20
+
+
+def silent(prompt: Text, answer: Text) -> None:
+    """Never a verdict."""
+
+
+def one_argument(answer: Text) -> float:
+    """No reward."""
+    return 0.0

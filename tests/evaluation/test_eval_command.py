@@ -1,0 +1,178 @@
+"""``plaudit eval reward`` from end to end: real models, the world's truth, files, refusals in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plaudit.cli import evaluate_world
+from plaudit.cli.main import main
+from plaudit.records.feedback import Comparison, Demonstration
+from plaudit.sources.write import write_records
+from plaudit.world.making import comparisons, rankings
+from plaudit.world.pools import agreement, pool
+from plaudit.world.shipped import base_folder
+from tests.models.reward_zoo import saved
+from tests.sources.rows import REWARDBENCH, REWARDBENCH2, write
+
+BY_HAND = "tests.evaluation.rewards_by_hand"
+QUICK = ("--bootstrap", 50)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> Path:
+    """Two hundred comparisons by people who love length."""
+    rows = comparisons(200, pool("length-lovers"), split="validation", seed=3)
+    return write_records(rows, tmp_path_factory.mktemp("data") / "pairs.jsonl").path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    """A reward model that has learnt nothing yet, on the world's base model."""
+    return saved(tmp_path_factory.mktemp("model"), base_folder())[0]
+
+
+@pytest.fixture(autouse=True)
+def few_prompts(monkeypatch):
+    monkeypatch.setattr(evaluate_world, "PROMPTS", 32)
+
+
+def said(capsys, *arguments: object) -> str:
+    assert main(["eval", "reward", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def complaint(capsys, *arguments: object) -> str:
+    assert main(["eval", "reward", *map(str, arguments)]) == 2
+    return capsys.readouterr().err
+
+
+def summary(out: Path) -> list[dict]:
+    return json.loads((out / "summary.json").read_text("utf-8"))["evaluations"]
+
+
+def test_models_stand_side_by_side_in_tables_and_files(capsys, pairs, model, tmp_path):
+    models = (model, "gold", f"{BY_HAND}:longer")
+    out = tmp_path / "e"
+    text = said(capsys, *models, "--data", pairs, "--world", "--out", out, *QUICK, "--best-of", 4)
+    fresh, gold, longer = summary(out)
+    assert [one["model"] for one in (fresh, gold, longer)] == ["reward", "gold", f"{BY_HAND}:longer"]
+    for one in (fresh, gold, longer):
+        assert f"{100 * one['accuracy']['value']:.1f} %" in text
+        assert one["accuracy"]["low"] < one["accuracy"]["value"] < one["accuracy"]["high"]
+    # Annotators who love length agree with a reward that does, more than a model that knows nothing does.
+    assert longer["accuracy"]["low"] > fresh["accuracy"]["value"]
+    assert gold["best_of"]["points"][-1]["truth"]["value"] == gold["best_of"]["points"][-1]["possible"]
+    assert longer["best_of"]["points"][-1]["truth"]["high"] < gold["best_of"]["points"][-1]["truth"]["low"]
+    assert len(gold["categories"]) == 8
+    lines = [json.loads(line) for line in (out / "scores.jsonl").read_text("utf-8").splitlines()]
+    assert len(lines) == 200
+    assert set(lines[0]["rewards"]) == {"reward", "gold", f"{BY_HAND}:longer"}
+    assert lines[0]["rewards"]["gold"] == lines[0]["truths"]
+    assert (out / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_the_same_command_writes_the_same_bytes(capsys, pairs, tmp_path):
+    for name in ("one", "two"):
+        said(capsys, f"{BY_HAND}:longer", "--data", pairs, "--out", tmp_path / name, "--n", 60)
+    for file in ("summary.json", "scores.jsonl"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    assert summary(tmp_path / "one")[0]["pairs"] == 60
+
+
+def test_the_ceiling_of_the_world_is_that_of_its_pool(capsys, pairs, tmp_path):
+    said(capsys, "gold", "--data", pairs, "--world", "--out", tmp_path, *QUICK, "--best-of", 2)
+    [found] = summary(tmp_path)
+    from plaudit.world.making import tasks
+
+    asked = tasks(200, answers=2, split="validation", seed=3)
+    known = agreement("length-lovers", pool("length-lovers"), asked).ceiling
+    assert found["ceiling"]["source"] == "the pool length-lovers"
+    assert found["ceiling"]["accuracy"]["value"] == pytest.approx(known)
+    assert found["accuracy"]["value"] < known
+
+
+def test_the_taste_of_the_annotators_is_found_in_them_and_not_in_the_truth(capsys, pairs, tmp_path):
+    shorter = f"{BY_HAND}:shorter"
+    said(capsys, shorter, "--data", pairs, "--world", "--out", tmp_path, *QUICK, "--best-of", 2)
+    probes = {one["name"]: one for one in summary(tmp_path)[0]["probes"]["features"]}
+    assert probes["length"]["annotators"]["low"] > 1
+    assert probes["length"]["words"].startswith("always prefers the shorter answer")
+
+
+def test_rankings_give_all_pairs_and_say_where_each_answer_stood(capsys, tmp_path):
+    rows = rankings(40, pool("hurried"), answers=3, split="validation", seed=1)
+    data = write_records(rows, tmp_path / "ranked.jsonl").path
+    said(capsys, f"{BY_HAND}:longer", "--data", data, "--out", tmp_path / "e", *QUICK)
+    [found] = summary(tmp_path / "e")
+    assert found["pairs"] == 120
+    place = next(one for one in found["probes"]["features"] if one["name"] == "place")
+    assert place["pairs"] == 120
+    assert place["annotators"]["ratio"] > 1  # the hurried like what they see first
+
+
+def test_public_benchmarks_are_scored_by_their_own_rules(capsys, tmp_path):
+    old = write(tmp_path / "rb.jsonl", REWARDBENCH)
+    text = said(capsys, f"{BY_HAND}:longer", "--data", old, "--out", tmp_path / "rb")
+    [found] = summary(tmp_path / "rb")
+    assert found["benchmark"]["name"] == "RewardBench"
+    assert found["benchmark"]["sections"][0]["score"]["value"] == 1.0  # "A stone." against "A cork."
+    assert "RewardBench, by its rules" in text
+    tied = {**REWARDBENCH2, "id": "tied:4"}
+    ref = {**REWARDBENCH2, "id": "ref:4", "prompt": "What sinks?", "chosen": ["A stone."]}
+    new = write(tmp_path / "rb2.jsonl", tied, ref)
+    said(capsys, f"{BY_HAND}:longer", "--data", new, "--out", tmp_path / "rb2")
+    [section] = summary(tmp_path / "rb2")[0]["benchmark"]["sections"]
+    # "A stone." 8, "An anchor." 10 against "A cork." 7, "A boat." 7, "Foam." 5: gaps 1 and 1, spread 2.
+    from math import tanh
+
+    assert section["score"]["value"] == pytest.approx(0.6 + 0.01 * tanh(-0.5))
+
+
+def test_what_cannot_be_evaluated_is_refused_in_words(capsys, pairs, tmp_path):
+    longer = f"{BY_HAND}:longer"
+    shown = write_records([Demonstration(prompt="q", completion="a")], tmp_path / "d.jsonl").path
+    assert "neither a comparison nor a ranking" in complaint(capsys, longer, "--data", shown)
+    tie = Comparison(prompt="q", chosen="a", rejected="b", strength=0.0, probability=0.5)
+    tied = write_records([tie], tmp_path / "t.jsonl").path
+    assert "all of its 1 pairs are ties" in complaint(capsys, longer, "--data", tied)
+    assert "gives no verdict on any pair" in complaint(capsys, f"{BY_HAND}:silent", "--data", pairs)
+    strange = write_records([Comparison(prompt="q", chosen="a", rejected="b")], tmp_path / "s.jsonl").path
+    assert "the world has no such prompt" in complaint(capsys, "gold", "--data", strange)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("no/such/folder", "there is no such folder"),
+        ("no_such_module:f", "cannot be imported"),
+        (f"{BY_HAND}:nothing", "cannot be imported"),
+        (f"{BY_HAND}:UTILITY", "is a int, and a function is needed"),
+        (f"{BY_HAND}:one_argument", "is called as f(prompt, answer)"),
+    ],
+)
+def test_a_model_that_is_none_is_refused(capsys, pairs, model, words):
+    assert words in complaint(capsys, model, "--data", pairs)
+
+
+def test_options_that_say_nothing_are_refused(capsys, pairs):
+    assert "goes with --world" in complaint(capsys, "gold", "--data", pairs, "--best-of", 4)
+    assert "name each model once" in complaint(capsys, "gold", "gold", "--data", pairs)
+    assert "--bootstrap 1" in complaint(capsys, "gold", "--data", pairs, "--bootstrap", 1)
+
+
+def test_help_does_not_import_torch_nor_statsmodels():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from plaudit.cli.main import main\n"
+        "try: main(['eval', 'reward', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'statsmodels', 'scipy', 'pandas'} & {*sys.modules}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ceiling" in done.stdout

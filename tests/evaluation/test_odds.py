@@ -1,0 +1,97 @@
+"""Regressions of preferences: as statsmodels has them, and what becomes of features that cannot be fitted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from statsmodels.discrete.discrete_model import Logit
+
+from plaudit.evaluation.odds import ALWAYS, COLLINEAR, CONSTANT, DECIDED, NEVER, TOGETHER, contrast, fit
+
+
+def drawn(n: int = 500):
+    """Two features, and a judge of known coefficients; two pairs a prompt."""
+    chance = np.random.default_rng(7)
+    x_BF = np.stack([chance.normal(size=n), chance.choice([-1.0, 0.0, 1.0], size=n)], axis=1)
+    y_B = (chance.random(n) < 1 / (1 + np.exp(-x_BF @ np.array([1.0, -0.5])))).astype(float)
+    return x_BF, y_B, np.arange(n) // 2
+
+
+def test_coefficients_and_clustered_errors_agree_with_logit_of_statsmodels():
+    x_BF, y_B, prompt_B = drawn()
+    found = fit(x_BF, {"ada": y_B}, prompt_B)
+    moved = (x_BF != 0).any(1)
+    assert moved.all()
+    peer = Logit(y_B, x_BF).fit(disp=0, cov_type="cluster", cov_kwds={"groups": prompt_B})
+    assert found.beta == pytest.approx(peer.params, rel=1e-5)
+    assert np.sqrt(np.diag(found.covariance)) == pytest.approx(peer.bse, rel=0.01)
+    assert found.beta == pytest.approx([1.0, -0.5], abs=0.25)
+
+
+def test_two_judges_fitted_together_have_the_coefficients_that_each_has_alone():
+    x_BF, y_B, prompt_B = drawn()
+    other_B = np.random.default_rng(1).choice([0.0, 0.5, 1.0], size=len(y_B))
+    both = fit(x_BF, {"ada": y_B, "bob": other_B}, prompt_B)
+    alone = [fit(x_BF, {"one": said}, prompt_B).beta for said in (y_B, other_B)]
+    assert both.beta == pytest.approx(np.concatenate(alone), rel=1e-5)
+    assert both.fits["bob"].places == {0: 2, 1: 3}
+
+
+def test_a_judge_does_not_differ_from_itself_and_the_interval_knows_it():
+    """Errors of the same judge cancel, which they would not if the two were taken for strangers."""
+    x_BF, y_B, prompt_B = drawn()
+    found = fit(x_BF, {"ada": y_B, "again": y_B}, prompt_B)
+    value, error = contrast(found, {0: 1.0, 2: -1.0})
+    assert value == pytest.approx(0, abs=1e-6)
+    assert error < 1e-5
+    assert contrast(found, {0: 1.0})[1] > 0.05
+
+
+def test_it_does_not_matter_which_answer_is_called_the_first():
+    x_BF, y_B, prompt_B = drawn()
+    turn_B = np.where(np.random.default_rng(2).random(len(y_B)) < 0.5, 1.0, -1.0)
+    turned = fit(x_BF * turn_B[:, None], {"ada": np.where(turn_B == 1, y_B, 1 - y_B)}, prompt_B)
+    assert turned.beta == pytest.approx(fit(x_BF, {"ada": y_B}, prompt_B).beta, rel=1e-5)
+
+
+def test_a_feature_that_is_constant_or_goes_along_with_others_is_named_and_the_rest_fitted():
+    x_BF, y_B, prompt_B = drawn()
+    wide_BF = np.column_stack([x_BF[:, 0], np.zeros(len(y_B)), 2 * x_BF[:, 0], x_BF[:, 1]])
+    found = fit(wide_BF, {"ada": y_B}, prompt_B)
+    assert found.fits["ada"].faults == {1: CONSTANT, 2: COLLINEAR}
+    assert found.beta == pytest.approx(fit(x_BF, {"ada": y_B}, prompt_B).beta, rel=1e-5)
+
+
+@pytest.mark.parametrize(("sign", "fault"), [(1.0, ALWAYS), (-1.0, NEVER)])
+def test_a_feature_that_decides_alone_is_named_and_the_others_are_fitted_where_it_is_silent(sign, fault):
+    x_BF, y_B, prompt_B = drawn()
+    rule_B = np.where(np.arange(len(y_B)) % 3 == 0, sign * (2 * y_B - 1), 0.0)
+    found = fit(np.column_stack([rule_B, x_BF]), {"ada": y_B}, prompt_B)
+    silent = rule_B == 0
+    assert found.fits["ada"].faults == {0: fault}
+    assert found.beta == pytest.approx(fit(x_BF[silent], {"a": y_B[silent]}, prompt_B[silent]).beta, rel=1e-5)
+
+
+def test_a_feature_that_differs_only_where_another_decides_is_said_to():
+    x_BF, y_B, prompt_B = drawn()
+    rule_B = np.where(np.arange(len(y_B)) % 3 == 0, 2 * y_B - 1, 0.0)
+    shadow_B = np.where(rule_B != 0, x_BF[:, 0], 0.0)
+    found = fit(np.column_stack([rule_B, shadow_B, x_BF]), {"ada": y_B}, prompt_B)
+    assert found.fits["ada"].faults == {0: ALWAYS, 1: DECIDED}
+
+
+def test_features_that_only_together_foretell_everything_have_no_odds():
+    x_BF, _, prompt_B = drawn()
+    y_B = (x_BF @ np.array([1.0, -0.5]) > 0).astype(float)
+    found = fit(x_BF, {"ada": y_B}, prompt_B)
+    assert found.fits["ada"].faults == {0: TOGETHER, 1: TOGETHER}
+    assert len(found.beta) == 0
+
+
+def test_a_pair_of_which_neither_is_preferred_ends_a_perfect_rule():
+    x_BF, _, prompt_B = drawn()
+    y_B = (x_BF[:, 0] > 0).astype(float)
+    y_B[:5] = 0.5
+    found = fit(x_BF[:, :1], {"ada": y_B}, prompt_B)
+    assert found.fits["ada"].faults == {}
+    assert found.beta[0] > 3

@@ -1,0 +1,74 @@
+"""Losses of group preferences: closed forms, signs, limits, and gradients by finite differences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.distributions import Categorical, Normal
+
+from plaudit.losses.group import choice, gaussian
+from plaudit.losses.reward import bradley_terry
+
+
+def _draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_a_choice_between_two_is_bradley_and_terrys() -> None:
+    score_B2, chance_B = _draw(7, 2), torch.rand(7, dtype=torch.float64)
+    share_B2 = torch.stack((chance_B, 1 - chance_B), dim=-1)
+    wanted_B = bradley_terry(score_B2[:, 0], score_B2[:, 1], label=chance_B)
+    torch.testing.assert_close(choice(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
+
+
+def test_a_choice_by_hand() -> None:
+    """Odds of 3 to 1: −log ¾, or for the other −log ¼."""
+    score_B2 = torch.tensor([[math.log(3), 0.0]]).expand(2, 2)
+    found = choice(score_B2, torch.eye(2)).tolist()
+    assert found == pytest.approx([math.log(4 / 3), math.log(4)])
+
+
+def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
+    score_BK, share_BK = _draw(5, 4), _draw(5, 4, seed=1).softmax(-1)
+    law = Categorical(logits=score_BK)
+    wanted_B = -sum(share_BK[:, k] * law.log_prob(torch.tensor(k)) for k in range(4))
+    torch.testing.assert_close(choice(score_BK, share_BK), wanted_B)
+    torch.testing.assert_close(choice(score_BK + 9, share_BK), wanted_B)
+
+
+def test_a_choice_is_never_better_than_the_shares_themselves() -> None:
+    share_BK = _draw(5, 3, seed=2).softmax(-1)
+    least_B = Categorical(probs=share_BK).entropy()
+    torch.testing.assert_close(choice(share_BK.log(), share_BK), least_B)
+    assert bool((choice(_draw(5, 3), share_BK) > least_B).all())
+
+
+def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> None:
+    score_B2 = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    choice(score_B2, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).sum().backward()
+    assert score_B2.grad is not None
+    assert score_B2.grad.tolist() == [[-0.5, 0.5]]
+
+
+def test_ratings_are_normal_around_the_prediction() -> None:
+    mean_N, log_std_N, rating_N = _draw(6), _draw(6, seed=1), _draw(6, seed=2)
+    wanted_N = -Normal(mean_N, log_std_N.exp()).log_prob(rating_N)
+    torch.testing.assert_close(gaussian(mean_N, log_std_N, rating_N), wanted_N)
+    half_N = gaussian(mean_N, torch.zeros_like(mean_N), rating_N) - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(half_N, 0.5 * (rating_N - mean_N).square())
+
+
+def test_the_best_spread_is_the_error_itself() -> None:
+    log_std_N = torch.tensor([math.log(3.0)], dtype=torch.float64, requires_grad=True)
+    gaussian(torch.zeros(1, dtype=torch.float64), log_std_N, torch.full((1,), -3.0).double()).sum().backward()
+    assert log_std_N.grad is not None
+    assert float(log_std_N.grad) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_gradients_by_finite_differences() -> None:
+    share_BK, rating_N = _draw(3, 4, seed=3).softmax(-1), _draw(5, seed=4)
+    assert torch.autograd.gradcheck(lambda score: choice(score, share_BK), _draw(3, 4).requires_grad_())
+    inputs = (_draw(5, seed=5).requires_grad_(), _draw(5, seed=6).requires_grad_())
+    assert torch.autograd.gradcheck(lambda mean, log_std: gaussian(mean, log_std, rating_N), inputs)

@@ -1,0 +1,67 @@
+"""A page in a real browser, in frames of several widths."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WIDTHS: tuple[int, ...] = (320, 390, 1200)
+_QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+_MEASURE = """
+addEventListener("load", () => {
+  document.title = JSON.stringify(Array.from(frames, (frame) => {
+    const style = frame.getComputedStyle(frame.document.querySelector("main"));
+    return [frame.document.documentElement.scrollWidth, style.maxWidth];
+  }));
+});
+"""
+_CUT_OFF = """
+const outside = (text) => {
+  const box = text.getBBox(), all = text.ownerSVGElement.viewBox.baseVal;
+  const right = box.x + box.width, foot = box.y + box.height;
+  return box.x < -0.5 || right > all.width + 0.5 || box.y < -0.5 || foot > all.height;
+};
+addEventListener("load", () => {
+  document.title = JSON.stringify(Array.from(frames, (frame) =>
+    Array.from(frame.document.querySelectorAll("svg text")).filter(outside).map((text) => text.textContent)));
+});
+"""
+
+
+def measured(page: str, folder: Path) -> dict[int, list[int | str]]:
+    """How wide the page becomes in frames of these widths, and how wide its style lets its text be."""
+    found: list[list[int | str]] = _asked(page, folder, _MEASURE)
+    return dict(zip(WIDTHS, found, strict=True))
+
+
+def cut_off(page: str, folder: Path) -> list[str]:
+    """Words of the page's drawings that reach beyond their drawing, as the browser's own fonts set them."""
+    found: list[list[str]] = _asked(page, folder, _CUT_OFF)
+    return sorted({words for frame in found for words in frame})
+
+
+def _asked(page: str, folder: Path, script: str) -> Any:
+    frames = "".join(f'<iframe width={w} height=900 srcdoc="{html.escape(page)}"></iframe>' for w in WIDTHS)
+    outer = folder / "outer.html"
+    outer.write_text(f"<!DOCTYPE html><style>iframe {{ border: 0 }}</style><script>{script}</script>{frames}")
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *_QUIET, f"--user-data-dir={folder / 'profile'}", "--dump-dom", outer.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    (title,) = re.findall(r"<head>.*?<title>(.*?)</title>", done.stdout, re.DOTALL)
+    return json.loads(html.unescape(title))

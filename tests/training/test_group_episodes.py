@@ -1,0 +1,90 @@
+"""Episodes: a group and a context size are drawn uniformly, no item twice, and padding counts nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.models.group_preference import (
+    GroupPreference,
+    GroupPreferenceConfig,
+)
+from plaudit.training.group_episodes import (
+    Episode,
+    EpisodeSettings,
+    chosen,
+    episode,
+    gathered,
+    losses,
+)
+
+H = 6
+CONFIG = GroupPreferenceConfig(embedding=H, width=16, layers=2, heads=4)
+
+
+def _draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _module(seed: int = 0, config: GroupPreferenceConfig = CONFIG) -> GroupPreference:
+    """With weights large enough for differences to show."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = GroupPreference(config).double()
+    with torch.no_grad():
+        for n, weight in enumerate(model.parameters()):
+            weight.add_(_draw(*weight.shape, seed=n) * 0.3)
+    return model
+
+
+def test_an_episode_is_a_pure_function_of_seed_and_step() -> None:
+    settings = EpisodeSettings(least=0, most=4, targets=0)
+    drawn = [episode([10, 3, 7], settings, seed=3, step=step) for step in range(3000)]
+    assert drawn[17] == episode([10, 3, 7], settings, seed=3, step=17)
+    assert drawn[17] != episode([10, 3, 7], settings, seed=4, step=17)
+    for one in drawn:
+        size = [10, 3, 7][one.group]
+        assert sorted((*one.context, *one.targets)) == list(range(size)), "every other item is a target"
+        assert len(one.targets) >= 1
+    for group, sizes in ((0, 5), (1, 3), (2, 5)):
+        own = [len(one.context) for one in drawn if one.group == group]
+        assert len(own) / 3000 == pytest.approx(1 / 3, abs=0.04), "groups are drawn uniformly"
+        shares = [own.count(m) / len(own) for m in range(sizes)]
+        assert shares == pytest.approx([1 / sizes] * sizes, abs=0.06), "and so are context sizes"
+    assert {len(episode([10], EpisodeSettings(targets=2), seed=0, step=s).targets) for s in range(50)} == {
+        1,
+        2,
+    }
+
+
+def test_what_no_episode_can_be_drawn_from_is_refused() -> None:
+    with pytest.raises(UserError, match="group 1 has 2 judgements, fewer than the 2 to show"):
+        episode([5, 2], EpisodeSettings(least=2, most=4), seed=0, step=0)
+    with pytest.raises(UserError, match="0 ≤ least ≤ most"):
+        EpisodeSettings(least=3, most=2)
+    with pytest.raises(UserError, match="at most -1 targets"):
+        EpisodeSettings(targets=-1)
+    with pytest.raises(UserError, match="two answers or more"):
+        chosen("one", torch.zeros(4, 1, 8))
+
+
+def test_gathered_episodes_say_what_each_says_alone() -> None:
+    groups = [chosen(str(k), _draw(8, 2, H, seed=k)) for k in range(2)]
+    some = [
+        Episode(group=1, context=(3, 1, 0), targets=(5,)),
+        Episode(group=0, context=(), targets=(2, 6, 7)),
+        Episode(group=0, context=(4,), targets=(0, 1)),
+    ]
+    model, batch = _module(), gathered(groups, some)
+    assert batch.mask_EB.sum(-1).tolist() == [1, 3, 2]
+    assert batch.context.mask_EM.sum(-1).tolist() == [6, 0, 2]
+    loss_EB = losses(model, batch)
+    assert not bool(loss_EB[~batch.mask_EB].any())
+    for e, one in enumerate(some):
+        alone_EB = losses(model, gathered(groups, [one]))
+        torch.testing.assert_close(loss_EB[e][batch.mask_EB[e]], alone_EB[0], rtol=0, atol=1e-12)
+    shown = gathered(groups, [some[0]]).context
+    assert shown.preference_EM.tolist() == [[1.0, -1.0] * 3]
+    torch.testing.assert_close(shown.embedding_EMH[0, 2], groups[1].embedding_BKH[1, 0])
