@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import MIB, Report, report_from
-from benchmarks.ours import measured, trial_of
+from benchmarks.ours import trial_of
 from benchmarks.table import machine, markdown, save_section
+from benchmarks.trial import measured
 from benchmarks.work import Shape, model_of
 from plaudit.batches.tokens import Completion, Example
 from plaudit.models.policy import Policy

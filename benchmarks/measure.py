@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 MIB = 1024 * 1024
 """Bytes."""
@@ -26,7 +28,7 @@ class Report:
     versions: dict[str, str]
     """The libraries under it."""
     batch: int
-    """Rows of a step."""
+    """Rows of a step; of rankings, the comparisons in them."""
     first_loss: float
     """The loss of the first step, before anything moved."""
     seconds: tuple[float, ...]
@@ -52,6 +54,12 @@ class Report:
     def line(self) -> str:
         """As one line of JSON."""
         return json.dumps(asdict(self))
+
+
+def read_all(weights: Iterable[Any]) -> None:
+    """Before the watch starts: weights in a mapped file are not resident until someone has read them."""
+    for weight in weights:
+        weight.sum()
 
 
 def report_from(output: str) -> Report:

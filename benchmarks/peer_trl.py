@@ -1,6 +1,6 @@
-"""One run of TRL's SFTTrainer on a work folder, in the peer's environment; prints one line of JSON.
+"""One run of a trainer of TRL's on a work folder, in the peer's environment; prints one line of JSON.
 
-The rows, their order, the lengths, the optimiser and its rate are those of ours.py. ``--variant`` picks
+The rows, their order, the lengths, the optimiser and its rate are those of our side. ``--variant`` picks
 the settings: ``default`` changes nothing but the arithmetic (float32 on both sides) and the order of rows.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,36 @@ import datasets
 import torch
 import transformers
 
-from benchmarks.measure import MIB, Report, Watch
+from benchmarks.measure import MIB, Report, Watch, read_all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One of TRL's trainers.
+
+    Example: ``Task(trainer="SFTTrainer", config="SFTConfig", model="AutoModelForCausalLM", rows=…)``
+    """
+
+    trainer: str
+    """Its name in TRL."""
+    config: str
+    """Of its settings, likewise."""
+    model: str
+    """Which of transformers' classes loads the folder."""
+    rows: str
+    """The file that it learns from."""
+
+
+TASKS: Mapping[str, Task] = {
+    "sft": Task(trainer="SFTTrainer", config="SFTConfig", model="AutoModelForCausalLM", rows="rows.jsonl"),
+    "reward": Task(
+        trainer="RewardTrainer",
+        config="RewardConfig",
+        model="AutoModelForSequenceClassification",
+        rows="pairs.jsonl",
+    ),
+}
+"""What can be compared."""
 
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "default": {},
@@ -34,6 +65,8 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
 
 LONGEST = 2048
 """No row of a work folder is longer, so nothing is cut on either side."""
+RATE = 2e-5
+"""The peak learning rate of both sides: SFTTrainer's default."""
 
 
 class Clock(transformers.TrainerCallback):
@@ -54,14 +87,16 @@ class Clock(transformers.TrainerCallback):
 def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     """A trainer on the folder's model and rows."""
     trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
+    task = TASKS[given.task]
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
-    model = transformers.AutoModelForCausalLM.from_pretrained(work / "model", dtype=torch.float32)
-    rows = datasets.load_dataset("json", data_files=str(work / "rows.jsonl"), split="train")
+    model = getattr(transformers, task.model).from_pretrained(work / "model", dtype=torch.float32)
+    rows = datasets.load_dataset("json", data_files=str(work / task.rows), split="train")
     settings = {
         "output_dir": tempfile.mkdtemp(),
         "per_device_train_batch_size": given.batch,
         "max_steps": given.steps,
         "max_length": LONGEST,
+        "learning_rate": RATE,
         "bf16": given.dtype == "bfloat16",
         "use_cpu": True,
         "train_sampling_strategy": "sequential",
@@ -71,9 +106,9 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
         "disable_tqdm": True,
         **VARIANTS[given.variant],
     }
-    return trl.SFTTrainer(
+    return getattr(trl, task.trainer)(
         model,
-        args=trl.SFTConfig(**settings),
+        args=getattr(trl, task.config)(**settings),
         train_dataset=rows,
         processing_class=tokenizer,
         callbacks=[Clock(watch)],
@@ -84,6 +119,7 @@ def run(work: Path, given: argparse.Namespace) -> Report:
     """Train for a few steps and say what they cost."""
     watch = Watch()
     trainer = trainer_for(work, given, watch)
+    read_all(p.detach() for p in trainer.model.parameters())
     trainer.train()
     state = sum(
         value.nbytes
@@ -105,18 +141,32 @@ def run(work: Path, given: argparse.Namespace) -> Report:
     )
 
 
+def rewards(work: Path, given: argparse.Namespace) -> list[float]:
+    """The rewards of every row's two answers, from the trainer's own tokens and batches."""
+    trainer = trainer_for(work, given, Watch())
+    trainer.model.eval()
+    found: list[float] = []
+    for row in trainer.train_dataset:
+        with torch.no_grad():
+            told = trainer.model(**trainer.data_collator([row]))
+        found += told.logits[:, 0].tolist()
+    return found
+
+
 def main() -> None:
     """From the command line: .peers/trl/bin/python -m benchmarks.peer_trl FOLDER --batch 8."""
-    parser = argparse.ArgumentParser(description="time TRL's SFTTrainer on a work folder")
+    parser = argparse.ArgumentParser(description="time one of TRL's trainers on a work folder")
     parser.add_argument("work", type=Path)
+    parser.add_argument("--task", choices=TASKS, default="sft")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rewards", action="store_true", help="print the reward of every answer instead")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(run(given.work, given).line())
+    print(json.dumps(rewards(given.work, given)) if given.rewards else run(given.work, given).line())
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ class Side:
     """One for each process."""
     failure: str | None = None
     """Why it did not run."""
+    objection: str | None = None
+    """Why it did other work, so that its timing does not count."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +60,7 @@ class Side:
 COLUMNS = (
     "side",
     "s / step",
-    "rows / s",
+    "{unit} / s",
     "slower than ours",
     "CPU s / step",
     "MiB above base",
@@ -69,30 +71,39 @@ COLUMNS = (
 """Of the table of a work folder."""
 
 
-def side_by_side(sides: Sequence[Side], *, exact: int) -> str:
+def side_by_side(
+    sides: Sequence[Side], *, exact: int, unit: str = "rows", agreement: float = AGREEMENT
+) -> str:
     """The table of one work folder: ours first, then the others against it.
 
     The first ``exact`` sides compute in float32 and have to agree on the first loss.
     """
-    ours = sides[0]
-    return _markdown(COLUMNS, [_row(side, ours, checked=s < exact) for s, side in enumerate(sides)])
+    head = [column.format(unit=unit) for column in COLUMNS]
+    rows: list[list[str]] = []
+    for s, side in enumerate(sides):
+        reason = _reason_against(side, sides[0], agreement if s < exact else None)
+        cells = [reason, *[""] * (len(COLUMNS) - 2)] if reason else _cells(side, sides[0], s < exact)
+        rows.append([side.name, *cells])
+    return _markdown(head, rows)
 
 
-def agrees(side: Side, ours: Side) -> bool:
-    """Whether both sides did the same work."""
-    return abs(side.first_loss - ours.first_loss) <= AGREEMENT
-
-
-def _row(side: Side, ours: Side, *, checked: bool) -> list[str]:
+def _reason_against(side: Side, ours: Side, agreement: float | None) -> str | None:
+    """Why a side has no figures: it or ours did not run, or they did other work."""
     if side.failure is not None:
-        return [side.name, f"did not run: {side.failure}", *[""] * (len(COLUMNS) - 2)]
-    if checked and not agrees(side, ours):
-        apart = f"does not count: first loss {side.first_loss:.5f}, ours {ours.first_loss:.5f}"
-        return [side.name, apart, *[""] * (len(COLUMNS) - 2)]
-    rated = ours if checked else side
+        return f"did not run: {side.failure}"
+    if ours.failure is not None:
+        return "nothing to compare with"
+    if side.objection is not None:
+        return f"does not count: {side.objection}"
+    if agreement is not None and abs(side.first_loss - ours.first_loss) > agreement:
+        return f"does not count: first loss {side.first_loss:.5f}, ours {ours.first_loss:.5f}"
+    return None
+
+
+def _cells(side: Side, ours: Side, exact: bool) -> list[str]:
+    rated = ours if exact else side
     rate = max(report.matmul_flops for report in rated.reports)
     return [
-        side.name,
         f"{side.seconds:.2f}",
         f"{side.reports[0].batch / side.seconds:.2f}",
         f"{side.seconds / ours.seconds:.2f} ×",

@@ -11,13 +11,19 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,9 @@ SHAPES: Mapping[str, Shape] = {
     "smol": Shape(hidden=576, layers=30, heads=9, key_heads=3, inner=1536, vocabulary=49_152),
 }
 """``tiny`` for tests; ``mid`` has 11M weights and a large vocabulary; ``smol`` is SmolLM2-135M's shape."""
+
+PAIRS, RANKINGS = "pairs.jsonl", "rankings.jsonl"
+"""The same judgements twice: every pair a row, and every ranking a row."""
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 """The tokenizer's first words; all others are w0, w1 …"""
@@ -80,23 +89,55 @@ def write_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0) -> None:
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def write_judged_work(folder: Path, shape: Shape, rows: Rows, answers: int = 2, seed: int = 0) -> None:
+    """Write ``folder/model``, a reward model, and rankings of so many answers, whole and pair by pair."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer_of(shape).save_pretrained(folder / "model")
+    scorer_of(shape, seed).save_pretrained(folder / "model")
+    chance = random.Random(seed)
+    rankings: list[Mapping[str, object]] = []
+    pairs: list[Mapping[str, object]] = []
+    for _ in range(rows.count):
+        prompt = _words(chance, rows.prompt, shape) + " "
+        ranked = [_words(chance, rows.completion, shape) for _ in range(answers)]
+        order = [*range(1, answers + 1)]
+        rankings.append({"kind": "ranking", "prompt": prompt, "completions": ranked, "ranks": order})
+        pairs += [
+            {"prompt": prompt, "chosen": one, "rejected": other} for one, other in combinations(ranked, 2)
+        ]
+    for name, lines in ((PAIRS, pairs), (RANKINGS, rankings)):
+        (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
 def model_of(shape: Shape, seed: int = 0) -> LlamaForCausalLM:
     """A Llama of this shape with random weights, its head tied to its embedding."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=shape.hidden,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            num_key_value_heads=shape.key_heads,
-            intermediate_size=shape.inner,
-            vocab_size=shape.vocabulary,
-            max_position_embeddings=8192,
-            tie_word_embeddings=True,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=1,
-        )
+    return LlamaForCausalLM(_config(shape))
+
+
+def scorer_of(shape: Shape, seed: int = 0) -> LlamaForSequenceClassification:
+    """A Llama of this shape with one number for a head, drawn so that rewards are of the size of 1."""
+    torch.manual_seed(seed)
+    config = _config(shape)
+    config.num_labels = 1
+    model = LlamaForSequenceClassification(config)
+    torch.nn.init.normal_(model.score.weight, std=(shape.hidden + 1) ** -0.5)
+    return model
+
+
+def _config(shape: Shape) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+        intermediate_size=shape.inner,
+        vocab_size=shape.vocabulary,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=1,
     )
 
 

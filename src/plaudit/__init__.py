@@ -13,11 +13,15 @@ if _typing.TYPE_CHECKING:
     from plaudit.errors import UserError
     from plaudit.models.files import load_model
     from plaudit.models.policy import Policy, Scores
-    from plaudit.recipes.config import SupervisedConfig
+    from plaudit.recipes.config import RunConfig
+    from plaudit.recipes.reward import reward
+    from plaudit.recipes.reward_config import RewardConfig
     from plaudit.recipes.sft import sft
     from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
     from plaudit.records.judging import Judge, Task, Verdict
     from plaudit.records.messages import Message, Part, Text
+    from plaudit.rewards.folder import load_reward
+    from plaudit.rewards.reward import FunctionReward, Reward
     from plaudit.rollouts.local import LocalSampler
     from plaudit.rollouts.sampling import Answer, SamplingSettings
     from plaudit.sources import read_records, write_records
@@ -31,6 +35,7 @@ __all__ = [
     "Demonstration",
     "Encoder",
     "Example",
+    "FunctionReward",
     "Judge",
     "LocalSampler",
     "Message",
@@ -40,10 +45,12 @@ __all__ = [
     "Ranking",
     "Rating",
     "Record",
+    "Reward",
+    "RewardConfig",
+    "RunConfig",
     "SamplingSettings",
     "Scores",
     "Steps",
-    "SupervisedConfig",
     "Task",
     "Text",
     "TokenBatch",
@@ -51,8 +58,10 @@ __all__ = [
     "Verdict",
     "batch_of",
     "load_model",
+    "load_reward",
     "make_encoder",
     "read_records",
+    "reward",
     "sft",
     "write_records",
 ]
@@ -74,7 +83,9 @@ _HOMES = {
         "Policy",
         "Scores",
     ),
-    "plaudit.recipes.config": ("SupervisedConfig",),
+    "plaudit.recipes.config": ("RunConfig",),
+    "plaudit.recipes.reward": ("reward",),
+    "plaudit.recipes.reward_config": ("RewardConfig",),
     "plaudit.recipes.sft": ("sft",),
     "plaudit.records.feedback": (
         "Comparison",
@@ -94,6 +105,11 @@ _HOMES = {
         "Message",
         "Part",
         "Text",
+    ),
+    "plaudit.rewards.folder": ("load_reward",),
+    "plaudit.rewards.reward": (
+        "FunctionReward",
+        "Reward",
     ),
     "plaudit.rollouts.local": ("LocalSampler",),
     "plaudit.rollouts.sampling": (

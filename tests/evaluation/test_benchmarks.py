@@ -104,13 +104,13 @@ def test_rewardbench_2_is_the_plain_mean_of_six():
     rankings = [ranking(name, 1, 3, f"f:{n}") for n, name in enumerate(names)]
     rankings += [ranking("Ties", 1, 1, "f:8"), ranking("Ties", 2, 1, "f:9"), ranking("Ties", 1, 1, "f:10")]
     first = {"f:0": 3.0, "f:1": 1.0}  # right; level with one; the others wrong
+    given = {row.prompt: (first.get(row.origin, 0.0), 1.0, 0.0, 0.0) for row in rankings[:5]}
+    given |= {"f:8": (3.0, 1.0), "f:9": (2.5, 2.0, 1.0), "f:10": (0.0, 1.0)}
     scores = {
-        (row.prompt, answer): first.get(row.origin, 0.0) if place == 0 else 1.0 if place == 1 else 0.0
-        for row in rankings[:5]
+        (row.prompt, row.completions, answer): given[row.prompt][place]
+        for row in rankings
         for place, answer in enumerate(row.completions)
     }
-    scores |= {("f:8", "0"): 3.0, ("f:8", "1"): 1.0, ("f:10", "0"): 0.0, ("f:10", "1"): 1.0}
-    scores |= {("f:9", "0"): 2.5, ("f:9", "1"): 2.0, ("f:9", "2"): 1.0}
     found = rewardbench2(rankings, scores, {"f:8": "ref:4", "f:9": "tied:4", "f:10": "ref:5"}, DRAWS)
     ties = 1.0 + 0.01 * tanh(1)
     assert [(one.name, one.score.value) for one in found.sections] == [

@@ -60,16 +60,32 @@ def test_a_comparison_is_as_sure_as_its_row_says(strength, probability, chance):
     assert pair.chance == chance
 
 
-def test_an_answer_is_scored_once_however_often_it_was_judged():
+def test_answers_are_scored_beside_those_that_they_were_judged_with():
     rows = [
         Comparison(prompt="q", chosen="a", rejected="b", annotator="ada"),
-        Comparison(prompt="q", chosen="b", rejected="a", annotator="bob"),
+        Comparison(prompt="q", chosen="a", rejected="b", annotator="bob"),
         Comparison(prompt="q", chosen="a", rejected="c"),
-        Comparison(prompt="p", chosen="a", rejected="c"),
+        Comparison(prompt="p", chosen="a", rejected="a"),
     ]
     reward = Counting()
     scores_of(rows, reward)
-    assert reward.asked == [("q", "a"), ("q", "b"), ("q", "c"), ("p", "a"), ("p", "c")]
+    assert reward.asked == [("q", "a"), ("q", "b"), ("q", "a"), ("q", "c"), ("p", "a")]
+
+
+def test_a_reward_that_compares_is_asked_about_each_row_alone():
+    class Place:
+        """An answer's place in the alphabet among the others, the first being the best."""
+
+        name = "place"
+
+        def scores(self, tasks):
+            return tuple(
+                tuple(-float(sorted(task.answers).index(answer)) for answer in task.answers) for task in tasks
+            )
+
+    rows = [Comparison(prompt="q", chosen=one, rejected=other) for one, other in ("ac", "bc", "ab")]
+    pairs = scored_pairs(rows, scores_of(rows, Place()))
+    assert [pair.rewards for pair in pairs] == [(0.0, -1.0)] * 3
 
 
 def test_truths_stand_beside_rewards():

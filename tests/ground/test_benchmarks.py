@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification
 
 from benchmarks.growth import Point, exponent, run_point, working_mib
 from benchmarks.measure import Report, report_from
+from benchmarks.our_reward import config_of, flops_of_scorer, judged_in, rewards_of, scorer_of
 from benchmarks.ours import rows_in, trial_of
+from benchmarks.reward import REWARDS_APART, rewards_apart
 from benchmarks.table import Side, save_section, side_by_side
-from benchmarks.work import SHAPES, Rows, write_work
+from benchmarks.turns import PEER, both, ours, theirs
+from benchmarks.work import PAIRS, RANKINGS, SHAPES, Rows, write_judged_work, write_work
 from plaudit.models.files import load_model
 from plaudit.models.policy import Policy
 
@@ -32,9 +35,21 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(work: Path) -> Report:
-    words = ["-m", "benchmarks.ours", str(work), "--batch", "2", "--steps", "2", "--threads", "1"]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return report_of_run("ours", work, "--batch", "2", "--steps", "2")
+
+
+def report_of_run(module: str, work: Path, *words: str) -> Report:
+    command = [*ours(module, *words), str(work), "--threads", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return report_from(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rankings of three answers, and their six pairs."""
+    folder = tmp_path_factory.mktemp("judged")
+    write_judged_work(folder, SHAPES["tiny"], Rows(count=2, prompt=12, completion=6), answers=3)
+    return folder
 
 
 def test_rows_have_the_lengths_that_were_asked_for(work: Path):
@@ -81,9 +96,76 @@ def test_needed_operations_are_those_of_the_formula(work: Path):
     size, row = SHAPES["tiny"], rows[0]
     body = size.layers * (4 * size.hidden**2 + 3 * size.hidden * size.inner)
     head = size.vocabulary * size.hidden
-    products = 6 * (body * row.tokens + head * row.trained_tokens)
+    # Above the last layer's attention only states that are read are needed.
+    spared = 3 * size.hidden * size.inner * (row.tokens - row.trained_tokens)
+    products = 6 * (body * row.tokens + head * row.trained_tokens - spared)
     attention = 6 * size.layers * size.hidden * row.tokens**2
     assert trial_of(policy).flops(rows) == products + attention
+
+
+def test_pairs_and_rankings_are_the_same_judgements(judged: Path):
+    pairs, rankings = (judged_in(config_of(judged, rows=name)) for name in (PAIRS, RANKINGS))
+    assert [len(row.example.completions) for row in rankings] == [3, 3]
+    wanted = [
+        (row.prompt, row.example.completions[one].ids, row.example.completions[other].ids)
+        for row in rankings
+        for one, other in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert [(row.prompt, *(a.ids for a in row.example.completions)) for row in pairs] == wanted
+
+
+def test_our_rewards_are_those_of_transformers_on_the_same_folder(judged: Path):
+    config = config_of(judged)
+    rows, model = judged_in(config), scorer_of(config)
+    plain = AutoModelForSequenceClassification.from_pretrained(judged / "model").eval()
+    wanted = [
+        float(plain(torch.tensor([[*row.prompt, *answer.ids]])).logits[0, 0].detach())
+        for row in rows
+        for answer in row.example.completions
+    ]
+    assert rewards_of(model, rows) == pytest.approx(wanted, abs=1e-5)
+    assert max(wanted) - min(wanted) > 0.1
+
+
+@linux
+def test_a_ranking_and_its_pairs_have_one_loss_and_count_the_same_comparisons(judged: Path):
+    """Σ over the pairs / pairs, of whole rankings and of pairs that each computed their prompt again."""
+    by_pairs = report_of_run("our_reward", judged, "--batch", "6", "--steps", "1")
+    by_rankings = report_of_run("our_reward", judged, "--rankings", "--batch", "2", "--steps", "1")
+    rewards = torch.tensor(rewards_of(scorer_of(config_of(judged)), judged_in(config_of(judged))))
+    wanted = float(torch.nn.functional.softplus(rewards[1::2] - rewards[::2]).mean())
+    assert by_pairs.first_loss == pytest.approx(wanted, abs=1e-5)
+    assert by_rankings.first_loss == pytest.approx(wanted, abs=1e-5)
+    assert by_pairs.batch == by_rankings.batch == 6
+    assert by_rankings.tokens < by_pairs.tokens
+    assert by_rankings.flops < by_pairs.flops
+
+
+def test_needed_operations_of_a_shared_prompt_are_counted_once(judged: Path):
+    config = config_of(judged, rows=RANKINGS)
+    row, size = judged_in(config)[0], SHAPES["tiny"]
+    body = size.layers * (4 * size.hidden**2 + 3 * size.hidden * size.inner) + size.hidden
+    prompt, answers = len(row.prompt), [len(answer.ids) for answer in row.example.completions]
+    pairs = prompt**2 + sum(2 * prompt * answer + answer**2 for answer in answers)
+    spared = 3 * size.hidden * size.inner * (prompt + sum(answers) - len(answers))
+    wanted = 6 * (body * (prompt + sum(answers)) - spared) + 6 * size.layers * size.hidden * pairs
+    assert flops_of_scorer(scorer_of(config), [row]) == wanted
+
+
+@pytest.mark.peer
+@pytest.mark.skipif(not PEER.exists(), reason="the peer's environment is missing: make bench-peer")
+def test_the_peer_scores_the_same_answers_alike(judged: Path):
+    apart, count = rewards_apart(judged, threads=1)
+    assert count == 12
+    assert apart < REWARDS_APART
+
+
+def test_every_side_is_told_the_same_batch():
+    sides = both(ours("our_reward", "--batch", "3"), theirs("reward", "--batch", "3"), "plain")
+    assert len({side.name for side in sides}) == len(sides)
+    for side in sides:
+        assert side.words[side.words.index("--batch") + 1] == "3"
+        assert ("bfloat16" in side.words) == ("bfloat16" in side.name)
 
 
 @linux
@@ -132,6 +214,28 @@ def test_a_side_that_did_other_work_does_not_count():
     row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), other], exact=2), 1)
     assert row[1] == "does not count: first loss 10.00011, ours 10.00000"
     assert not any(row[2:])
+
+
+def test_a_side_with_other_rewards_does_not_count():
+    other = Side(name="theirs", reports=(report_of(),), objection="rewards differ by 0.1")
+    row = cells(side_by_side([Side(name="ours", reports=(report_of(),)), other], exact=2), 1)
+    assert row[1] == "does not count: rewards differ by 0.1"
+    assert not any(row[2:])
+
+
+def test_losses_may_have_to_agree_more_closely():
+    sides = [
+        Side(name=n, reports=(report_of(first_loss=f),)) for n, f in (("ours", 10.0), ("theirs", 10.00005))
+    ]
+    assert cells(side_by_side(sides, exact=2, unit="comparisons"), 1)[1] == "2.00"
+    assert cells(side_by_side(sides, exact=2, agreement=1e-5), 1)[1].startswith("does not count")
+
+
+def test_where_ours_did_not_run_there_is_nothing_to_compare_with():
+    failed = Side(name="ours", reports=(), failure="MemoryError")
+    table = side_by_side([failed, Side(name="theirs", reports=(report_of(),))], exact=2)
+    assert cells(table, 0)[1] == "did not run: MemoryError"
+    assert cells(table, 1)[1] == "nothing to compare with"
 
 
 def test_a_side_that_did_not_run_is_no_win():

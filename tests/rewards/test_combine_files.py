@@ -89,7 +89,7 @@ def test_a_path_of_the_working_folder_is_found_from_anywhere(
     [
         ("{", "cannot be read as JSON"),
         ("[]", "its how is None"),
-        ('{"how": "sum", "members": ["a"]}', "its how is 'sum'; it is one of implicit, steps, mean"),
+        ('{"how": "sum", "members": ["a"]}', "its how is 'sum'; it is one of implicit, steps, group, mean"),
         ('{"how": "mean"}', "members is missing; mean needs it"),
         ('{"how": "mean", "members": ["a"], "wieghts": [1]}', "mean knows no wieghts"),
         ('{"how": "mean", "members": ["a"], "beta": 1}', "mean knows no beta"),

@@ -81,11 +81,18 @@ class TokenizerInfo:
         return found
 
 
+def refuse_run_folder(folder: Path) -> None:
+    """Complain about a run's folder that is given for the model in it."""
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").is_file():
+        raise UserError(f"{folder}: this is a run's folder; its model lies in {folder / 'model'}: give that")
+
+
 def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     """The tokenizer of a model folder, with every stop token that the folder declares."""
     where = Path(folder)
     if not where.is_dir():
         raise UserError(f"{where}: no such folder; give the folder that holds the model and its tokenizer")
+    refuse_run_folder(where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError, LookupError, TypeError, ImportError) as error:

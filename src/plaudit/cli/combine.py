@@ -179,12 +179,10 @@ def _steps(args: argparse.Namespace) -> str:
 
 
 def _group(args: argparse.Namespace) -> str:
-    from plaudit.models.group_preference import load_group_preference
     from plaudit.rewards.combine import Taste, save_taste
-    from plaudit.rewards.folder import model_folder, shown_by
+    from plaudit.rewards.folder import check_taste
 
     taste = Taste(module=args.module, embedder=args.model, context=args.context, group=args.group)
-    load_group_preference(model_folder(args.module))
-    shown = shown_by(taste)
+    shown = check_taste(taste)
     save_taste(args.out, taste)
     return f"the taste that {len(shown)} comparisons tell of"

@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:
         make_folder(args.out)
+    for model in args.models:
+        _check_model(model)
     read = read_evidence(args.data, format=args.format, threshold=args.threshold, n=args.n, seed=args.seed)
     evidence = read.evidence
     console = make_console()
@@ -109,10 +111,21 @@ def _is_word(model: str) -> bool:
     return not Path(model).exists() and (model == "gold" or ":" in model)
 
 
-def _reward(model: str, args: argparse.Namespace) -> Reward:
+def _check_model(model: str) -> None:
+    """Complain before anything is read or scored, so that the last of several models costs no time."""
+    from plaudit.cli.evaluate_function import function_reward
+    from plaudit.rewards.folder import check_reward
+
     if not _is_word(model):
         if not Path(model).exists():
             raise UserError(f"{model}: there is no such folder; a MODEL is a folder, module:function or gold")
+        check_reward(Path(model))
+    elif model != "gold":
+        function_reward(model)
+
+
+def _reward(model: str, args: argparse.Namespace) -> Reward:
+    if not _is_word(model):
         from plaudit.rewards.folder import load_reward
 
         return load_reward(Path(model), device=args.device, dtype=args.dtype)

@@ -30,7 +30,10 @@ def function_reward(path: str) -> FunctionReward:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{path!r} cannot be imported: {error}") from error
+        raise UserError(
+            f"{path!r} cannot be imported: {error}; modules are looked for in the present folder and among "
+            "those installed"
+        ) from error
     if not callable(found):
         raise UserError(f"{path!r} is a {type(found).__name__}, and a function is needed")
     try:

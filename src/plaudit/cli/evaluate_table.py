@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 12
 """Rows of a table of slices; the files hold all."""
+NARROWEST = 16
+"""Signs of a column that an interval still fits into; more models than fit have tables of their own."""
 
 
 def print_tables(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
@@ -127,13 +129,18 @@ def _table(
 
     if title:
         console.print(title)
-    table = Table()
-    table.add_column("", no_wrap=True)
-    for head in (*(one.model for one in evaluations), *more):
-        table.add_column(head, justify="right")
-    for name, cells in rows:
-        table.add_row(name, *cells)
-    console.print(table)
+    heads = (*(one.model for one in evaluations), *more)
+    room = console.width - max((len(name) for name, _ in rows), default=0) - 4
+    columns = max(1, room // NARROWEST)
+    for start in range(0, len(heads), columns):
+        shown = slice(start, start + columns)
+        table = Table()
+        table.add_column("", no_wrap=True)
+        for head in heads[shown]:
+            table.add_column(head, justify="right", overflow="fold")
+        for name, cells in rows:
+            table.add_row(name, *cells[shown])
+        console.print(table)
 
 
 def _mean(found: Estimate) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from plaudit.evaluation.columns import gap, has_verdict, numbered
-from plaudit.evaluation.pairs import ScoredPair, Scores
+from plaudit.evaluation.pairs import ScoredPair, Scores, shown_of
 from plaudit.evaluation.resample import Resampling, estimate
 from plaudit.evaluation.result import Benchmark, Estimate, Section
 from plaudit.records.feedback import Ranking
@@ -175,7 +175,7 @@ def _ties(
 
 
 def _scores(ranking: Ranking, scores: Scores) -> TiesRow | None:
-    found = [scores[ranking.prompt, answer] for answer in ranking.completions]
+    found = [scores[ranking.prompt, shown_of(ranking), answer] for answer in ranking.completions]
     if None in found:
         return None
     sides = [

@@ -82,7 +82,9 @@ def best_of_curve(
 def _row(
     task: Task, proxies: Scores, truths: Scores
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]] | None:
-    both = [[scores[task.prompt, answer] for answer in task.answers] for scores in (proxies, truths)]
+    both = [
+        [scores[task.prompt, task.answers, answer] for answer in task.answers] for scores in (proxies, truths)
+    ]
     if any(score is None for scores in both for score in scores):
         return None
     return np.array(both[0], dtype=float), np.array(both[1], dtype=float)

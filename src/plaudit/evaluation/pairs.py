@@ -14,8 +14,8 @@ from plaudit.rewards.reward import Reward
 
 Judged = Comparison | Ranking
 """The records that an evaluation reads."""
-Scores = Mapping[tuple[Text, Text], float | None]
-"""The score of each answer to each prompt; None is no verdict."""
+Scores = Mapping[tuple[Text, tuple[Text, ...], Text], float | None]
+"""Of each answer to each prompt, beside the answers that it was judged with: some rewards compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ class ScoredPair:
 
 
 def scores_of(records: Iterable[Judged], reward: Reward) -> Scores:
-    """The score of every answer, each asked for once however often it was judged.
+    """The score of every answer beside those that it was judged with; the same row is asked for once.
 
     >>> from plaudit.rewards.reward import FunctionReward
     >>> short = FunctionReward(name="short", function=lambda prompt, answer: -float(len(answer)))
-    >>> scores_of([Comparison(prompt="Hi", chosen="Yo", rejected="Hello")], short)[("Hi", "Hello")]
-    -5.0
+    >>> scores_of([Comparison(prompt="Hi", chosen="Yo", rejected="Hello")], short)
+    {('Hi', ('Yo', 'Hello'), 'Yo'): -2.0, ('Hi', ('Yo', 'Hello'), 'Hello'): -5.0}
     """
     return task_scores(list(_tasks(records)), reward)
 
@@ -66,7 +66,7 @@ def task_scores(tasks: Sequence[Task], reward: Reward) -> Scores:
     if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
         raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
     return {
-        (task.prompt, answer): score
+        (task.prompt, task.answers, answer): score
         for task, row in zip(tasks, rows, strict=True)
         for answer, score in zip(task.answers, row, strict=True)
     }
@@ -83,13 +83,13 @@ def scored_pairs(
 
 
 def _tasks(records: Iterable[Judged]) -> Iterator[Task]:
-    seen: set[tuple[Text, Text]] = set()
-    for record in records:
-        keys = [(record.prompt, answer) for answer in dict.fromkeys(answers_of(record))]
-        new = tuple(answer for prompt, answer in keys if (prompt, answer) not in seen)
-        seen.update(keys)
-        if new:
-            yield Task(prompt=record.prompt, answers=new, ended=(True,) * len(new))
+    shown = dict.fromkeys((record.prompt, shown_of(record)) for record in records)
+    return (Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in shown)
+
+
+def shown_of(record: Judged) -> tuple[Text, ...]:
+    """The different answers of a record, in its order."""
+    return tuple(dict.fromkeys(answers_of(record)))
 
 
 def answers_of(record: Judged) -> tuple[Text, ...]:
@@ -98,9 +98,9 @@ def answers_of(record: Judged) -> tuple[Text, ...]:
 
 
 def _pairs(record: Judged, scores: Scores, truths: Scores, placed: bool) -> Iterator[ScoredPair]:
-    answers = answers_of(record)
+    answers, shown = answers_of(record), shown_of(record)
     for one, other in combinations(range(len(answers)), 2):
-        keys = ((record.prompt, answers[one]), (record.prompt, answers[other]))
+        keys = tuple((record.prompt, shown, answers[place]) for place in (one, other))
         ranking = isinstance(record, Ranking)
         yield ScoredPair(
             prompt=record.prompt,

@@ -32,7 +32,7 @@ def _verb(odds: Odds | None, fault: str | None, feature: Feature, where: str) ->
             return f"always prefers {decided[fault]} where two differ in it, so the odds have no end"
         return f"no odds: {fault}"
     if odds.low <= 1 <= odds.high:
-        return f"no preference for {feature.more}{where} can be shown ({_figures(odds)})"
+        return f"no preference for {feature.more}{where} can be shown: {_figures(odds)}"
     if odds.ratio >= 1:
         return f"prefers {feature.more} {_times(odds)}{where} ({_range(odds)})"
     turned = Odds(ratio=1 / odds.ratio, low=1 / odds.high, high=1 / odds.low)

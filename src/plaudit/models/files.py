@@ -15,6 +15,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTr
 from transformers import __version__ as transformers_version
 from transformers.utils import logging as hub_logging
 
+from plaudit.batches.tokenizer import refuse_run_folder
 from plaudit.errors import UserError
 
 Arithmetic = Literal["auto", "float32", "bfloat16", "float64"]
@@ -173,6 +174,7 @@ def _refuse_what_is_not_a_model(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; --model takes a Hugging Face model folder")
     config = folder / "config.json"
+    refuse_run_folder(folder)
     if not config.is_file():
         found = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
         raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {found})")

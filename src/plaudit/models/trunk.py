@@ -51,15 +51,17 @@ class Trunk:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
         packing = {} if inputs.segments is None else {"segments": inputs.segments}
-        output = backbone_of(self.base)(
-            input_ids=inputs.ids_RS,
-            position_ids=inputs.position_RS,
-            attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
-            use_cache=False,
-            **packing,
-        )
+        backbone, wanted = backbone_of(self.base), where(inputs)
+        with _finished_only(backbone, wanted.unique(), inputs.ids_RS.numel()):
+            output = backbone(
+                input_ids=inputs.ids_RS,
+                position_ids=inputs.position_RS,
+                attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
+                use_cache=False,
+                **packing,
+            )
         hidden_RSH: Tensor = output.last_hidden_state
-        return hidden_RSH.flatten(0, 1)[where(inputs)]
+        return hidden_RSH.flatten(0, 1)[wanted]
 
     @contextmanager
     def as_plain_model(self) -> Iterator[Any]:
@@ -84,3 +86,57 @@ class Trunk:
     def _takes_attention(self) -> bool:
         """Whether the model's attention goes through transformers' common interface."""
         return self.base._can_set_attn_implementation()
+
+
+@contextmanager
+def _finished_only(backbone: nn.Module, wanted_M: Tensor, tokens: int) -> Iterator[None]:
+    """While this lasts, the last layer's feed-forward part is computed for the wanted tokens only.
+
+    It takes each token by itself and nothing above it looks at another one, so the unwanted states, which
+    go without it, are read by nobody. That this holds for a model is shown with the layout, in ``proof``.
+    """
+    # Experts may not take a batch of no tokens, which a rank without rows has.
+    part = _last_feed_forward(backbone) if wanted_M.numel() else None
+    shapes: list[torch.Size] = []
+
+    def choose(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if named or len(told) != 1 or told[0].shape[:-1].numel() != tokens:
+            return None
+        hidden = told[0]
+        shapes.append(hidden.shape)
+        chosen = hidden.flatten(0, -2)[wanted_M]
+        return (chosen.view(*[1] * (hidden.ndim - 2), *chosen.shape),), named
+
+    def put_back(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+        if not shapes:
+            return None
+        first, *more = output if isinstance(output, tuple) else (output,)
+        empty = first.new_zeros(tokens, first.shape[-1])
+        placed = empty.index_copy(0, wanted_M, first.flatten(0, -2)).view(*shapes.pop()[:-1], -1)
+        return (placed, *more) if isinstance(output, tuple) else placed
+
+    handles = (
+        []
+        if part is None
+        else [
+            part.register_forward_pre_hook(choose, with_kwargs=True),
+            part.register_forward_hook(put_back),
+        ]
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _last_feed_forward(backbone: nn.Module) -> nn.Module | None:
+    """What follows attention in the last layer, where it is known by its usual name.
+
+    None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
+    """
+    stacks = [child for child in backbone.children() if isinstance(child, nn.ModuleList)]
+    if len(stacks) != 1 or not stacks[0] or getattr(stacks[0][-1], "gradient_checkpointing", False):
+        return None
+    part = getattr(stacks[0][-1], "mlp", None)
+    return part if isinstance(part, nn.Module) else None

@@ -30,4 +30,4 @@ def behind_words(
     settings: ControlSettings, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> Prepared[Example]:
     """The judged answers with their words, placed where the chat template keeps them."""
-    return from_lesson(controlled(records, settings, place_for(encoder)), encoder, max_tokens)
+    return from_lesson(controlled(records, settings, place_for(encoder)), records, encoder, max_tokens)

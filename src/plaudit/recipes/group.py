@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -74,7 +74,9 @@ def _learner(config: GroupConfig, start: Start) -> Learner[GroupPiece]:
     embedder = Policy(load_model(config.model, dtype=start.numbers.products, device=start.ranks.device))
     layout, note = choose_layout(embedder, config.memory.layout)
     embedder.use_layout(layout)
-    items = _embedded(embedder, rows.train, config.memory.tokens_at_once)
+    embedder.requires_grad_(False).eval()
+    seen = apart(embedder, [row.example for row in rows.train], config.memory.tokens_at_once)
+    items = _items(rows.train, (own_KH.to(start.numbers.weights) for own_KH in seen))
     known, unknown = ([items[name] for name in names] for names in (train, held_out))
     model = _module(config, known, start.ranks)
     settings = EpisodeSettings(least=config.group.least, most=config.group.most, targets=config.group.targets)
@@ -84,8 +86,13 @@ def _learner(config: GroupConfig, start: Start) -> Learner[GroupPiece]:
         objective=predicting(model, known),
         alone=episodes_of,
         rows=sum(sizes),
-        pieces=lambda batch: pieces_of(
-            [episode(sizes, settings, seed=config.seed, step=number) for number in batch], start.ranks
+        # New episodes at every step: rows of an epoch are only counted.
+        pieces=lambda step, batch: pieces_of(
+            [
+                episode(sizes, settings, seed=config.seed, step=step * config.batch_size + number)
+                for number in range(len(batch))
+            ],
+            start.ranks,
         ),
         work=lambda pieces: _work(model, known, pieces),
         evaluate=evaluation(model, unknown, settings, start.ranks) if unknown else None,
@@ -147,12 +154,11 @@ def _refuse_small(rows: Sequence[GroupedRow], config: GroupConfig) -> None:
         )
 
 
-def _embedded(embedder: Policy, rows: Sequence[GroupedRow], tokens_at_once: int) -> Mapping[str, GroupItems]:
+def _items(rows: Sequence[GroupedRow], seen: Iterable[Tensor]) -> Mapping[str, GroupItems]:
     """Each group's comparisons, as the module sees them."""
-    embedder.requires_grad_(False).eval()
     found: dict[str, list[Tensor]] = {}
     shares: dict[str, list[Tensor]] = {}
-    for row, own_KH in zip(rows, apart(embedder, [row.example for row in rows], tokens_at_once), strict=True):
+    for row, own_KH in zip(rows, seen, strict=True):
         found.setdefault(row.group, []).append(own_KH)
         shares.setdefault(row.group, []).append(own_KH.new_tensor([row.chance, 1 - row.chance]))
     return {name: chosen(name, torch.stack(own), torch.stack(shares[name])) for name, own in found.items()}
@@ -163,7 +169,7 @@ def _module(config: GroupConfig, known: Sequence[GroupItems], ranks: Ranks) -> G
     size = known[0].embedding_BKH.shape[-1]
     shape = GroupPreferenceConfig(embedding=size, width=own.width, layers=own.layers, heads=own.heads)
     # Every rank has another stream of random numbers by now: the first one's module is given to all.
-    model = GroupPreference(shape).to(ranks.device)
+    model = GroupPreference(shape).to(ranks.device, known[0].embedding_BKH.dtype)
     model.standardise(torch.cat([one.embedding_BKH.flatten(0, 1) for one in known]))
     ranks.broadcast(p.data for p in model.parameters())
     return model

@@ -149,7 +149,7 @@ def _learner(config: RewardConfig, discriminate: bool, start: Start) -> Learner[
         objective=objective,
         alone=rows_of,
         rows=len(train),
-        pieces=lambda batch: pieces_of([train[row] for row in batch], ranks, room),
+        pieces=lambda _, batch: pieces_of([train[row] for row in batch], ranks, room),
         work=partial(_work, body_size(model), frozen=config.lora.rank > 0),
         evaluate=held_out(objective, pieces, ranks, HELD_OUT) if pieces else None,
         measured=tuple(HELD_OUT[name] for name in chosen.measured),

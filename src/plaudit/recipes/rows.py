@@ -14,9 +14,11 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 from plaudit.batches.cut import Refused
 from plaudit.batches.rows import Encoding
 from plaudit.batches.template import Encoder
+from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.recipes.config import RowSettings, RunConfig
 from plaudit.records.feedback import Record
+from plaudit.records.messages import Text
 from plaudit.sources.layouts import ReadOptions
 from plaudit.sources.read import Reading, read_records
 from plaudit.training import durable
@@ -109,6 +111,16 @@ def hold_out(
     chosen = set(prompts[: min(wanted, len(prompts) - 1)])
     train = tuple(example for example in examples if family[example.prompt] not in chosen)
     return train, tuple(example for example in examples if family[example.prompt] in chosen)
+
+
+def families_of(records: Sequence[Record], encoding: Encoding[Example]) -> Families:
+    """The prompts that a recipe has made of one prompt of the file."""
+    prompt = {record.origin: record.prompt for record in records}
+    first: dict[Text, tuple[int, ...]] = {}
+    return {
+        example.prompt: first.setdefault(prompt[example.origin], example.prompt)
+        for example in encoding.examples
+    }
 
 
 def _leaks(train: Sequence[Asked], held_out: Sequence[Asked], name: str) -> Iterable[str]:

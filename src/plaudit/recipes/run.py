@@ -71,8 +71,8 @@ class Learner(Generic[Piece]):
     """A piece divided into its rows."""
     rows: int
     """How many rows are trained."""
-    pieces: Callable[[Sequence[int]], Sequence[Piece]]
-    """This rank's pieces of a batch, given the numbers of its rows."""
+    pieces: Callable[[int, Sequence[int]], Sequence[Piece]]
+    """This rank's pieces of a step, given its number and those of its rows."""
     work: Callable[[Sequence[Piece]], float]
     """Floating-point operations of these pieces."""
     evaluate: Callable[[Pause], Sequence[Metric]] | None
@@ -173,7 +173,7 @@ def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: 
             clip=config.optimizer.clip,
             ranks=ranks,
         ),
-        pieces=lambda step: learner.pieces(order.batch(step)),
+        pieces=lambda step: learner.pieces(step, order.batch(step)),
         epoch_after=order.epoch_after,
         work=learner.work,
         evaluate=learner.evaluate,

@@ -78,7 +78,7 @@ def _learner(config: RunConfig, method: Method, start: Start) -> Learner[Supervi
         objective=objective,
         alone=rows_of,
         rows=len(rows.train),
-        pieces=lambda batch: pieces_of([rows.train[row] for row in batch], ranks, room),
+        pieces=lambda _, batch: pieces_of([rows.train[row] for row in batch], ranks, room),
         work=partial(_work, matrix_sizes(policy), frozen=config.lora.rank > 0),
         evaluate=_evaluation(config, method, start, policy, objective, rows) if rows.held_out else None,
         measured=(*HELD_OUT, DIVERGENCE) if method.divergence else HELD_OUT,

@@ -16,13 +16,12 @@ from plaudit.batches.rows import Encoding, encode_rows
 from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
-from plaudit.recipes.rows import Families, Prepared
+from plaudit.recipes.rows import Prepared, families_of
 from plaudit.recipes.supervised import Method, by_likelihood, run_supervised
 from plaudit.recipes.worded_config import CriticConfig, RankerConfig, TextRewardConfig
 from plaudit.records.control import Lesson
 from plaudit.records.dicts import kind_of
 from plaudit.records.feedback import Demonstration, Rating, Record
-from plaudit.records.messages import Text
 from plaudit.records.worded import Critique, criticised, first_or_second, good_or_bad
 from plaudit.records.worded_form import Form
 from plaudit.rewards.worded_facts import WORDED_FACTS, Wording
@@ -75,18 +74,8 @@ def _prepared(
     return Prepared(
         encoding=_whole(encoding, max_tokens),
         notes=(*lesson.notes, *left_out, *_unknown(encoder, wording, encoding)),
-        families=_families(records, encoding),
+        families=families_of(records, encoding),
     )
-
-
-def _families(records: Sequence[Record], encoding: Encoding[Example]) -> Families:
-    """The questions that ask about answers to the same prompt."""
-    prompt = {record.origin: record.prompt for record in records}
-    first: dict[Text, tuple[int, ...]] = {}
-    return {
-        example.prompt: first.setdefault(prompt[example.origin], example.prompt)
-        for example in encoding.examples
-    }
 
 
 def _whole(encoding: Encoding[Example], max_tokens: int) -> Encoding[Example]:

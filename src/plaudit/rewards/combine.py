@@ -185,7 +185,10 @@ def _read(folder: Path, facts: Mapping[str, Any]) -> Facts:
         module, embedder, context = (
             _whole(folder, facts[name]) for name in ("module", "embedder", "context")
         )
-        return Taste(module=module, embedder=embedder, context=context, group=facts.get("group"))
+        named = facts.get("group")
+        if named is not None and not isinstance(named, str):
+            raise TypeError(f"{named!r} is not the name of a group")
+        return Taste(module=module, embedder=embedder, context=context, group=named)
     weights, normal, gate = facts.get("weights"), facts.get("normal"), facts.get("gate")
     combination = Combination(
         how=facts["how"],

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TypeVar, cast, get_args
 
 import torch
+from transformers import AutoConfig
 
 from plaudit.batches.template import make_encoder
 from plaudit.errors import UserError
 from plaudit.models.device import device_of
 from plaudit.models.files import Arithmetic, architectures, is_reward_folder, load_model, precision
-from plaudit.models.group_preference import load_group_preference
+from plaudit.models.group_preference import CONFIG, load_group_preference
 from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout
 from plaudit.models.reward import RewardModel
@@ -29,6 +30,12 @@ from plaudit.rewards.worded import load_worded
 from plaudit.rewards.worded_facts import WORDED_FACTS
 from plaudit.sources.read import read_records
 
+_OTHER_THINGS = {
+    CONFIG: "this tells how groups differ, and a reward needs some comparisons of one of them beside it: "
+    "plaudit combine group RUN --model DIR --context FILE",
+    "adapter_config.json": "this is an adapter alone; give the run's folder, whose model/ has it merged",
+}
+"""What lies in a folder by this file, where that is no reward."""
 _Model = TypeVar("_Model", RewardModel, Policy)
 
 
@@ -90,7 +97,7 @@ def check_reward(path: Path) -> None:
         case Process():
             _scorer_folder(facts.model)
         case Taste():
-            shown_by(facts)
+            check_taste(facts)
 
 
 def check_policies(policy: Path, reference: Path) -> None:
@@ -104,6 +111,27 @@ def check_policies(policy: Path, reference: Path) -> None:
         if not architectures(folder):
             raise UserError(f"{path}: {_what_it_is(path, folder)}")
     refuse_other_tokenizer(model_folder(reference), make_encoder(model_folder(policy)).info)
+
+
+def check_taste(taste: Taste) -> tuple[Comparison, ...]:
+    """Complain about what makes no taste of a group; returns the comparisons that tell of it."""
+    if not (model_folder(taste.module) / CONFIG).is_file():
+        raise UserError(
+            f"{taste.module}: no group preference module lies here; plaudit train group makes one"
+        )
+    folder = model_folder(taste.embedder)
+    if is_reward_folder(folder) or not architectures(folder):
+        raise UserError(
+            f"{taste.embedder}: no language model; give the one that the module was trained beside"
+        )
+    size = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().hidden_size
+    wanted = load_group_preference(model_folder(taste.module)).config.embedding
+    if size != wanted:
+        raise UserError(
+            f"{taste.embedder}: its states have {size} numbers and the module was trained on {wanted}: "
+            "this is not the model that it was trained beside"
+        )
+    return _shown_by(taste)
 
 
 def _worded(path: Path) -> bool:
@@ -135,19 +163,13 @@ def _implicit(path: Path, facts: Policies, place: _Place) -> ImplicitReward:
 
 
 def _taste(path: Path, facts: Taste, place: _Place) -> GroupReward:
+    shown, folder = check_taste(facts), model_folder(facts.embedder)
     module = load_group_preference(model_folder(facts.module), device=place.device)
-    folder = model_folder(facts.embedder)
     embedder = _proven(Policy(load_model(folder, dtype=place.dtype, device=place.device)))
-    size = embedder.base.config.get_text_config().hidden_size
-    if size != module.config.embedding:
-        raise UserError(
-            f"{facts.embedder}: its states have {size} numbers and the module was trained on "
-            f"{module.config.embedding}: this is not the model that it was trained beside"
-        )
-    return GroupReward(_name(path), module, embedder, make_encoder(folder), shown_by(facts))
+    return GroupReward(_name(path), module, embedder, make_encoder(folder), shown)
 
 
-def shown_by(taste: Taste) -> tuple[Comparison, ...]:
+def _shown_by(taste: Taste) -> tuple[Comparison, ...]:
     """The comparisons that tell of the group."""
     records = read_records(taste.context).records
     found = tuple(one for one in records if isinstance(one, Comparison) and taste.group in (None, one.group))
@@ -185,8 +207,9 @@ def _what_it_is(path: Path, folder: Path) -> str:
         )
     if named:
         return f"this is a {named[0]}, and a reward model is a sequence classifier with one label"
-    if (path / "adapter_config.json").is_file():
-        return "this is an adapter alone; give the run's folder, whose model/ has it merged"
+    for name, said in _OTHER_THINGS.items():
+        if (folder / name).is_file():
+            return said
     if (path / "checkpoints").is_dir() or (path / "config.yaml").is_file():
         return "this run has no model/ yet: it has not finished; the same command goes on with it"
     found = ", ".join(sorted(entry.name for entry in path.iterdir())[:6]) or "nothing"

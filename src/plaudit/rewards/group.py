@@ -66,32 +66,31 @@ class GroupReward:
 
     def scores(self, tasks: Sequence[Task]) -> tuple[Row, ...]:
         """A row for each task: scores of its answers beside each other; None where there is but one."""
-        places = [self._readable(task) for task in tasks]
-        examples = [
-            self._together(task.prompt, [task.answers[place] for place in own])
-            for task, own in zip(tasks, places, strict=True)
-            if own
-        ]
-        found = iter(apart(self._embedder, examples))
+        shown = [self._shown(task) for task in tasks]
+        found = iter(apart(self._embedder, [one[0] for one in shown if one is not None]))
         return tuple(
-            self._row(task, own, next(found)) if own else (None,) * len(task.answers)
-            for task, own in zip(tasks, places, strict=True)
+            (None,) * len(task.answers) if one is None else self._row(task, one[1], next(found))
+            for task, one in zip(tasks, shown, strict=True)
         )
 
-    def _readable(self, task: Task) -> Sequence[int]:
-        """Which answers can be shown to the embedder: two or more, or none."""
+    def _shown(self, task: Task) -> tuple[Example, Sequence[int]] | None:
+        """The answers that the embedder can read, two or more, as tokens, and which they are."""
         read = [self._reader.encoded(task.prompt, answer) for answer in task.answers]
         self._reader.refused.update(one for one in read if isinstance(one, str))
         own = [place for place, one in enumerate(read) if not isinstance(one, str)]
-        if len(own) == 1:
-            self._reader.refused[ALONE] += 1
-        return own if len(own) > 1 else ()
+        try:
+            if len(own) == 1:
+                raise UserError(ALONE)
+            return (self._together(task.prompt, [task.answers[place] for place in own]), own) if own else None
+        except UserError as error:
+            self._reader.refused[str(error)] += len(own)
+            return None
 
     def _together(self, prompt: Text, answers: Sequence[Text], origin: str = "") -> Example:
         """Answers that share a prompt; where it must give way, it does so for the longest of them."""
         fitted = self._reader.fitted(self._reader.encoder.encode(prompt, answers, origin))
         if isinstance(fitted, str):
-            raise UserError(f"{origin or self._name}: {fitted}")
+            raise UserError(f"{origin}: {fitted}" if origin else fitted)
         return fitted
 
     @torch.no_grad()

@@ -134,9 +134,12 @@ class Combination:
         for name in ("weights", "k", "gate", "below"):
             used, given = name in USES[self.how], getattr(self, name) is not None
             if used and not given:
-                raise UserError(f"{self.how} needs {name}")
+                raise UserError(f"{self.how} needs {name}; on the command line --{name}")
             if given and not used:
-                raise UserError(f"{name} says nothing to {self.how}; leave it out")
+                fitting = next(how for how, used_by in USES.items() if name in used_by)
+                raise UserError(
+                    f"{name} says nothing to {self.how}; leave it out, or combine by --how {fitting}"
+                )
         for number in (*(self.weights or ()), self.k, self.below):
             if number is not None and not math.isfinite(number):
                 raise UserError(f"{self.how}: {number} is not a finite number")

@@ -102,7 +102,10 @@ def refuse_same_replies(encoder: Encoder, wording: Wording) -> None:
     ids = [completion.ids for completion in example.completions]
     for word, own in zip(said, ids, strict=True):
         if unknown in own:
-            raise UserError(f"the tokenizer does not know the word {word!r}; choose another (--words.…)")
+            raise UserError(
+                f"the tokenizer does not know the word {word!r}; choose another reply (--help-all lists the "
+                "settings of words)"
+            )
     for (one, one_ids), (other, other_ids) in combinations(zip(said, ids, strict=True), 2):
         if one_ids == other_ids:
             raise UserError(f"the tokenizer makes the same of {one!r} and {other!r}; choose other words")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from plaudit.page.html import Html, element, quoted, section, shortened, side
 from plaudit.page.words import counted
 from plaudit.training.page.facts import Exchange, Note
@@ -9,11 +11,14 @@ from plaudit.training.page.facts import Exchange, Note
 _MOST_EXCHANGES = 12
 _MOST_CHARACTERS = 1000
 _MOST_NOTES = 100
+# As runs of rewards write their samples: a reward or a rank, two spaces, the answer on one line.
+_JUDGED = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
 
 
 def samples(exchanges: tuple[Exchange, ...]) -> Html:
-    """What the model said, beside what the data say."""
-    title = "What the model said"
+    """What the model said, or what it gave to answers, beside what the data say."""
+    scores = bool(exchanges) and all(_judged(said.last[1]) for said in exchanges)
+    title = "How the model scored" if scores else "What the model said"
     if not exchanges:
         return section(title, "samples", element("p", {}, "The model was not asked anything."))
     shown = [_exchange(number, said) for number, said in enumerate(exchanges[:_MOST_EXCHANGES], start=1)]
@@ -34,10 +39,10 @@ def notes(found: tuple[Note, ...]) -> Html:
 
 def _exchange(number: int, exchange: Exchange) -> Html:
     (first, before), (last, now) = exchange.first, exchange.last
-    sides = [] if first == last else [side(f"At step {first:,}", quoted(before, _MOST_CHARACTERS), "before")]
-    sides.append(side(f"At step {last:,}", quoted(now, _MOST_CHARACTERS), "now"))
+    sides = [] if first == last else [side(f"At step {first:,}", _said(before), "before")]
+    sides.append(side(f"At step {last:,}", _said(now), "now"))
     if exchange.expected is not None:
-        sides.append(side("In the data", quoted(exchange.expected, _MOST_CHARACTERS), "expected"))
+        sides.append(side("In the data", _said(exchange.expected), "expected"))
     return element(
         "article",
         {"class": "exchange"},
@@ -45,6 +50,28 @@ def _exchange(number: int, exchange: Exchange) -> Html:
         quoted(exchange.prompt, _MOST_CHARACTERS),
         element("div", {"class": "sides"}, *sides),
     )
+
+
+def _said(text: str) -> Html:
+    """A text as it is; answers that are judged in two columns, so that no judgement hides in the words."""
+    judged = _judged(text)
+    if not judged:
+        return quoted(text, _MOST_CHARACTERS)
+    rows: list[Html] = []
+    for judgement, answer in judged:
+        said = element("dd", {}, quoted(answer, _MOST_CHARACTERS))
+        rows += [element("dt", {}, judgement.replace("-", "−")), said]
+    return element("dl", {"class": "judged"}, *rows)
+
+
+def _judged(text: str) -> list[tuple[str, str]]:
+    """Judgements and answers, where every line is one of each; nothing otherwise.
+
+    >>> _judged("+1.34  Yes.\\n-0.20  No."), _judged("Yes.")
+    ([('+1.34', 'Yes.'), ('-0.20', 'No.')], [])
+    """
+    found = [_JUDGED.fullmatch(line) for line in text.split("\n")]
+    return [(one[1], one[2]) for one in found if one] if all(found) else []
 
 
 def _note(note: Note) -> Html:

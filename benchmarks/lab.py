@@ -1,0 +1,168 @@
+"""The laboratory: rows, models and evaluations on the embedded world, each made once and kept in a folder."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from plaudit.evaluation.evaluate import Evidence, evaluate
+from plaudit.evaluation.reading import read_evidence
+from plaudit.evaluation.resample import Resampling
+from plaudit.evaluation.result import RewardEvaluation
+from plaudit.recipes.config import RunConfig, SampleSettings
+from plaudit.recipes.reward import reward
+from plaudit.recipes.reward_config import RewardConfig
+from plaudit.recipes.sft import sft
+from plaudit.records.feedback import Comparison, Ranking
+from plaudit.records.messages import words
+from plaudit.rewards.folder import load_reward
+from plaudit.sources import read_records, write_records
+from plaudit.world.base import build_base
+from plaudit.world.making import comparisons, demonstrations, rankings
+from plaudit.world.pools import pool
+from plaudit.world.prompts import Split
+from plaudit.world.shipped import base_folder
+
+RATE, BATCH = 1e-3, 32
+"""Learning rate and rows in a step, unless a study is about them."""
+TESTED = 1000
+"""Comparisons in a test file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lab:
+    """A folder in which everything is made once.
+
+    Example: ``Lab(folder=Path("lab")).trained("experts", lab.compared("experts", 2000))``
+    """
+
+    folder: Path
+    """Where all of it lies."""
+
+    def compared(self, annotators: str, n: int, split: Split = "train", seed: int = 0) -> Path:
+        """Comparisons by a pool."""
+        path = self._data(f"{annotators}-{n}-{split}-{seed}")
+        if not path.exists():
+            write_records(comparisons(n, pool(annotators), split=split, seed=seed), path)
+        return path
+
+    def ranked(self, annotators: str, n: int, answers: int, seed: int = 0) -> Path:
+        """Rankings by a pool."""
+        path = self._data(f"{annotators}-{n}x{answers}-{seed}")
+        if not path.exists():
+            write_records(rankings(n, pool(annotators), answers=answers, seed=seed), path)
+        return path
+
+    def flipped(self, rows: Path, share: float, seed: int = 0) -> Path:
+        """The same comparisons, a share of them with chosen and rejected swapped."""
+        path = self._data(f"{rows.stem}-flipped-{share}")
+        chance = random.Random(seed)
+        if not path.exists():
+            write_records([_swapped(one) if chance.random() < share else one for one in _pairs(rows)], path)
+        return path
+
+    def in_pairs(self, rows: Path, seed: int = 0) -> Path:
+        """All pairs of rankings as comparisons of their own, shuffled."""
+        path = self._data(f"{rows.stem}-in-pairs")
+        if not path.exists():
+            found = [pair for row in read_records(rows).records for pair in _pairs_of(row)]
+            random.Random(seed).shuffle(found)
+            write_records(found, path)
+        return path
+
+    def held_out(self, rows: Path, tested: Path, part: float = 0.1) -> tuple[Path, Path]:
+        """Rows to train on and comparisons to test on, no prompt in both."""
+        kept, rest = self._data(f"{rows.stem}-kept"), self._data(f"{tested.stem}-held-out")
+        if not rest.exists():
+            pairs = _pairs(tested)
+            prompts = sorted({words(pair.prompt) for pair in pairs})
+            chosen = set(random.Random(0).sample(prompts, round(part * len(prompts))))
+            write_records(
+                [row for row in read_records(rows).records if words(row.prompt) not in chosen], kept
+            )
+            write_records([pair for pair in pairs if words(pair.prompt) in chosen][:TESTED], rest)
+        return kept, rest
+
+    def base(self, width: int, epochs: float = 2.0) -> Path:
+        """A base model of another width, which has read the corpus a little."""
+        return build_base(self.folder / "bases" / str(width), epochs=epochs, width=width)
+
+    def sft_model(self) -> Path:
+        """The base model after an epoch of 1,500 demonstrations."""
+        data, out = self._data("demonstrations"), self.folder / "runs" / "sft"
+        if not data.exists():
+            write_records(demonstrations(1500), data)
+        silent = SampleSettings(rows=0)
+        config = RunConfig(model=base_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
+        if not (out / "summary.json").exists():
+            sft(replace(config, learning_rate=5e-4))
+        return out / "model"
+
+    def trained(self, name: str, data: Path, config: RewardConfig | None = None) -> Path:
+        """A reward model; ``config`` says what is not as usual, its model and folders are set here."""
+        out = self.folder / "runs" / name
+        if not (out / "finished").exists():
+            reward(replace(config or self.usual(), data=data, out=out))
+            (out / "finished").touch()
+        return out
+
+    def usual(self) -> RewardConfig:
+        """What every study begins with."""
+        return RewardConfig(
+            model=self.sft_model(),
+            data=self.folder,
+            out=self.folder,
+            held_out="0",
+            learning_rate=RATE,
+            batch_size=BATCH,
+            sinks=(),
+            save_every=10_000,
+            sample=SampleSettings(rows=0),
+        )
+
+    def evaluated(self, run: Path, data: Path, *, gold: bool = False) -> RewardEvaluation:
+        """The workbench's verdict on a run; ``gold`` also asks at equal worth."""
+        from plaudit.cli.evaluate_world import with_world
+
+        resampling = Resampling(times=1000, seed=0)
+        evidence: Evidence = read_evidence(data).evidence
+        if gold:
+            evidence = with_world(evidence, answers=16, resampling=resampling)
+        found = evaluate(load_reward(run), evidence, resampling).evaluation
+        name = sha256(f"{run.name}/{data.name}/{gold}".encode()).hexdigest()[:12]
+        (self.folder / f"evaluation-{name}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
+        return found
+
+    def _data(self, name: str) -> Path:
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        return self.folder / "data" / f"{name}.jsonl"
+
+
+def _pairs(rows: Path) -> list[Comparison]:
+    return [record for record in read_records(rows).records if isinstance(record, Comparison)]
+
+
+def _swapped(pair: Comparison) -> Comparison:
+    return replace(pair, chosen=pair.rejected, rejected=pair.chosen)
+
+
+def _pairs_of(row: object) -> Sequence[Comparison]:
+    assert isinstance(row, Ranking)
+    places = range(len(row.ranks))
+    return [
+        Comparison(
+            prompt=row.prompt,
+            chosen=row.completions[one],
+            rejected=row.completions[other],
+            annotator=row.annotator,
+            group=row.group,
+            category=row.category,
+        )
+        for one in places
+        for other in places
+        if row.ranks[one] < row.ranks[other]
+    ]

@@ -1,0 +1,139 @@
+"""One run of plaudit's reward step on a work folder, in a process of its own; prints one line of JSON.
+
+The way is that of ``plaudit train reward``: the model is prepared and proven, the loss follows the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
+from benchmarks.work import PAIRS, RANKINGS
+from plaudit.batches.judged import JudgedRow
+from plaudit.batches.template import make_encoder
+from plaudit.batches.tokens import batch_of
+from plaudit.models.files import precision
+from plaudit.models.reward import RewardModel
+from plaudit.recipes.config import RowSettings
+from plaudit.recipes.judged import judged_rows
+from plaudit.recipes.placing import arithmetic
+from plaudit.recipes.reward_config import RewardConfig
+from plaudit.recipes.reward_losses import chosen_loss
+from plaudit.recipes.scorers import body_size, prepare_scorer
+from plaudit.sources import read_records
+from plaudit.training.flops import attention_flops, training_flops
+from plaudit.training.optimizer import make_optimizer
+from plaudit.training.parallel import alone
+from plaudit.training.reward import pieces_of, rows_of
+from plaudit.training.settings import MemorySettings
+from plaudit.training.step import Machine
+
+LONGEST = 2048
+"""No row of a work folder is longer, so nothing is cut on either side."""
+
+
+def config_of(
+    work: Path,
+    *,
+    rows: str = PAIRS,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    memory: MemorySettings | None = None,
+) -> RewardConfig:
+    """The settings of a run on this folder; nothing is written to ``out``."""
+    return RewardConfig(
+        model=work / "model",
+        data=work / rows,
+        out=work / "out",
+        dtype=dtype,
+        device="cpu",
+        max_length=LONGEST,
+        memory=memory or MemorySettings(),
+    )
+
+
+def judged_in(config: RewardConfig) -> tuple[JudgedRow, ...]:
+    """The rows of a work folder as tokens, by the way that every row takes."""
+    records = read_records(config.data).records
+    encoding = judged_rows(config.reward, records, make_encoder(config.model), config.max_length).encoding
+    assert not encoding.refused, encoding.refused
+    return encoding.examples
+
+
+def scorer_of(config: RewardConfig) -> RewardModel:
+    """The folder's reward model, proven and ready to learn."""
+    numbers = precision(config.dtype, torch.device("cpu"))
+    model, notes = prepare_scorer(config, make_encoder(config.model), numbers, alone())
+    assert model.layout == config.memory.layout, notes
+    return model
+
+
+def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: RewardConfig) -> Trial[JudgedRow]:
+    """The parts of a reward run; the loss is the one that these rows ask for."""
+    numbers = precision(config.dtype, model.device)
+    chosen = chosen_loss(config.reward, rows, RowSettings())
+    machine = Machine(
+        module=model,
+        optimizer=make_optimizer(model, RATE, OPTIMIZER),
+        objective=chosen.objective(model, partial(arithmetic, numbers, model.device)),
+        alone=rows_of,
+        clip=OPTIMIZER.clip,
+        ranks=alone(),
+    )
+    return Trial(
+        machine=machine,
+        pieces=lambda batch: pieces_of(batch, machine.ranks, config.memory.tokens_at_once),
+        flops=partial(flops_of_scorer, model),
+        dtype=str(config.dtype),
+    )
+
+
+def flops_of_scorer(model: RewardModel, rows: Sequence[JudgedRow]) -> float:
+    """The operations that a step on these rows needs, each prompt computed once for all its answers."""
+    config = model.base.config
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    attention = partial(attention_flops, config.num_hidden_layers, config.num_attention_heads * size)
+    whole = [len(row.prompt) + len(answer.ids) for row in rows for answer in row.example.completions]
+    again = [len(row.prompt) for row in rows for _ in row.example.completions[1:]]
+    tokens = sum(row.tokens for row in rows)
+    products = training_flops(body_size(model), 0, tokens, 0) - spared_flops(model.base, tokens - len(whole))
+    return products + attention(whole) - attention(again)
+
+
+def rewards_of(model: RewardModel, rows: Sequence[JudgedRow]) -> list[float]:
+    """The reward of each answer, row by row."""
+    with torch.no_grad():
+        return [reward for row in rows for reward in model.rewards(batch_of([row.example])).tolist()]
+
+
+def main() -> None:
+    """From the command line: python -m benchmarks.our_reward FOLDER --batch 8."""
+    parser = arguments("time plaudit's reward step on a work folder")
+    parser.add_argument("--rankings", action="store_true", help="whole rankings in place of their pairs")
+    parser.add_argument("--rewards", action="store_true", help="print the reward of every answer instead")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    config = config_of(
+        given.work,
+        rows=RANKINGS if given.rankings else PAIRS,
+        dtype=given.dtype,
+        memory=MemorySettings(layout=given.layout, tokens_at_once=given.tokens_at_once),
+    )
+    rows, model = judged_in(config), scorer_of(config)
+    if given.rewards:
+        print(json.dumps(rewards_of(model, rows)))
+        return
+    batches = batches_of(rows, given)
+    answers = [len(row.example.completions) for row in batches[0]]
+    report = measured(trial_of_scorer(model, rows, config), batches)
+    print(replace(report, batch=sum(k * (k - 1) // 2 for k in answers)).line())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""What reward models learn on the embedded world, where the truth is known: tables for docs/reward-models.md.
+
+    python -m benchmarks.world_rewards --out lab              # every study; begun again, it goes on
+    python -m benchmarks.world_rewards --out lab --only data  # one of them
+
+Each prints a Markdown table and writes it into the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.lab import TESTED, Lab
+from plaudit.evaluation.result import Estimate, RewardEvaluation
+from plaudit.recipes.reward_config import EnsembleSettings, RewardSettings
+from plaudit.records.feedback import Comparison
+from plaudit.records.judging import Task
+from plaudit.rewards.ensemble import CombinedReward
+from plaudit.rewards.folder import load_reward
+from plaudit.sources import read_records
+
+USUAL = 8000
+"""Comparisons in a study that is not about their number."""
+MANY = 10_000
+"""Rankings of nine by experts, to come near the ceiling."""
+FEW = 4000
+"""Where several seeds are run."""
+SEEDS = 3
+"""Runs of each kind where two kinds lie close together."""
+Table = Iterator[tuple[str, ...]]
+"""Rows, the head first."""
+
+
+def experts(lab: Lab) -> Table:
+    """Expert annotators and very many judgements: how near is the ceiling?"""
+    yield "tested on", "accuracy", "ceiling", "worst category"
+    ranked, tested = lab.held_out(
+        lab.ranked("experts", MANY, answers=9), lab.compared("experts", 20_000, seed=1)
+    )
+    config = replace(lab.usual(), batch_size=16, epochs=3.0)
+    run = lab.trained("experts", ranked, config)
+    for said, data in (
+        ("prompts that were never trained", tested),
+        ("people and things that were never trained", lab.compared("experts", TESTED, "test")),
+    ):
+        found = lab.evaluated(run, data, gold=True)
+        worst = next(part for part in found.categories if part.name == found.worst)
+        yield (
+            said,
+            share(found.accuracy),
+            share(found.ceiling.accuracy),
+            f"{worst.name} {share(worst.accuracy)}",
+        )
+
+
+def pools(lab: Lab) -> Table:
+    """Who judges."""
+    yield (
+        "annotators",
+        "accuracy on their own judgements",
+        "ceiling",
+        "on experts' judgements",
+        "the longer answer at equal worth, model's odds",
+        "annotators' odds",
+    )
+    for name in ("experts", "crowd", "hurried", "length-lovers"):
+        run = lab.trained(f"pool-{name}", lab.compared(name, USUAL))
+        own = lab.evaluated(run, lab.compared(name, TESTED, "validation"), gold=True)
+        expert = lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
+        length = next(probe for probe in own.probes.features if probe.name == "length")
+        odds = (
+            "–" if one is None else f"{one.ratio:.2f} ({one.low:.2f}–{one.high:.2f})"
+            for one in (length.model, length.annotators)
+        )
+        yield name, share(own.accuracy), share(own.ceiling.accuracy), share(expert.accuracy), *odds
+
+
+def flips(lab: Lab) -> Table:
+    """Experts, of whose labels a share is swapped."""
+    yield "labels", "what the loss believes", "accuracy", "log-loss", "Brier", "mean margin"
+    rows = lab.compared("experts", FEW)
+    for flipped in (0.0, 0.1):
+        data = lab.flipped(rows, flipped) if flipped else rows
+        for said, settings in (
+            ("nothing", RewardSettings()),
+            ("noise 0.2: one in five is given blindly", RewardSettings(noise=0.2)),
+            ("smoothing 0.1: one in ten is swapped", RewardSettings(smoothing=0.1)),
+        ):
+            name = f"flips-{flipped}-{said.split()[0]}"
+            found = [_tested(lab, name, data, settings, seed) for seed in range(SEEDS)]
+            yield f"{flipped:.0%} swapped", said, *_means(found)
+
+
+def pooling(lab: Lab) -> Table:
+    """Where a reward is read."""
+    yield "read at", "accuracy", "log-loss", "Brier", "mean margin"
+    rows = lab.compared("crowd", FEW)
+    for where in ("last", "mean"):
+        settings = RewardSettings(pooling=where)
+        found = [_tested(lab, f"pooling-{where}", rows, settings, seed) for seed in range(SEEDS)]
+        yield where, *_means(found)
+
+
+def ensembles(lab: Lab) -> Table:
+    """Do members disagree where they are wrong?"""
+    yield "pairs, by how far the members disagree", "error of their mean", "error of one member"
+    config = replace(lab.usual(), ensemble=EnsembleSettings(members=4))
+    run = lab.trained("ensemble", lab.compared("crowd", FEW), config)
+    reward = load_reward(run)
+    assert isinstance(reward, CombinedReward)
+    pairs = [
+        one
+        for one in read_records(lab.compared("experts", TESTED, "validation")).records
+        if isinstance(one, Comparison) and one.strength
+    ]
+    tasks = [Task(prompt=one.prompt, answers=(one.chosen, one.rejected), ended=(True, True)) for one in pairs]
+    scores = [member.scores(tasks) for member in reward.members]
+    gaps = [[_gap(row) for row in own] for own in scores]
+    spread = [statistics.pstdev(each) for each in zip(*gaps, strict=True)]
+    order = sorted(range(len(pairs)), key=spread.__getitem__)
+    for quarter, name in enumerate(("least", "second", "third", "most")):
+        part = order[quarter * len(order) // 4 : (quarter + 1) * len(order) // 4]
+        wrong = statistics.fmean(statistics.fmean(own[n] for own in gaps) <= 0 for n in part)
+        alone = statistics.fmean(own[n] <= 0 for own in gaps for n in part)
+        yield f"{name} ({len(part)})", f"{wrong:.1%}", f"{alone:.1%}"
+    both = (
+        statistics.fmean(statistics.fmean(each) <= 0 for each in zip(*gaps, strict=True)),
+        statistics.fmean(gap <= 0 for own in gaps for gap in own),
+    )
+    yield f"all ({len(order)})", *(f"{one:.1%}" for one in both)
+
+
+def rankings(lab: Lab) -> Table:
+    """The same comparisons: a ranking in one element, or as pairs shuffled over the epoch."""
+    yield "rankings of 9", "steps", "loss in the last tenth", "loss on new prompts", "accuracy on new prompts"
+    ranked = lab.ranked("crowd", 600, answers=9)
+    pairs = lab.in_pairs(ranked)
+    tested = lab.compared("crowd", TESTED, "validation")
+    for name, data, batch in (
+        ("one element each", ranked, 8),
+        ("shuffled pairs", pairs, 288),
+        ("shuffled pairs, small steps", pairs, 32),
+    ):
+        config = replace(lab.usual(), learning_rate=1e-3, batch_size=batch)
+        run = lab.trained(f"rankings-{name.replace(' ', '-')}", data, config)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+        last = statistics.fmean(line["loss"] for line in lines[-max(1, len(lines) // 10) :])
+        found = lab.evaluated(run, tested)
+        yield name, str(len(lines)), f"{last:.3f}", loss(found), share(found.accuracy)
+
+
+def data(lab: Lab) -> Table:
+    """Twice the comparisons."""
+    yield "comparisons by the crowd", "accuracy on theirs", "log-loss", "accuracy on experts'"
+    for n in (1000, 2000, 4000, 8000, 16000, 32000):
+        run = lab.trained(f"data-{n}", lab.compared("crowd", n))
+        own = lab.evaluated(run, lab.compared("crowd", TESTED, "validation"))
+        expert = lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
+        yield f"{n:,}", share(own.accuracy), loss(own), share(expert.accuracy)
+
+
+def models(lab: Lab) -> Table:
+    """Twice the width of the model, each having read the same corpus as often."""
+    yield "width", "weights", "accuracy on the crowd's", "log-loss", "accuracy on experts'"
+    for width in (64, 128, 256):
+        base = lab.base(width)
+        config = replace(lab.usual(), model=base)
+        run = lab.trained(f"model-{width}", lab.compared("crowd", USUAL), config)
+        own = lab.evaluated(run, lab.compared("crowd", TESTED, "validation"))
+        expert = lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
+        weights = (base / "model.safetensors").stat().st_size // 4
+        yield str(width), f"{weights / 1e6:.2f} M", share(own.accuracy), loss(own), share(expert.accuracy)
+
+
+STUDIES: dict[str, Callable[[Lab], Table]] = {
+    "experts": experts,
+    "pools": pools,
+    "flips": flips,
+    "pooling": pooling,
+    "ensembles": ensembles,
+    "rankings": rankings,
+    "data": data,
+    "models": models,
+}
+"""What can be asked for."""
+
+
+def share(one: Estimate | None) -> str:
+    """A share with its interval."""
+    return "–" if one is None else f"{one.value:.1%} ({one.low or 0:.1%}–{one.high or 0:.1%})"
+
+
+def loss(found: RewardEvaluation) -> str:
+    """The log-loss."""
+    return "–" if found.calibration is None else f"{found.calibration.log_loss:.3f}"
+
+
+def _tested(lab: Lab, name: str, rows: Path, settings: RewardSettings, seed: int) -> RewardEvaluation:
+    run = lab.trained(f"{name}-{seed}", rows, replace(lab.usual(), reward=settings, seed=seed))
+    return lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
+
+
+def _means(found: Sequence[RewardEvaluation]) -> Iterator[str]:
+    """Mean and range over the seeds."""
+    for values in zip(*map(_figures, found), strict=True):
+        yield f"{statistics.fmean(values):.3f} ({min(values):.3f}–{max(values):.3f})"
+
+
+def _figures(found: RewardEvaluation) -> tuple[float, float, float, float]:
+    assert found.accuracy is not None
+    assert found.calibration is not None
+    assert found.margins is not None
+    return found.accuracy.value, found.calibration.log_loss, found.calibration.brier, found.margins.mean
+
+
+def _gap(row: tuple[float | None, ...]) -> float:
+    first, second = row
+    assert first is not None
+    assert second is not None
+    return first - second
+
+
+def table(rows: Table) -> str:
+    """Markdown."""
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * (head.count(" | ") + 1), *body]) + "\n"
+
+
+def main() -> None:
+    """Run the studies."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
+    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
+    args = parser.parse_args()
+    lab = Lab(folder=args.out)
+    for name in args.only:
+        found = table(STUDIES[name](lab))
+        (args.out / f"{name}.md").write_text(found, encoding="utf-8")
+        print(f"\n{STUDIES[name].__doc__}\n\n{found}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
