@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from benchmarks.lab import TESTED, Lab
 from plaudit.evaluation.result import Estimate, RewardEvaluation
 from plaudit.recipes.reward_config import EnsembleSettings, RewardSettings
@@ -22,6 +24,7 @@ from plaudit.records.feedback import Comparison
 from plaudit.records.judging import Task
 from plaudit.rewards.ensemble import CombinedReward
 from plaudit.rewards.folder import load_reward
+from plaudit.rewards.manners import doubt
 from plaudit.sources import read_records
 
 USUAL = 8000
@@ -121,8 +124,8 @@ def ensembles(lab: Lab) -> Table:
     tasks = [Task(prompt=one.prompt, answers=(one.chosen, one.rejected), ended=(True, True)) for one in pairs]
     scores = [member.scores(tasks) for member in reward.members]
     gaps = [[_gap(row) for row in own] for own in scores]
-    spread = [statistics.pstdev(each) for each in zip(*gaps, strict=True)]
-    order = sorted(range(len(pairs)), key=spread.__getitem__)
+    doubts = doubt(torch.tensor(gaps), torch.zeros(len(gaps), len(pairs))).tolist()
+    order = sorted(range(len(pairs)), key=doubts.__getitem__)
     for quarter, name in enumerate(("least", "second", "third", "most")):
         part = order[quarter * len(order) // 4 : (quarter + 1) * len(order) // 4]
         wrong = statistics.fmean(statistics.fmean(own[n] for own in gaps) <= 0 for n in part)

@@ -95,3 +95,18 @@ def test_a_pair_of_which_neither_is_preferred_ends_a_perfect_rule():
     found = fit(x_BF[:, :1], {"ada": y_B}, prompt_B)
     assert found.fits["ada"].faults == {}
     assert found.beta[0] > 3
+
+
+def test_an_interval_stays_one_where_fitted_chances_reach_their_ends():
+    """The statsmodels covariance is no number there, and a width of 0 would pass for certainty."""
+    chance = np.random.default_rng(0)
+    worth_B = np.concatenate([chance.normal(size=300) * 400, chance.normal(size=60) * 0.5])
+    long_B = chance.normal(size=360)
+    first_B = (chance.random(360) < 1 / (1 + np.exp(-np.clip(8 * worth_B + long_B, -700, 700)))).astype(float)
+    found = fit(np.stack([worth_B, long_B], 1), {"ada": first_B}, np.arange(360))
+    assert found.fits["ada"].places == {0: 0, 1: 1}
+    for place in (0, 1):
+        estimate, error = contrast(found, {place: 1.0})
+        assert error > 0.01 * abs(estimate)
+    beta, error = contrast(found, {1: 1.0})
+    assert abs(beta - 1) < 3 * error

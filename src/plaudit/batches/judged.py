@@ -13,6 +13,7 @@ from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.records.feedback import Comparison, Ranking, Rating, Steps
 from plaudit.records.messages import Text, assistant_says
+from plaudit.records.preferred import chance_of
 
 Judged = Comparison | Ranking | Rating | Steps
 """Records that say how good answers are."""
@@ -126,8 +127,9 @@ def encode_judged(
 def _said(record: Judged, example: Example, encoder: Encoder) -> Said:
     match record:
         case Comparison():
-            chance = 1.0 if record.probability is None else record.probability
-            return Compared(chance=_share(record, "probability", chance), margin=record.margin or 0.0)
+            return Compared(
+                chance=_share(record, "probability", chance_of(record)), margin=record.margin or 0.0
+            )
         case Ranking():
             if len(record.completions) < 2:
                 raise UserError(f"{record.origin}: a ranking of one answer orders nothing; leave it out")

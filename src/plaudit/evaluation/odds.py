@@ -162,12 +162,32 @@ def _regress(
     from statsmodels.genmod.families import Binomial
     from statsmodels.genmod.generalized_linear_model import GLM
 
-    groups = np.unique(prompt_R, return_inverse=True)[1]
     with warnings.catch_warnings():
         # Separation was looked for above; what is left of it shows as a wide interval.
         warnings.simplefilter("ignore")
-        found = GLM(y_R, x_RC, family=Binomial()).fit(cov_type="cluster", cov_kwds={"groups": groups})
-    return np.asarray(found.params, dtype=float), np.asarray(found.cov_params(), dtype=float)
+        found = GLM(y_R, x_RC, family=Binomial()).fit()
+    beta = np.asarray(found.params, dtype=float)
+    return beta, _clustered(x_RC, y_R, prompt_R, beta)
+
+
+def _clustered(
+    x_RC: Float[np.ndarray, "R C"],
+    y_R: Float[np.ndarray, " R"],
+    prompt_R: Int[np.ndarray, " R"],
+    beta_C: Float[np.ndarray, " C"],
+) -> Float[np.ndarray, "C C"]:
+    """(XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts.
+
+    Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
+    """
+    chance_R = 1 / (1 + np.exp(-np.clip(x_RC @ beta_C, -500, 500)))
+    cluster_R = np.unique(prompt_R, return_inverse=True)[1]
+    score_GC = np.zeros((int(cluster_R.max()) + 1, x_RC.shape[1]))
+    np.add.at(score_GC, cluster_R, x_RC * (y_R - chance_R)[:, None])
+    bread_CC = np.linalg.pinv((x_RC * (chance_R * (1 - chance_R))[:, None]).T @ x_RC)
+    clusters, rows, size = len(score_GC), len(y_R), x_RC.shape[1]
+    few = clusters / max(1, clusters - 1) * (rows - 1) / max(1, rows - size)
+    return few * bread_CC @ (score_GC.T @ score_GC) @ bread_CC
 
 
 def contrast(fitted: Fitted, weights: Mapping[int, float]) -> tuple[float, float]:
@@ -175,4 +195,6 @@ def contrast(fitted: Fitted, weights: Mapping[int, float]) -> tuple[float, float
     row = np.zeros(len(fitted.beta))
     for place, weight in weights.items():
         row[place] += weight
-    return float(row @ fitted.beta), float(np.sqrt(max(0.0, row @ fitted.covariance @ row)))
+    variance = float(row @ fitted.covariance @ row)
+    assert variance >= -1e-9, f"a variance of {variance}"
+    return float(row @ fitted.beta), float(np.sqrt(max(0.0, variance)))

@@ -10,6 +10,7 @@ from plaudit.errors import UserError
 from plaudit.records.feedback import Comparison, Ranking
 from plaudit.records.judging import Task
 from plaudit.records.messages import Text, words
+from plaudit.records.preferred import chance_of
 from plaudit.rewards.reward import Reward
 
 Judged = Comparison | Ranking
@@ -115,17 +116,6 @@ def _pairs(record: Judged, scores: Scores, truths: Scores, placed: bool) -> Iter
             places=(one, other) if ranking and placed else None,
             origin=record.origin,
         )
-
-
-def chance_of(record: Comparison) -> float:
-    """The chance that ``chosen`` is the better answer; ½ is a tie.
-
-    >>> chance_of(Comparison(prompt="Hi", chosen="Yo", rejected="No", strength=0.0))
-    0.5
-    """
-    if record.probability is not None:
-        return float(record.probability)
-    return 0.5 if record.strength == 0 else 1.0
 
 
 def _order(rank: float, other: float) -> float:

@@ -63,8 +63,8 @@ def reward_model(
     _refuse_what_begins_no_reward(folder)
     refuse_other_tokenizer(folder, encoder.info)
     causal = load_model(folder, dtype=dtype, device=torch.device("cpu"))
-    classifier = _classifier_around(causal)
-    _draw(classifier.score, head)
+    classifier = classifier_around(causal)
+    draw_head(classifier.score, head)
     give_padding(classifier, padding_for(encoder))
     return RewardModel(_out_of_the_file(classifier).eval().to(device), pooling=head.pooling)
 
@@ -136,7 +136,7 @@ def _refuse_what_scores_nothing(folder: Path) -> None:
         )
 
 
-def _classifier_around(causal: PreTrainedModel) -> Any:
+def classifier_around(causal: PreTrainedModel) -> Any:
     """Transformers' classifier of the same family, around the very layers of the language model."""
     config = causal.config
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
@@ -172,7 +172,7 @@ def _out_of_the_file(model: Any) -> Any:
     return model
 
 
-def _draw(score: nn.Linear, head: FreshHead) -> None:
+def draw_head(score: nn.Linear, head: FreshHead) -> None:
     """The same numbers in every dtype and on every machine."""
     std = (score.in_features + 1) ** -0.5 if head.std is None else head.std
     generator = torch.Generator().manual_seed(head.seed)

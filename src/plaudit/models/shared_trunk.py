@@ -31,7 +31,7 @@ from plaudit.models.files import LOADING_FAULTS, save_model
 from plaudit.models.pad_token import give_padding, padding_for
 from plaudit.models.policy import Policy
 from plaudit.models.reward import Normalisation, Pooling, RewardModel
-from plaudit.models.reward_files import FreshHead, _classifier_around, _draw, save_reward_model
+from plaudit.models.reward_files import FreshHead, classifier_around, draw_head, save_reward_model
 from plaudit.models.settings import LoraSettings
 
 Kind = Literal["policy", "scorer"]
@@ -165,8 +165,8 @@ class SharedTrunk(nn.Module):
         tree = _tree_of(self.reference.base)
         if kind == "policy":
             return tree
-        classifier = _classifier_around(tree)
-        _draw(classifier.score, head)
+        classifier = classifier_around(tree)
+        draw_head(classifier.score, head)
         classifier.score.to(self.reference.device)
         return classifier.eval()
 

@@ -32,6 +32,7 @@ from plaudit.recipes.rows import Prepared, load_rows
 from plaudit.recipes.run import Kind, Learner, Start, run
 from plaudit.records.dicts import kind_of
 from plaudit.records.feedback import Comparison, Record
+from plaudit.records.preferred import chance_of
 from plaudit.rewards.group import apart
 from plaudit.training import durable
 from plaudit.training.flops import training_flops
@@ -115,7 +116,7 @@ def _grouped(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Pr
         raise UserError(f"{bare.origin}: this comparison does not say which group judged; give it a `group`")
 
     def finish(pair: Comparison, example: Example) -> GroupedRow:
-        chance = 1.0 if pair.probability is None else pair.probability
+        chance = chance_of(pair)
         return GroupedRow(example=example, chance=chance, group=pair.group or "")
 
     return Prepared(

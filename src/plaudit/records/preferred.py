@@ -28,6 +28,17 @@ def preferred(record: Record) -> Demonstration | None:
             return None
 
 
+def chance_of(record: Comparison) -> float:
+    """The chance that ``chosen`` is the better answer; ½ is a tie.
+
+    >>> chance_of(Comparison(prompt="Hi", chosen="Yo", rejected="No", strength=0.0))
+    0.5
+    """
+    if record.probability is not None:
+        return float(record.probability)
+    return 0.5 if record.strength == 0 else 1.0
+
+
 def _shown(record: Comparison | Ranking | Rating, completion: Text | None) -> Demonstration | None:
     if completion is None:
         return None
@@ -42,11 +53,8 @@ def _shown(record: Comparison | Ranking | Rating, completion: Text | None) -> De
 
 
 def _winner(pair: Comparison) -> Text | None:
-    if pair.probability is None:
-        return None if pair.strength == 0 else pair.chosen
-    if pair.probability == 0.5:
-        return None
-    return pair.chosen if pair.probability > 0.5 else pair.rejected
+    chance = chance_of(pair)
+    return None if chance == 0.5 else pair.chosen if chance > 0.5 else pair.rejected
 
 
 def _best(ranking: Ranking) -> Text | None:

@@ -16,6 +16,7 @@ from plaudit.models.policy import Policy
 from plaudit.records.feedback import Comparison
 from plaudit.records.judging import Task
 from plaudit.records.messages import Text
+from plaudit.records.preferred import chance_of
 from plaudit.rewards.asking import TOKENS_AT_ONCE, Reader, limits_of
 from plaudit.rewards.reward import Row
 
@@ -105,7 +106,7 @@ class GroupReward:
         examples = [self._together(pair.prompt, (pair.chosen, pair.rejected), pair.origin) for pair in shown]
         point_H = self._module.offset_H
         points = [own_KH for example_KH in apart(self._embedder, examples) for own_KH in example_KH]
-        chances = [1.0 if pair.probability is None else pair.probability for pair in shown]
+        chances = [chance_of(pair) for pair in shown]
         liked = [liking for chance in chances for liking in (2 * chance - 1, 1 - 2 * chance)]
         return Context(
             embedding_EMH=torch.stack(points)[None] if points else point_H.new_zeros(1, 0, len(point_H)),
