@@ -124,7 +124,9 @@ def _folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
         yield None
         return
     stop: InterruptedRunError | None = None
-    with open_run(config.out, config=_plain(asdict(config)), may_change=MAY_CHANGE_ON_RESUME) as folder:
+    plain = _plain(asdict(config))
+    may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in plain}
+    with open_run(config.out, config=plain, may_change=may_change) as folder:
         try:
             yield folder
         except InterruptedRunError as asked:
