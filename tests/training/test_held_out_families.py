@@ -84,6 +84,9 @@ CASES = {
     "ranker": Case(method="ranker", rows=pairs, questions=3),
     "ranker, both orders": Case(method="ranker", rows=pairs, questions=6, more=("--words.order", "both")),
     "ranker of rankings": Case(method="ranker", rows=rankings, questions=12, more=("--words.order", "both")),
+    "control": Case(method="control", rows=pairs, questions=6),
+    "control of thumbs": Case(method="control", rows=thumbs, questions=3),
+    "preferred": Case(method="preferred", rows=pairs, questions=3),
     "critic": Case(
         method="critic", rows=critiques, questions=4, more=("--words.points", "3", "--words.critiques", "1")
     ),
