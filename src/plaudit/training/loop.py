@@ -72,11 +72,11 @@ class Loop(Generic[Piece]):
     def run(self) -> Progress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
         self._take_up()
-        self._open_sinks()
-        if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
-            self._save()
         with listening(self._ranks) as listener:
             self._machine = replace(self._machine, between=listener.stop_if_asked)
+            self._open_sinks()
+            if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
+                self._save()
             try:
                 while self._progress.reported < self._plan.steps:
                     if self._progress.learnt is None:
