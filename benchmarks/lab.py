@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plaudit.evaluation.evaluate import Evidence, evaluate
@@ -31,6 +29,8 @@ RATE, BATCH = 1e-3, 32
 """Learning rate and rows in a step, unless a study is about them."""
 TESTED = 1000
 """Comparisons in a test file."""
+SHOWN = 1500
+"""Demonstrations that the starting model is fine-tuned on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +92,10 @@ class Lab:
         return build_base(self.folder / "bases" / str(width), epochs=epochs, width=width)
 
     def sft_model(self) -> Path:
-        """The base model after an epoch of 1,500 demonstrations."""
+        """The base model after an epoch of demonstrations."""
         data, out = self._data("demonstrations"), self.folder / "runs" / "sft"
         if not data.exists():
-            write_records(demonstrations(1500), data)
+            write_records(demonstrations(SHOWN), data)
         silent = SampleSettings(rows=0)
         config = RunConfig(model=base_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
         if not (out / "summary.json").exists():
@@ -132,10 +132,7 @@ class Lab:
         evidence: Evidence = read_evidence(data).evidence
         if gold:
             evidence = with_world(evidence, answers=16, resampling=resampling)
-        found = evaluate(load_reward(run), evidence, resampling).evaluation
-        name = sha256(f"{run.name}/{data.name}/{gold}".encode()).hexdigest()[:12]
-        (self.folder / f"evaluation-{name}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
-        return found
+        return evaluate(load_reward(run), evidence, resampling).evaluation
 
     def _data(self, name: str) -> Path:
         (self.folder / "data").mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,11 @@ from torch.distributions import Categorical, Normal
 
 from plaudit.losses.group import choice, gaussian
 from plaudit.losses.reward import bradley_terry
-
-
-def _draw(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.models.group_modules import normal
 
 
 def test_a_choice_between_two_is_bradley_and_terrys() -> None:
-    score_B2, chance_B = _draw(7, 2), torch.rand(7, dtype=torch.float64)
+    score_B2, chance_B = normal(7, 2), torch.rand(7, dtype=torch.float64)
     share_B2 = torch.stack((chance_B, 1 - chance_B), dim=-1)
     wanted_B = bradley_terry(score_B2[:, 0], score_B2[:, 1], label=chance_B)
     torch.testing.assert_close(choice(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
@@ -31,7 +28,7 @@ def test_a_choice_by_hand() -> None:
 
 
 def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
-    score_BK, share_BK = _draw(5, 4), _draw(5, 4, seed=1).softmax(-1)
+    score_BK, share_BK = normal(5, 4), normal(5, 4, seed=1).softmax(-1)
     law = Categorical(logits=score_BK)
     wanted_B = -sum(share_BK[:, k] * law.log_prob(torch.tensor(k)) for k in range(4))
     torch.testing.assert_close(choice(score_BK, share_BK), wanted_B)
@@ -39,10 +36,10 @@ def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
 
 
 def test_a_choice_is_never_better_than_the_shares_themselves() -> None:
-    share_BK = _draw(5, 3, seed=2).softmax(-1)
+    share_BK = normal(5, 3, seed=2).softmax(-1)
     least_B = Categorical(probs=share_BK).entropy()
     torch.testing.assert_close(choice(share_BK.log(), share_BK), least_B)
-    assert bool((choice(_draw(5, 3), share_BK) > least_B).all())
+    assert bool((choice(normal(5, 3), share_BK) > least_B).all())
 
 
 def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> None:
@@ -53,7 +50,7 @@ def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> 
 
 
 def test_ratings_are_normal_around_the_prediction() -> None:
-    mean_N, log_std_N, rating_N = _draw(6), _draw(6, seed=1), _draw(6, seed=2)
+    mean_N, log_std_N, rating_N = normal(6), normal(6, seed=1), normal(6, seed=2)
     wanted_N = -Normal(mean_N, log_std_N.exp()).log_prob(rating_N)
     torch.testing.assert_close(gaussian(mean_N, log_std_N, rating_N), wanted_N)
     half_N = gaussian(mean_N, torch.zeros_like(mean_N), rating_N) - 0.5 * math.log(2 * math.pi)
@@ -68,7 +65,7 @@ def test_the_best_spread_is_the_error_itself() -> None:
 
 
 def test_gradients_by_finite_differences() -> None:
-    share_BK, rating_N = _draw(3, 4, seed=3).softmax(-1), _draw(5, seed=4)
-    assert torch.autograd.gradcheck(lambda score: choice(score, share_BK), _draw(3, 4).requires_grad_())
-    inputs = (_draw(5, seed=5).requires_grad_(), _draw(5, seed=6).requires_grad_())
+    share_BK, rating_N = normal(3, 4, seed=3).softmax(-1), normal(5, seed=4)
+    assert torch.autograd.gradcheck(lambda score: choice(score, share_BK), normal(3, 4).requires_grad_())
+    inputs = (normal(5, seed=5).requires_grad_(), normal(5, seed=6).requires_grad_())
     assert torch.autograd.gradcheck(lambda mean, log_std: gaussian(mean, log_std, rating_N), inputs)

@@ -16,39 +16,21 @@ from plaudit.errors import UserError
 from plaudit.models.group_preference import (
     Context,
     GroupPreference,
-    GroupPreferenceConfig,
     embeddings,
     load_group_preference,
     relative,
     save_group_preference,
 )
 from plaudit.models.policy import Policy
+from tests.models.group_modules import CONFIG, H, module, normal
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import build, examples
-
-H = 6
-CONFIG = GroupPreferenceConfig(embedding=H, width=16, layers=2, heads=4)
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def _module(seed: int = 0, config: GroupPreferenceConfig = CONFIG) -> GroupPreference:
-    """With weights large enough for differences to show."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = GroupPreference(config).double()
-    with torch.no_grad():
-        for n, weight in enumerate(model.parameters()):
-            weight.add_(_draw(*weight.shape, seed=n) * 0.3)
-    return model
 
 
 def _context(episodes: int = 3, points: int = 5, seed: int = 1) -> Context:
     return Context(
-        embedding_EMH=_draw(episodes, points, H, seed=seed),
-        preference_EM=_draw(episodes, points, seed=seed + 100),
+        embedding_EMH=normal(episodes, points, H, seed=seed),
+        preference_EM=normal(episodes, points, seed=seed + 100),
         mask_EM=torch.ones(episodes, points, dtype=torch.bool),
     )
 
@@ -64,7 +46,7 @@ def _said(model: GroupPreference, context: Context, target_ENH: Tensor) -> Tenso
 
 
 def test_the_order_of_the_context_does_not_matter() -> None:
-    model, context, target_ENH = _module(), _context(), _draw(3, 4, H)
+    model, context, target_ENH = module(), _context(), normal(3, 4, H)
     order = torch.tensor([3, 0, 4, 1, 2])
     turned = Context(
         embedding_EMH=context.embedding_EMH[:, order],
@@ -79,14 +61,14 @@ def test_the_order_of_the_context_does_not_matter() -> None:
 
 
 def test_targets_in_another_order_give_the_same_in_that_order() -> None:
-    model, context, target_ENH = _module(), _context(), _draw(3, 4, H)
+    model, context, target_ENH = module(), _context(), normal(3, 4, H)
     order = torch.tensor([2, 0, 3, 1])
     wanted = _said(model, context, target_ENH)[..., order]
     torch.testing.assert_close(_said(model, context, target_ENH[:, order]), wanted, rtol=0, atol=1e-12)
 
 
 def test_a_target_is_judged_as_if_it_were_the_only_one() -> None:
-    model, context, target_ENH = _module(), _context(), _draw(3, 4, H)
+    model, context, target_ENH = module(), _context(), normal(3, 4, H)
     wanted = _said(model, context, target_ENH)
     for n in range(4):
         alone = _said(model, context, target_ENH[:, n : n + 1])
@@ -99,7 +81,7 @@ def test_a_target_is_judged_as_if_it_were_the_only_one() -> None:
 
 
 def test_masked_points_are_as_if_they_were_not_there() -> None:
-    model, context, target_ENH = _module(), _context(), _draw(3, 4, H)
+    model, context, target_ENH = module(), _context(), normal(3, 4, H)
     mask_EM = torch.tensor([[True] * 5, [True, False, True, False, False], [False] * 5])
     found = _said(model, replace(context, mask_EM=mask_EM), target_ENH)
     for e, mask_M in enumerate(mask_EM):
@@ -113,7 +95,7 @@ def test_masked_points_are_as_if_they_were_not_there() -> None:
 
 
 def test_without_a_context_all_groups_are_one() -> None:
-    model, target_ENH = _module(), _draw(1, 4, H).expand(3, 4, H)
+    model, target_ENH = module(), normal(1, 4, H).expand(3, 4, H)
     blind = _said(model, _nothing(3), target_ENH)
     assert torch.equal(blind[:, 0], blind[:, 1])
     told = _said(model, _context(), target_ENH)
@@ -121,17 +103,17 @@ def test_without_a_context_all_groups_are_one() -> None:
 
 
 def test_a_preference_of_zero_is_marked_as_known() -> None:
-    model = _module()
+    model = module()
     known = replace(_context(1), preference_EM=torch.zeros(1, 5, dtype=torch.float64))
     for context, marked in ((known, True), (_nothing(1), False)):
         model.zero_grad()
-        model(context, _draw(1, 4, H)).score_EN.sum().backward()
+        model(context, normal(1, 4, H)).score_EN.sum().backward()
         assert model.read.weight.grad is not None
         assert bool(model.read.weight.grad[:, H + 1].any()) == marked
 
 
 def test_gradients_by_finite_differences() -> None:
-    model, context = _module(config=replace(CONFIG, width=4, heads=2)), _context(2, 3)
+    model, context = module(config=replace(CONFIG, width=4, heads=2)), _context(2, 3)
     context = replace(context, mask_EM=torch.tensor([[True, True, False], [True] * 3]))
 
     def both(embedding_EMH: Tensor, preference_EM: Tensor, target_ENH: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,12 +121,12 @@ def test_gradients_by_finite_differences() -> None:
         predicted = model(shown, target_ENH)
         return predicted.score_EN, predicted.log_std_EN
 
-    inputs = (context.embedding_EMH, context.preference_EM, _draw(2, 2, H, seed=9))
+    inputs = (context.embedding_EMH, context.preference_EM, normal(2, 2, H, seed=9))
     assert torch.autograd.gradcheck(both, tuple(tensor.requires_grad_() for tensor in inputs))
 
 
 def test_embeddings_are_seen_relative_to_the_training_ones() -> None:
-    model, target_ENH, context = _module(), _draw(3, 4, H), _context()
+    model, target_ENH, context = module(), normal(3, 4, H), _context()
     wanted = _said(model, context, target_ENH)
     model.standardise(torch.tensor([[3.0] * H, [7.0] * H], dtype=torch.float64))
     moved = replace(context, embedding_EMH=context.embedding_EMH * 2 + 5)
@@ -154,13 +136,13 @@ def test_embeddings_are_seen_relative_to_the_training_ones() -> None:
 
 
 def test_a_saved_module_says_the_same_bit_for_bit(tmp_path: Path) -> None:
-    model, context, target_ENH = _module().float(), _context(), _draw(3, 4, H).float()
+    model, context, target_ENH = module().float(), _context(), normal(3, 4, H).float()
     context = replace(
         context,
         embedding_EMH=context.embedding_EMH.float(),
         preference_EM=context.preference_EM.float(),
     )
-    model.standardise(_draw(9, H).float() * 3 + 1)
+    model.standardise(normal(9, H).float() * 3 + 1)
     save_group_preference(model, tmp_path / "group")
     again = load_group_preference(tmp_path / "group")
     assert again.config == CONFIG

@@ -24,10 +24,7 @@ from plaudit.training.group_episodes import (
     rated,
     scores,
 )
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.models.group_modules import normal
 
 
 def _tasters(
@@ -102,7 +99,7 @@ def _ridge_accuracy(groups: list[GroupItems], shown: int, asked_from: int, ridge
 
 @pytest.mark.slow
 def test_a_few_choices_of_an_unseen_group_are_enough() -> None:
-    taste = 0.8 * _draw(8, seed=5).float(), 2.5 * _draw(2, 8, seed=6).float()
+    taste = 0.8 * normal(8, seed=5).float(), 2.5 * normal(2, 8, seed=6).float()
     train, _ = _tasters(150, 40, seed=1, taste=taste)
     unseen, weight_GH = _tasters(40, 116, seed=2, taste=taste)
     model = _trained(train, steps=200)
@@ -121,7 +118,7 @@ def test_a_few_choices_of_an_unseen_group_are_enough() -> None:
 
 def test_opposite_groups_cancel_out_until_one_of_them_speaks() -> None:
     """Two groups want the opposite: without a context the chance is one half and the loss log 2."""
-    embedding_B2H = _draw(60, 2, 4, seed=3).float()
+    embedding_B2H = normal(60, 2, 4, seed=3).float()
     first = embedding_B2H[:, 0, 0] > embedding_B2H[:, 1, 0]
     sorted_B2H = torch.where(first[:, None, None], embedding_B2H, embedding_B2H.flip(1))
     pair = [chosen("more", sorted_B2H), chosen("less", sorted_B2H.flip(1))]

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.group_preference import (
-    GroupPreference,
-    GroupPreferenceConfig,
-)
 from plaudit.training.group_episodes import (
     Episode,
     EpisodeSettings,
@@ -19,24 +14,7 @@ from plaudit.training.group_episodes import (
     gathered,
     losses,
 )
-
-H = 6
-CONFIG = GroupPreferenceConfig(embedding=H, width=16, layers=2, heads=4)
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def _module(seed: int = 0, config: GroupPreferenceConfig = CONFIG) -> GroupPreference:
-    """With weights large enough for differences to show."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = GroupPreference(config).double()
-    with torch.no_grad():
-        for n, weight in enumerate(model.parameters()):
-            weight.add_(_draw(*weight.shape, seed=n) * 0.3)
-    return model
+from tests.models.group_modules import H, module, normal
 
 
 def test_an_episode_is_a_pure_function_of_seed_and_step() -> None:
@@ -71,13 +49,13 @@ def test_what_no_episode_can_be_drawn_from_is_refused() -> None:
 
 
 def test_gathered_episodes_say_what_each_says_alone() -> None:
-    groups = [chosen(str(k), _draw(8, 2, H, seed=k)) for k in range(2)]
+    groups = [chosen(str(k), normal(8, 2, H, seed=k)) for k in range(2)]
     some = [
         Episode(group=1, context=(3, 1, 0), targets=(5,)),
         Episode(group=0, context=(), targets=(2, 6, 7)),
         Episode(group=0, context=(4,), targets=(0, 1)),
     ]
-    model, batch = _module(), gathered(groups, some)
+    model, batch = module(), gathered(groups, some)
     assert batch.mask_EB.sum(-1).tolist() == [1, 3, 2]
     assert batch.context.mask_EM.sum(-1).tolist() == [6, 0, 2]
     loss_EB = losses(model, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapreplace
 from typing import Protocol, TypeVar, runtime_checkable
@@ -57,6 +57,26 @@ def portions(
         pieces += _up(pieces // 50, ranks)
     filled = [tuple(rows[n] for n in own) or (muted(rows[-1]),) for own in bins]
     return tuple(tuple(filled[rank::ranks]) for rank in range(ranks))
+
+
+def in_order(rows: Sequence[Row], tokens_at_once: int) -> Iterator[tuple[Row, ...]]:
+    """The rows as they stand, as many together as there is room for: where nothing has to be balanced.
+
+    >>> from plaudit.batches.tokens import Completion
+    >>> rows = [Example(prompt=(1,) * n, completions=()) for n in (6, 1, 5, 2)]
+    >>> [[len(row.prompt) for row in piece] for piece in in_order(rows, 8)]
+    [[6, 1], [5, 2]]
+    """
+    piece: list[Row] = []
+    filled = 0
+    for row in rows:
+        if piece and filled + row.tokens > tokens_at_once:
+            yield tuple(piece)
+            piece, filled = [], 0
+        piece.append(row)
+        filled += row.tokens
+    if piece:
+        yield tuple(piece)
 
 
 def _spread(weights: Sequence[int], bins: int, most: int) -> list[list[int]] | None:

@@ -40,6 +40,7 @@ from plaudit.rewards.combine import save_combination
 from plaudit.rewards.manners import Combination
 from plaudit.training.flops import training_flops
 from plaudit.training.held_out import held_out
+from plaudit.training.parallel import speaks
 from plaudit.training.reward import HELD_OUT, RewardPiece, pieces_of, rows_of
 from plaudit.training.sinks.summary import Summary
 
@@ -108,7 +109,7 @@ def _ensemble(config: RewardConfig) -> Summary | None:
         own = replace(config, out=out, ensemble=replace(choir, member=member))
         summary = _run(own) or summary
     caution = choir.caution if choir.combine == "cautious" else None
-    if (config.out / "members").is_dir():
+    if speaks():
         save_combination(config.out, folders, Combination(how=choir.combine, k=caution))
     return summary
 
@@ -139,8 +140,8 @@ def _learner(config: RewardConfig, discriminate: bool, start: Start) -> Learner[
     def write() -> None:
         if to_zero:
             own = model.normalisation
-            raw = mean_reward(model, to_zero, room, products)
-            model.normalisation = Normalisation(offset=own.offset + raw * own.scale, scale=own.scale)
+            level = mean_reward(model, to_zero, room, products)
+            model.normalisation = Normalisation(offset=own.offset + level * own.scale, scale=own.scale)
         write_scorer(model, config, start.encoder, ranks)
 
     pieces = pieces_of(rows.held_out, ranks, room) if rows.held_out else ()

@@ -9,6 +9,7 @@ import torch
 
 from plaudit.batches.judged import JudgedRow, Rated
 from plaudit.batches.rows import encode_rows
+from plaudit.batches.split import in_order
 from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example, batch_of
 from plaudit.errors import UserError
@@ -96,15 +97,10 @@ def mean_reward(
 ) -> float:
     """The mean reward of all answers; with sharded weights every rank must come."""
     rewards: list[float] = []
-    waiting: list[Example] = []
-    with torch.no_grad():
-        for example in [*sorted(examples, key=lambda one: one.tokens), None]:
-            full = example is None or sum(one.tokens for one in waiting) + example.tokens > tokens_at_once
-            if waiting and full:
-                with arithmetic():
-                    rewards += model.rewards(batch_of(waiting).to(model.device)).tolist()
-                waiting = []
-            waiting += [] if example is None else [example]
+    ordered = sorted(examples, key=lambda example: example.tokens)
+    with torch.no_grad(), arithmetic():
+        for piece in in_order(ordered, tokens_at_once):
+            rewards += model.rewards(batch_of(piece).to(model.device)).tolist()
     return statistics.fmean(rewards)
 
 

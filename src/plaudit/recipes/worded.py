@@ -28,6 +28,7 @@ from plaudit.rewards.worded_facts import WORDED_FACTS, Wording
 from plaudit.rewards.worded_model import TOO_LONG, longest, refuse_same_replies, unknown_lines, unknown_token
 from plaudit.sources.files import raw_rows
 from plaudit.training import durable
+from plaudit.training.parallel import speaks
 from plaudit.training.sinks.summary import Summary
 
 WordedConfig = TextRewardConfig | RankerConfig | CriticConfig
@@ -57,8 +58,7 @@ def _run(config: WordedConfig, teach: Teach) -> Summary | None:
     summary = run_supervised(config, Method(name=wording.kind, recipe=recipe, objective=by_likelihood))
     model = config.out / "model"
     # A run that was killed between its last word and this one is mended when it is started again.
-    finished = (config.out / "summary.json").exists() and not (model / WORDED_FACTS).exists()
-    if summary is not None or finished:
+    if speaks() and not (model / WORDED_FACTS).exists():
         durable.write_json(model / WORDED_FACTS, wording.facts())
     return summary
 

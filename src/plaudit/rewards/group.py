@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from plaudit.batches.split import in_order
 from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example, batch_of
 from plaudit.errors import UserError
@@ -28,7 +29,7 @@ def apart(
     embedder: Policy, examples: Sequence[Example], tokens_at_once: int = TOKENS_AT_ONCE
 ) -> Iterator[Float[Tensor, "K H"]]:
     """For each example its answers' embeddings, less their mean: what tells them apart."""
-    for piece in _in_pieces(examples, tokens_at_once):
+    for piece in in_order(examples, tokens_at_once):
         batch = batch_of(piece).to(embedder.device)
         own_NH = relative(embeddings(embedder, batch), batch.group_N)
         yield from own_NH.split([len(example.completions) for example in piece])
@@ -113,15 +114,3 @@ class GroupReward:
             preference_EM=point_H.new_tensor(liked)[None],
             mask_EM=torch.ones(1, len(liked), dtype=torch.bool, device=point_H.device),
         )
-
-
-def _in_pieces(examples: Sequence[Example], tokens_at_once: int) -> Iterator[list[Example]]:
-    """In their order, as many together as there is room for."""
-    piece: list[Example] = []
-    for example in examples:
-        if piece and sum(one.tokens for one in piece) + example.tokens > tokens_at_once:
-            yield piece
-            piece = []
-        piece.append(example)
-    if piece:
-        yield piece

@@ -1,0 +1,42 @@
+"""The studies of docs/reward-models.md run from rows to tables, here with a hundredth of their rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import lab, world_rewards
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FEW": 40, "SEEDS": 1, "TESTED": 60}.items():
+        monkeypatch.setattr(world_rewards, name, value)
+    monkeypatch.setattr(lab, "SHOWN", 40)
+
+
+def made(folder: Path) -> dict[Path, int]:
+    """Every model and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("model/model.safetensors")}
+
+
+def test_studies_print_their_tables_and_go_on_where_they_were(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["world_rewards", "--out", str(tmp_path), "--only", "pooling", "ensembles"]
+    )
+    world_rewards.main()
+    first = capsys.readouterr().out
+    pooling = (tmp_path / "pooling.md").read_text("utf-8").splitlines()
+    assert pooling[0] == "| read at | accuracy | log-loss | Brier | mean margin |"
+    assert [row.split(" | ")[0] for row in pooling[2:]] == ["| last", "| mean"]
+    quarters = (tmp_path / "ensembles.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split()[1] for row in quarters] == ["least", "second", "third", "most", "all"]
+    weights = made(tmp_path)
+    assert len(weights) == 7, "the starting model, two ways to read, four members"
+    world_rewards.main()
+    assert capsys.readouterr().out == first
+    assert made(tmp_path) == weights
