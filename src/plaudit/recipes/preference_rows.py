@@ -27,8 +27,8 @@ from plaudit.losses.answers import (
 from plaudit.recipes.preference_config import PreferenceSettings
 from plaudit.recipes.preference_table import PREFERENCES, PreferenceFacts, Value
 from plaudit.training.preference_row import (
-    Known,
     Baseline,
+    Known,
     PairLoss,
     PreferenceRow,
     SingleRow,
