@@ -57,7 +57,7 @@ def test_every_layout_says_what_the_model_says(name: str, dtype: torch.dtype, ne
 
 
 def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
-    scores = policy.score(batch, entropy=True)
+    scores = policy.score(batch, also=("entropy",))
     assert scores.entropy_NT is not None
     pull_NT = torch.linspace(-1, 2, batch.mask_NT.numel(), dtype=scores.logp_NT.dtype).view_as(batch.mask_NT)
     policy.zero_grad()
@@ -139,7 +139,7 @@ def test_rows_alone_are_the_same_as_together(layout: Layout, share: bool) -> Non
 def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(layout: Layout, share: bool) -> None:
     policy = _policy("llama", torch.float32, layout, share)
     batch = batch_of(examples())
-    scores = policy.score(batch, entropy=True)
+    scores = policy.score(batch, also=("entropy",))
     assert scores.entropy_NT is not None
     hidden_NT = ~batch.mask_NT
     assert not scores.logp_NT[hidden_NT].any()
@@ -157,7 +157,7 @@ def test_a_batch_where_nothing_is_trained_adds_nothing(layout: Layout, share: bo
         replace(row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions))
         for row in examples()
     ]
-    scores = policy.score(batch_of(rows), entropy=True)
+    scores = policy.score(batch_of(rows), also=("entropy",))
     scores.logp_NT.sum().backward()
     assert not scores.logp_NT.any()
     assert all(p.grad is None or not p.grad.any() for p in policy.parameters())

@@ -15,7 +15,7 @@ def test_entropy_greedy_and_temperature_against_full_logits(name: str) -> None:
     policy = Policy(build(name, torch.float64), layout="right")
     row = examples()[2]
     batch = batch_of([row])
-    scores = policy.score(batch, entropy=True, temperature=0.7)
+    scores = policy.score(batch, also=("entropy",), temperature=0.7)
     ids = torch.tensor([row.prompt + row.completions[0].ids])
     with policy.as_plain_model() as model:
         logp_TV = (model(input_ids=ids).logits[0, 7:-1] / 0.7).log_softmax(-1)
@@ -70,7 +70,7 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
                 activation_checkpointing_kwargs={"use_reentrant": False}
             )
             assert policy.model.is_activation_checkpointing
-        policy.score(batch, entropy=True).logp_NT.sum().backward()
+        policy.score(batch, also=("entropy",)).logp_NT.sum().backward()
         return {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
 
     with_it, without = gradients(True), gradients(False)

@@ -59,7 +59,7 @@ def test_finite_differences_agree(rule: LogitRule) -> None:
     given = case(tokens=4, vocabulary=19, hidden=3, bias=True)
 
     def scores(hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
-        one = score_tokens(hidden_MH, weight_VH, given.target_M, bias_V=bias_V, rule=rule, entropy=True)
+        one = score_tokens(hidden_MH, weight_VH, given.target_M, bias_V=bias_V, rule=rule, also=("entropy",))
         assert one.entropy_M is not None
         return one.logp_M, one.entropy_M
 
@@ -103,7 +103,11 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
     assert free.bias_V is not None
     given = case(tokens=8, vocabulary=45, bias=True)
     frozen = score_tokens(
-        given.hidden_MH, free.weight_VH.detach(), given.target_M, bias_V=free.bias_V.detach(), entropy=True
+        given.hidden_MH,
+        free.weight_VH.detach(),
+        given.target_M,
+        bias_V=free.bias_V.detach(),
+        also=("entropy",),
     )
     assert frozen.entropy_M is not None
     pull_M = torch.linspace(-1.0, 2.0, 8, dtype=torch.float64)
@@ -162,3 +166,18 @@ def test_a_second_derivative_is_refused_and_never_made_up() -> None:
     logp_M = score_tokens(given.hidden_MH, given.weight_VH, given.target_M).logp_M
     with pytest.raises(RuntimeError, match="no second derivative"):
         torch.autograd.grad(logp_M.sum(), given.hidden_MH, create_graph=True)
+
+
+@pytest.mark.parametrize("also", [("repeat",), ("entropy", "repeat")], ids=["alone", "with entropy"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(rule, also) -> None:
+    given = case(tokens=8, vocabulary=45, bias=True)
+    scores = score_tokens(
+        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, also=also
+    )
+    assert scores.repeat_M is not None
+    assert not scores.repeat_M.requires_grad
+    logits_MV = rule.apply(given.hidden_MH @ given.weight_VH.T + given.bias_V)
+    naive_M = (2 * logits_MV.log_softmax(-1)).logsumexp(-1)
+    torch.testing.assert_close(scores.repeat_M, naive_M, rtol=0, atol=1e-10)
+    assert (scores.entropy_M is None) == ("entropy" not in also)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import TokenBatch
 from plaudit.models.head import Head, head_of
 from plaudit.models.trunk import Trunk
-from plaudit.tensors.logprobs import score_alike, score_tokens
+from plaudit.tensors.logprobs import Extra, score_alike, score_tokens
 
 Reader = Callable[[Tensor, Head, TokenBatch], tuple[Tensor, ...]]
 """What is read off the states ``[M, H]`` that predict the M trained tokens of a batch."""
@@ -35,6 +35,8 @@ class Scores:
     """Whether it was the likeliest token."""
     entropy_NT: Float[Tensor, "N T"] | None = None
     """Entropy of the distribution that it was chosen from."""
+    repeat_NT: Float[Tensor, "N T"] | None = None
+    """log Σ_v π_v² of that distribution, without gradient."""
 
 
 class Policy(nn.Module):
@@ -84,11 +86,16 @@ class Policy(nn.Module):
         """Lay batches out like this from now on."""
         self.trunk.use_layout(layout)
 
-    def score(self, batch: TokenBatch, *, entropy: bool = False, temperature: float = 1.0) -> Scores:
-        """Log-probs (and entropies) of the trained tokens; the vocabulary is projected to only there."""
-        read = _ReadScores(entropy=entropy, temperature=temperature)
-        logp_NT, greedy_NT, *entropies = (_spread(value_M, batch) for value_M in self(batch, read))
-        return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT, entropy_NT=entropies[0] if entropy else None)
+    def score(self, batch: TokenBatch, *, also: Sequence[Extra] = (), temperature: float = 1.0) -> Scores:
+        """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there."""
+        read = _ReadScores(also=tuple(also), temperature=temperature)
+        logp_NT, greedy_NT, *more = (_spread(value_M, batch) for value_M in self(batch, read))
+        return Scores(
+            logp_NT=logp_NT,
+            greedy_NT=greedy_NT,
+            entropy_NT=more[0] if "entropy" in also else None,
+            repeat_NT=more[-1] if "repeat" in also else None,
+        )
 
     def score_alike(self, batch: TokenBatch) -> Scores:
         """`score`, faster, for a loss that counts every trained token the same (`score_alike` of tensors)."""
@@ -107,7 +114,7 @@ class Policy(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadScores:
-    entropy: bool
+    also: tuple[Extra, ...]
     temperature: float
 
     def __call__(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
@@ -117,10 +124,10 @@ class _ReadScores:
             batch.completion_NT[batch.mask_NT],
             bias_V=head.layer.bias,
             rule=replace(head.rule, temperature=self.temperature),
-            entropy=self.entropy,
+            also=self.also,
         )
-        entropies = () if scores.entropy_M is None else (scores.entropy_M,)
-        return scores.logp_M, scores.greedy_M, *entropies
+        more = (value_M for value_M in (scores.entropy_M, scores.repeat_M) if value_M is not None)
+        return scores.logp_M, scores.greedy_M, *more
 
 
 def _read_alike(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:

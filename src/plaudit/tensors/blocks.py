@@ -32,6 +32,8 @@ class Arithmetic:
     """Of the products."""
     with_entropy: bool
     """Whether Σ π z is summed too."""
+    with_repeat: bool = False
+    """Whether Σ exp 2z is summed too."""
     early: bool
     """Whether forward makes the gradient of Σ log π."""
 
@@ -158,6 +160,8 @@ class Walk:
     """log Σ exp z over each block."""
     mean_Cm: Tensor
     """Σ π z within each block, when it is wanted."""
+    twice_Cm: Tensor
+    """log Σ exp 2z over each block, when it is wanted."""
     top_Cm: Tensor
     """Each block's largest z."""
 
@@ -165,8 +169,8 @@ class Walk:
     def over(head: Projection, hidden_mH: Tensor, target_m: Tensor) -> Walk:
         """With room for every block's sums."""
         words_C = head.words(hidden_mH)
-        shape, dtype = (3, len(words_C), len(target_m)), head.how.sum_dtype
-        lse_Cm, mean_Cm, top_Cm = hidden_mH.new_empty(shape, dtype=dtype)
+        shape, dtype = (4, len(words_C), len(target_m)), head.how.sum_dtype
+        lse_Cm, mean_Cm, twice_Cm, top_Cm = hidden_mH.new_empty(shape, dtype=dtype)
         return Walk(
             head=head,
             words_C=words_C,
@@ -174,6 +178,7 @@ class Walk:
             chosen_m=torch.empty_like(target_m, dtype=dtype),
             lse_Cm=lse_Cm,
             mean_Cm=mean_Cm,
+            twice_Cm=twice_Cm,
             top_Cm=top_Cm,
         )
 
@@ -188,14 +193,17 @@ class Walk:
         self.top_Cm[c] = logits_mv.amax(-1)
         power_mv = logits_mv.sub_(self.top_Cm[c, :, None]).exp_()
         self.lse_Cm[c] = power_mv.sum(-1).log_().add_(self.top_Cm[c])
+        if self.head.how.with_repeat:
+            self.twice_Cm[c] = power_mv.square().sum(-1).log_().add_(2 * self.top_Cm[c])
         return power_mv
 
     def sums(self) -> Tensor:
         """The blocks together."""
         lse_m = self.lse_Cm.logsumexp(0)
-        with_entropy = self.head.how.with_entropy
-        mean_m = ((self.lse_Cm - lse_m).exp() * self.mean_Cm).sum(0) if with_entropy else lse_m
-        return torch.stack((self.chosen_m, lse_m, mean_m, self.top_Cm.amax(0)))
+        how = self.head.how
+        mean_m = ((self.lse_Cm - lse_m).exp() * self.mean_Cm).sum(0) if how.with_entropy else lse_m
+        twice_m = self.twice_Cm.logsumexp(0) if how.with_repeat else lse_m
+        return torch.stack((self.chosen_m, lse_m, mean_m, twice_m, self.top_Cm.amax(0)))
 
 
 def _chunks(total: int, width: int) -> Iterator[slice]:

@@ -10,9 +10,9 @@ logits are still at hand: forward makes it then, with three products by the weig
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,12 +21,15 @@ from torch import Tensor
 from plaudit.tensors.blocks import Arithmetic, Gradients, Projection, Walk
 from plaudit.tensors.logits import PLAIN, LogitRule
 
+Extra = Literal["entropy", "repeat"]
+"""What is told beside log-probs when it is asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenScores:
     """What a distribution over the vocabulary says of one chosen token, for M of them.
 
-    Example: ``TokenScores(logp_M=…, greedy_M=…, entropy_M=None)``
+    Example: ``TokenScores(logp_M=…, greedy_M=…, entropy_M=None, repeat_M=None)``
     """
 
     logp_M: Float[Tensor, " M"]
@@ -35,6 +38,8 @@ class TokenScores:
     """Whether no other token has a larger logit."""
     entropy_M: Float[Tensor, " M"] | None
     """H = log Σ_v exp z_v − Σ_v π_v z_v, when it was asked for."""
+    repeat_M: Float[Tensor, " M"] | None
+    """log Σ_v π_v²: how surely two draws are the same, when it was asked for; it has no gradient."""
 
 
 def score_tokens(
@@ -44,16 +49,22 @@ def score_tokens(
     *,
     bias_V: Float[Tensor, " V"] | None = None,
     rule: LogitRule = PLAIN,
-    entropy: bool = False,
+    also: Sequence[Extra] = (),
 ) -> TokenScores:
     """Log-probability of each target, in float32 or better, differentiable by states, weight and bias.
 
     >>> weight = torch.tensor([[1.0], [1.0]])
-    >>> scores = score_tokens(torch.ones(1, 1), weight, torch.tensor([0]), entropy=True)
+    >>> scores = score_tokens(torch.ones(1, 1), weight, torch.tensor([0]), also=("entropy",))
     >>> round(scores.logp_M.exp().item(), 4), round(scores.entropy_M.exp().item(), 4)
     (0.5, 2.0)
     """
-    how = Arithmetic(rule=rule, dtype=_arithmetic(hidden_MH), with_entropy=entropy, early=False)
+    how = Arithmetic(
+        rule=rule,
+        dtype=_arithmetic(hidden_MH),
+        with_entropy="entropy" in also,
+        with_repeat="repeat" in also,
+        early=False,
+    )
     return _scored(how, hidden_MH, weight_VH, bias_V, target_M)
 
 
@@ -88,17 +99,18 @@ class _TokenLogProbs(torch.autograd.Function):
         weight_VH: Tensor,
         bias_V: Tensor | None,
         target_M: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         head = Projection(how=how, weight_VH=weight_VH, bias_V=bias_V)
         early = Gradients.zeros(ctx.needs_input_grad, head, hidden_MH) if how.early else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            chosen_M, lse_M, mean_M, top_M = _sums(head, hidden_MH, target_M, early)
+            chosen_M, lse_M, mean_M, twice_M, top_M = _sums(head, hidden_MH, target_M, early)
         entropy_M = lse_M - mean_M
         greedy_M = chosen_M >= top_M
         ctx.how, ctx.early = how, early
         ctx.save_for_backward(hidden_MH, weight_VH, bias_V, target_M, chosen_M, lse_M, entropy_M)
-        ctx.mark_non_differentiable(greedy_M)
-        return chosen_M - lse_M, entropy_M, greedy_M
+        repeat_M = twice_M - 2 * lse_M
+        ctx.mark_non_differentiable(greedy_M, repeat_M)
+        return chosen_M - lse_M, entropy_M, greedy_M, repeat_M
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -117,7 +129,7 @@ class _TokenLogProbs(torch.autograd.Function):
 
 
 _apply = cast(
-    "Callable[[Arithmetic, Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor, Tensor]]",
+    "Callable[[Arithmetic, Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, ...]]",
     _TokenLogProbs.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
 )
 
@@ -126,8 +138,13 @@ def _scored(
     how: Arithmetic, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, target_M: Tensor
 ) -> TokenScores:
     _refuse_unknown_tokens(target_M, weight_VH.shape[0])
-    logp_M, entropy_M, greedy_M = _apply(how, hidden_MH, weight_VH, bias_V, target_M)
-    return TokenScores(logp_M=logp_M, greedy_M=greedy_M, entropy_M=entropy_M if how.with_entropy else None)
+    logp_M, entropy_M, greedy_M, repeat_M = _apply(how, hidden_MH, weight_VH, bias_V, target_M)
+    return TokenScores(
+        logp_M=logp_M,
+        greedy_M=greedy_M,
+        entropy_M=entropy_M if how.with_entropy else None,
+        repeat_M=repeat_M if how.with_repeat else None,
+    )
 
 
 def _gradients(ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor) -> Gradients:
@@ -155,27 +172,28 @@ def _all_the_same(value_M: Tensor) -> bool:
 
 
 def _sums(head: Projection, hidden_MH: Tensor, target_M: Tensor, early: Gradients | None) -> Tensor:
-    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v (when wanted) and the largest z.
+    """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v, log Σ_v exp 2z_v and the largest z.
 
-    Where ``early`` is given, the gradient of Σ log π is added to it.
+    The third and the fourth are made when they are wanted. Where ``early`` is given, the gradient of
+    Σ log π is added to it.
     """
-    sums_4M = hidden_MH.new_empty((4, len(target_M)), dtype=head.how.sum_dtype)
+    sums_5M = hidden_MH.new_empty((5, len(target_M)), dtype=head.how.sum_dtype)
     for rows in head.rows(hidden_MH, kept=early is not None):
         hidden_mH = hidden_MH[rows].to(head.how.dtype)
         walk = Walk.over(head, hidden_mH, target_M[rows])
         if early is None:
             for c in range(len(walk.words_C)):
                 walk.step(c, hidden_mH)
-            sums_4M[:, rows] = walk.sums()
+            sums_5M[:, rows] = walk.sums()
         else:
             powers_C = [walk.step(c, hidden_mH) for c in range(len(walk.words_C))]
-            sums_4M[:, rows] = walk.sums()
+            sums_5M[:, rows] = walk.sums()
             for c, power_mv in enumerate(powers_C):
-                share_m1 = (walk.top_Cm[c] - sums_4M[1, rows]).exp()[:, None]
+                share_m1 = (walk.top_Cm[c] - sums_5M[1, rows]).exp()[:, None]
                 early.add(rows, walk.words_C[c], power_mv.mul_(-head.slope * share_m1), hidden_mH)
     if early is not None:
-        early.add_chosen(target_M, sums_4M.new_full(target_M.shape, head.slope), hidden_MH)
-    return sums_4M
+        early.add_chosen(target_M, sums_5M.new_full(target_M.shape, head.slope), hidden_MH)
+    return sums_5M
 
 
 def _refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:

@@ -86,7 +86,7 @@ def evaluation(
                 pause()
                 batch = batch_of(piece.examples).to(policy.device)
                 with arithmetic():
-                    scores = policy.score(batch, entropy=True)
+                    scores = policy.score(batch, also=("entropy",))
                 assert scores.entropy_NT is not None
                 trained = float(batch.mask_NT.sum())
                 metrics += [
