@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from plaudit.cli.suggest import did_you_mean
@@ -16,6 +17,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         """As ``argparse.ArgumentParser``; an abbreviation that works today breaks when an option is added."""
         super().__init__(*arguments, **{"allow_abbrev": False} | settings)
+        self.fill: Callable[[Parser], None] | None = None
+        """What adds the options when they are needed: of fifty methods one is used."""
         # Before Python 3.14 argparse takes -1e-4 for an option.
         self._negative_number_matcher = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?$", re.IGNORECASE)
 
@@ -25,6 +28,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *arguments: Any, **settings: Any) -> tuple[Any, list[str]]:
         """As argparse, but the parser that knows the options complains about one that does not exist."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill(self)
         found, unknown = super().parse_known_args(*arguments, **settings)
         if unknown:
             word = unknown[0].partition("=")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,8 @@ from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
 from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.recipes.group_config import GroupConfig
+from plaudit.recipes.preference_config import PreferenceConfig
+from plaudit.recipes.preference_table import PREFERENCES
 from plaudit.recipes.reward_config import RewardConfig
 from plaudit.recipes.worded_config import CriticConfig, RankerConfig, TextRewardConfig
 
@@ -49,21 +52,32 @@ METHODS: dict[str, tuple[str, str, type]] = {
 def add_parser(subparsers: Verbs) -> None:
     """Add ``train`` and its methods."""
     train = subparsers.add_parser("train", help="learn from rows")
+    train.add_argument(
+        "--list", action=_List, nargs=0, help="the algorithms of preference optimisation as a table, and exit"
+    )
     methods = train.add_subparsers(dest="method", required=True, metavar="METHOD")
     for name, (_, text, config_type) in METHODS.items():
-        add_options(methods.add_parser(name, help=text, description=text), config_type)
+        parser = methods.add_parser(name, help=text, description=text)
+        parser.fill = partial(add_options, config_type=config_type)
+    for name, facts in PREFERENCES.items():
+        text = f"learn a policy from {facts.data}: {facts.formula}"
+        parser = methods.add_parser(name, help=text, description=f"{text}. {facts.paper}.")
+        parser.fill = partial(add_options, config_type=PreferenceConfig)
     train.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, then say where the result lies."""
-    path, _, config_type = METHODS[args.method]
+    path, config_type = _method(args.method)
     config: Any = read_config(config_type, args)
     from plaudit.training.interrupt import InterruptedRunError
     from plaudit.training.parallel import speaks
 
+    recipe = _recipe(path)
+    if args.method in PREFERENCES:
+        recipe = partial(recipe, args.method)
     try:
-        summary = _recipe(path)(config)
+        summary = recipe(config)
     except InterruptedRunError as stop:
         if speaks():
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
@@ -72,6 +86,23 @@ def run(args: argparse.Namespace) -> int:
         model = config.out / "model"
         print(f"The model is in {model if model.is_dir() else config.out}")
     return 0
+
+
+class _List(argparse.Action):
+    """Prints the table of algorithms."""
+
+    def __call__(self, *_: Any) -> None:
+        from plaudit.cli.train_list import print_list
+
+        print_list()
+        raise SystemExit(0)
+
+
+def _method(name: str) -> tuple[str, type]:
+    if name in PREFERENCES:
+        return "plaudit.recipes.preference:preference", PreferenceConfig
+    path, _, config_type = METHODS[name]
+    return path, config_type
 
 
 def _recipe(path: str) -> Callable[[Any], Any]:

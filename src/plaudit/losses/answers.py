@@ -21,6 +21,8 @@ Measure = Callable[[Float[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, " B"]
 """From the log-probs of tokens, which of them count, and the length of the shorter answer of the pair."""
 Link = Callable[[Float[Tensor, " B"]], Float[Tensor, " B"]]
 """From log(π / π_ref) to Δ, both 0 where policy and reference agree."""
+_STEEP = 30.0
+"""The exponent from which a link goes on as its tangent: e^89 is not a number in single precision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def forward_kl(ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     >>> forward_kl(torch.tensor([math.log(2)]))
     tensor([0.5000])
     """
-    return -(-ratio_B).expm1()
+    return -_rise(-ratio_B)
 
 
 def jensen_shannon(ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
@@ -79,7 +81,7 @@ def alpha_divergence(ratio_B: Float[Tensor, " B"], *, alpha: int | float) -> Flo
     >>> alpha_divergence(torch.tensor([math.log(2)]), alpha=2)
     tensor([0.3750])
     """
-    return -(-alpha * ratio_B).expm1() / alpha
+    return -_rise(-alpha * ratio_B) / alpha
 
 
 def answers(
@@ -184,3 +186,9 @@ def on_policy(
     """
     apart_B = masked_sum_rows(logp_BT - power_BT, mask_BT) / mask_BT.sum(-1).clamp(min=1)
     return apart_B.detach().exp()
+
+
+def _rise(exponent_B: Tensor) -> Tensor:
+    """e^x − 1; from x = 30 on its tangent, so that what has become unlikely keeps a finite Δ and slope."""
+    beyond_B = (exponent_B - _STEEP).relu()
+    return exponent_B.clamp(max=_STEEP).expm1() + math.exp(_STEEP) * beyond_B

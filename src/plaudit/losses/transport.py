@@ -29,6 +29,14 @@ class Matched:
     for_rejected_B: Float[Tensor, " B"]
     """The preferred answers' Δ of the same rank as each rejected answer's."""
 
+    def part(self, which: slice) -> Matched:
+        """Those of some of the pairs."""
+        return Matched(
+            for_gap_B=self.for_gap_B[which],
+            for_chosen_B=self.for_chosen_B[which],
+            for_rejected_B=self.for_rejected_B[which],
+        )
+
 
 def matched(chosen: Answers, rejected: Answers) -> Matched:
     """Who stands beside whom when both sides of the **whole** batch are sorted.

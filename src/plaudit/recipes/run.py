@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,11 @@ from plaudit.models.files import Precision, precision
 from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, RunConfig
 from plaudit.training import lineage
 from plaudit.training.chance import seed_everything
+from plaudit.training.companion import Companion
 from plaudit.training.flops import matmul_rate
 from plaudit.training.interrupt import InterruptedRunError
 from plaudit.training.loop import Loop
-from plaudit.training.metrics import Metric
+from plaudit.training.metrics import Metric, StepReport
 from plaudit.training.optimizer import make_optimizer, rate_share
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
@@ -37,6 +38,16 @@ from plaudit.training.step import Machine, Terms
 
 Piece = TypeVar("Piece")
 """What goes through the model at once; each kind of run has its own."""
+
+
+Remark = Callable[[Sequence[StepReport]], Mapping[str, str]]
+"""From all reports so far to sentences: how each begins, by which it is known again, and how it goes on."""
+
+
+def silence(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    """Nothing to say."""
+    del reports
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +96,10 @@ class Learner(Generic[Piece]):
     """Writes the result into the run folder; every rank must come."""
     notes: tuple[str, ...]
     """What was decided, for the user."""
+    companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
+    """What moves beside the weights, by the name of its part in a checkpoint."""
+    remark: Remark = silence
+    """What is worth saying of the figures so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +204,19 @@ def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: 
         peak_flops=peak_flops,
         name=config.out.name,
         config=_plain(asdict(config)),
+        companions=learner.companions,
+        remark=partial(_unsaid, config.out, learner.remark),
+    )
+
+
+def _unsaid(run: Path, remark: Remark) -> tuple[str, ...]:
+    """Each sentence once in the life of a run, whatever figures it then holds."""
+    said = tuple(read_notes(run))
+    found = remark(tuple(read_reports(run)))
+    return tuple(
+        begins + goes_on
+        for begins, goes_on in found.items()
+        if not any(note.startswith(begins) for note in said)
     )
 
 

@@ -119,6 +119,9 @@ class Loop(Generic[Piece]):
             if outcome.fault is not None and not self._leave_out(step, outcome.fault):
                 return
             figures = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **figures}
+            if outcome.fault is None:
+                for companion in self._plan.companions.values():
+                    companion.after(step, figures)
             timing = self._timing(pieces, figures, time.perf_counter() - began)
         learnt = {"figures": figures, "timing": timing}
         self._progress = replace(self._progress, step=step, learnt=learnt)
@@ -142,6 +145,9 @@ class Loop(Generic[Piece]):
         )
         if said:
             self._sinks.sample(step, said)
+        if self._ranks.first and self._due(step, plan.evaluate_every):
+            for sentence in plan.remark():
+                self._sinks.note(sentence)
         if improved or self._due(step, plan.save_every):
             self._save()
 
@@ -229,6 +235,8 @@ class Loop(Generic[Piece]):
             return
         state = checkpoint.load(self._checkpoints / f"step-{step:08d}")
         take_up(state, self._machine.module, self._machine.optimizer, ranks)
+        for name, companion in self._plan.companions.items():
+            companion.take_up(state.tensors[name])
         facts: dict[str, Any] = dict(state.facts["progress"])
         self._progress = Progress(**{**facts, "left_out": tuple(facts["left_out"])})
         self._progress = replace(self._progress, step=step, saved=step)
@@ -238,9 +246,8 @@ class Loop(Generic[Piece]):
         self._progress = replace(self._progress, saved=self._progress.step)
         facts = asdict(self._progress)
         state = snapshot(
-            self._machine.module,
-            self._machine.optimizer,
-            self._ranks,
+            self._machine,
+            self._plan.companions,
             step=self._progress.step,
             facts={"progress": {**facts, "left_out": list(self._progress.left_out)}},
         )

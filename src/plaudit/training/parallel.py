@@ -112,6 +112,12 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
+    def add_up(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its sum over ranks."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+
     def wait(self) -> None:
         """Until every rank is here."""
         # An empty message would be sent to nobody and waited for by nobody.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from plaudit.training.companion import Companion
 from plaudit.training.metrics import Metric
 from plaudit.training.settings import KeepSettings, SafetySettings
 from plaudit.training.sinks.sink import Sample
@@ -56,3 +57,7 @@ class Plan(Generic[Piece]):
     """What the run is called."""
     config: Mapping[str, Any]
     """The resolved configuration, for trackers."""
+    companions: Mapping[str, Companion]
+    """What moves beside the weights, by the name of its part in a checkpoint."""
+    remark: Callable[[], Sequence[str]]
+    """Sentences about the figures so far that have not been said yet; asked on the first rank only."""

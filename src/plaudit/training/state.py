@@ -14,24 +14,32 @@ from torch import Tensor, nn
 from plaudit.training import optimizer_memory
 from plaudit.training.chance import Chance, capture, restore
 from plaudit.training.checkpoint import Shapes, TrainState
+from plaudit.training.companion import Companion
 from plaudit.training.optimizer_memory import Memory
 from plaudit.training.parallel import Ranks
 from plaudit.training.shards import put, whole
+from plaudit.training.step import Machine
 
 Facts = Mapping[str, Any]
 """Everything in a checkpoint that is not a tensor."""
+Companions = Mapping[str, Companion]
+"""What moves beside the weights, by the name of its part in a checkpoint."""
 
 
-def snapshot(
-    module: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks, *, step: int, facts: Facts
-) -> TrainState:
+def snapshot(machine: Machine[Any], companions: Companions, *, step: int, facts: Facts) -> TrainState:
     """Everything a run needs to go on; every rank must ask, the first one writes it."""
+    module, optimizer, ranks = machine.module, machine.optimizer, machine.ranks
     model = {name: _plain(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
     memory = optimizer_memory.read(module, optimizer)
     moments = {path: _plain(value, ranks) for path, value in memory.tensors.items()}
     return TrainState(
         step=step,
-        tensors={"model": model, "optimizer": moments, "chance": _gather_chance(ranks)},
+        tensors={
+            "model": model,
+            "optimizer": moments,
+            "chance": _gather_chance(ranks),
+            **{name: companion.tensors() for name, companion in companions.items()},
+        },
         facts={**facts, "optimizer": memory.facts},
     )
 
