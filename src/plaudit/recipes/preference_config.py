@@ -49,7 +49,7 @@ class PreferenceSettings:
     nll: float | None = None
     """How much −log π per token of the preferred answers counts beside the loss."""
     mix: tuple[str, ...] = ()
-    """Other losses in place of the row's own, as name=weight (mpo)."""
+    """The losses that are added up, as name=weight (mpo)."""
 
     def __post_init__(self) -> None:
         """Refuse what no loss has a meaning for."""
@@ -59,6 +59,10 @@ class PreferenceSettings:
             _above(f"preference.{name}", getattr(self, name), inclusive=True)
         if self.smoothing is not None and not 0 <= self.smoothing < 0.5:
             raise UserError(f"preference.smoothing is from 0 to below 0.5, not {self.smoothing:g}")
+        if self.tau is not None and self.tau > 1:
+            raise UserError(
+                f"preference.tau is at most 1, not {self.tau:g}: above it the loss can be infinite"
+            )
         if self.tail is not None and not 0 <= self.tail <= 1:
             raise UserError(f"preference.tail is from 0 to 1, not {self.tail:g}")
         if self.price is not None and not math.isfinite(self.price):

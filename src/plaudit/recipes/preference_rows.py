@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -38,11 +39,15 @@ from plaudit.training.preference_row import (
 
 _UNSET = PreferenceSettings()
 _SWITCHES = {
-    "pairs": ("measure", "link", "alpha", "price", "tail", "hold", "weigh", "nll", "mix"),
+    "pairs": ("measure", "link", "alpha", "price", "tail", "hold", "weigh", "nll"),
     "thumbs": ("measure", "link", "alpha", "price"),
 }
 """What any row of its kind can be told beside what is its own."""
 _OF_REFERENCES = ("link", "alpha", "hold")
+_UNREAD = {"aot": ("link", "alpha", "price", "hold"), "odds_ratio": ("price",)}
+"""Switches that mean nothing to a loss: it reads log-probs themselves, or takes Δ for a probability's log."""
+_IN_MIX = {"beta", "smoothing", "tau"}
+"""What the rows may have as their own whose losses can be mixed; of others the loss alone is not the row."""
 _SORTED = {"aot": transport.aot, "aot_unpaired": transport.aot_unpaired}
 _OWN_SETTINGS = {
     "cdpo": ("beta", "smoothing"),
@@ -86,6 +91,7 @@ def _values(facts: PreferenceFacts, settings: PreferenceSettings) -> dict[str, V
     allowed = {*facts.defaults, *_SWITCHES[facts.data]}
     if not facts.reference:
         allowed -= {name for name in _OF_REFERENCES if name not in facts.defaults}
+    allowed -= set(_UNREAD.get(facts.loss, ()))
     said = {
         name: getattr(settings, name)
         for name in PreferenceSettings.__dataclass_fields__
@@ -103,11 +109,9 @@ def _values(facts: PreferenceFacts, settings: PreferenceSettings) -> dict[str, V
 
 def _refuse_contradictions(facts: PreferenceFacts, values: Mapping[str, Value]) -> None:
     if "tail" in values and values.get("measure") == "mean":
-        raise UserError("preference.tail is a share of a sum: leave out --preference.measure mean")
+        raise UserError(f"preference.tail is a share of a sum, and {facts.name} is told to read means")
     if "alpha" in values and values.get("link") != "alpha":
         raise UserError("preference.alpha is of one link: add --preference.link alpha")
-    if facts.loss in _SORTED and values.get("weigh") == "on-policy":
-        raise UserError(f"{facts.name} compares sorted batches, so its pairs have no weight: leave out weigh")
     if facts.loss == "exo" and not values["smoothing"]:
         raise UserError("preference.smoothing is exo's target and cannot be 0: its loss would be infinite")
 
@@ -128,7 +132,10 @@ def _paired(facts: PreferenceFacts, values: Mapping[str, Value]) -> PreferenceRo
     )
     mix = values.get("mix", ())
     assert isinstance(mix, tuple)
-    return _mixed(row, mix, values) if mix else row
+    row = _mixed(row, mix, values) if mix else row
+    if row.sorts and row.weight is not None:
+        raise UserError(f"{facts.name} compares sorted batches, so its pairs have no weight: leave out weigh")
+    return row
 
 
 def _mixed(row: PreferenceRow, mix: tuple[str, ...], values: Mapping[str, Value]) -> PreferenceRow:
@@ -139,12 +146,30 @@ def _mixed(row: PreferenceRow, mix: tuple[str, ...], values: Mapping[str, Value]
         facts = facts_of(name)
         if not sign or not _is_positive(weight):
             raise UserError(f"preference.mix: {word!r} is not name=weight with a weight above 0, as dpo=0.8")
-        if facts.data != "pairs" or facts.loss == "mix":
-            raise UserError(f"preference.mix: {name} cannot be part of a mix: it learns otherwise from pairs")
+        if facts not in _mixable():
+            names = ", ".join(one.name for one in _mixable())
+            raise UserError(
+                f"preference.mix: {name} is more than a loss and cannot be mixed; choose among {names}"
+            )
         own = {**facts.defaults, **{key: values[key] for key in ("beta",) if key in values}}
         part = _paired(replace(facts, reference=row.referenced), own)
         parts.append((float(weight), part))
     return mixed(parts, row)
+
+
+def _mixable() -> list[PreferenceFacts]:
+    """The rows that are nothing but their loss."""
+    first: dict[str, PreferenceFacts] = {}
+    for facts in PREFERENCES.values():
+        first.setdefault(facts.loss, facts)
+    return [
+        facts
+        for facts in first.values()
+        if facts.data == "pairs"
+        and facts.reference
+        and set(facts.defaults) <= _IN_MIX
+        and facts.loss != "aot"
+    ]
 
 
 def _single(facts: PreferenceFacts, values: Mapping[str, Value]) -> SingleRow:
@@ -203,6 +228,6 @@ def _number(value: Value) -> float:
 
 def _is_positive(word: str) -> bool:
     try:
-        return float(word) > 0
+        return 0 < float(word) < math.inf
     except ValueError:
         return False

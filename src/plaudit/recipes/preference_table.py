@@ -87,19 +87,19 @@ PREFERENCES: Mapping[str, PreferenceFacts] = _facts(
         defaults={"beta": 0.1, "measure": "mean"},
     ),
     PreferenceFacts(
+        name="hinge",
+        formula="max(0, 1 − βh)",
+        paper="Zhao et al. 2023, arXiv:2305.10425; Liu et al. 2023 (RSO), arXiv:2309.06657",
+        loss="hinge",
+        defaults={"beta": 0.1},
+    ),
+    PreferenceFacts(
         name="slic",
         formula="max(0, 1 − βh) − λ mean log π(y_w)",
         paper="Zhao et al. 2023 (SLiC-HF), arXiv:2305.10425",
         loss="hinge",
         defaults={"beta": 1.0, "nll": 0.1},
         reference=False,
-    ),
-    PreferenceFacts(
-        name="hinge",
-        formula="max(0, 1 − βh)",
-        paper="Zhao et al. 2023, arXiv:2305.10425; Liu et al. 2023 (RSO), arXiv:2309.06657",
-        loss="hinge",
-        defaults={"beta": 0.1},
     ),
     PreferenceFacts(
         name="exo",

@@ -1,0 +1,266 @@
+"""Losses of pairs: values by hand, signs, the papers' limits, finite differences, huge figures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import Bernoulli, kl_divergence
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from plaudit.losses.preference import (
+    apo_down,
+    apo_zero,
+    bco_pair,
+    cdpo,
+    discopop,
+    dpo,
+    exo,
+    gap,
+    hinge,
+    ipo,
+    nca,
+    odds_ratio,
+    robust,
+    simpo,
+    sppo,
+)
+from tests.losses.preference_batch import drawn, numbers, said
+
+EACH = [
+    (dpo, {"beta": 0.5}),
+    (cdpo, {"beta": 0.5, "smoothing": 0.2}),
+    (robust, {"beta": 0.5, "smoothing": 0.2}),
+    (hinge, {"beta": 0.5}),
+    (ipo, {"beta": 0.5}),
+    (exo, {"beta": 0.5, "smoothing": 0.2}),
+    (nca, {"beta": 0.5}),
+    (bco_pair, {"beta": 0.5, "baseline": 0.3}),
+    (sppo, {"beta": 0.5}),
+    (apo_zero, {"beta": 0.5}),
+    (apo_down, {"beta": 0.5}),
+    (discopop, {"beta": 0.5, "tau": 0.5}),
+    (simpo, {"beta": 0.5, "margin": 0.5}),
+    (odds_ratio, {"odds": 0.1}),
+]
+OF_GAPS = [one for one in EACH if one[0] not in (nca, bco_pair, sppo, apo_zero, apo_down, odds_ratio)]
+each_loss = pytest.mark.parametrize(("loss", "own"), EACH, ids=lambda value: getattr(value, "__name__", ""))
+each_gap_loss = pytest.mark.parametrize(
+    ("loss", "own"), OF_GAPS, ids=lambda value: getattr(value, "__name__", "")
+)
+finite = st.floats(-20, 20)
+
+
+def sigma(value):
+    return 1 / (1 + math.exp(-value))
+
+
+def nll(value):
+    """−log σ."""
+    return math.log1p(math.exp(-value))
+
+
+def of(loss, win, lose, **own):
+    """One pair of Δ_w and Δ_l."""
+    return loss(said(numbers(win)), said(numbers(lose)), **own).item()
+
+
+def slopes(loss, win, lose, **own):
+    """The gradients by Δ_w and Δ_l."""
+    shifts = [numbers(win).requires_grad_(), numbers(lose).requires_grad_()]
+    return [grad.item() for grad in torch.autograd.grad(loss(*map(said, shifts), **own).sum(), shifts)]
+
+
+# With Δ_w = 1, Δ_l = −2 and β = ½: h = 3, βh = 1.5, βΔ_w = ½, βΔ_l = −1, 1/2β = 1.
+BY_HAND = {
+    dpo: nll(1.5),
+    cdpo: 0.8 * nll(1.5) + 0.2 * nll(-1.5),
+    robust: (0.8 * nll(1.5) - 0.2 * nll(-1.5)) / 0.6,
+    hinge: 0.0,
+    ipo: (3 - 1) ** 2,
+    exo: sigma(1.5) * math.log(sigma(1.5) / 0.8) + sigma(-1.5) * math.log(sigma(-1.5) / 0.2),
+    nca: nll(0.5) + 0.5 * nll(-0.5) + 0.5 * nll(1),
+    bco_pair: nll(0.5 - 0.3) + nll(0.3 + 1),
+    sppo: (1 - 1) ** 2 + (-2 + 1) ** 2,
+    apo_zero: (1 - sigma(0.5)) + sigma(-1),
+    apo_down: sigma(0.5) + (1 - sigma(1.5)),
+    discopop: (1 - sigma(3)) * nll(1.5) + sigma(3) * math.exp(-1.5),
+    simpo: nll(1.5 - 0.5),
+}
+
+
+@pytest.mark.parametrize("loss", BY_HAND, ids=lambda value: value.__name__)
+def test_a_pair_by_hand(loss):
+    own = dict(EACH)[loss]
+    assert of(loss, 1.0, -2.0, **own) == pytest.approx(BY_HAND[loss], rel=0, abs=1e-14)
+
+
+def test_other_pairs_by_hand():
+    assert of(hinge, 2.0, -1.0, beta=0.1) == pytest.approx(1 - 0.3)
+    assert gap(said(numbers(1.0)), said(numbers(-2.0))).item() == 3.0
+    # Means of 0.8 and 0.5 have the odds 4 and 1: σ(log 4) = 4/5.
+    assert of(odds_ratio, math.log(0.8), math.log(0.5), odds=0.1) == pytest.approx(-0.1 * math.log(0.8))
+
+
+@each_loss
+def test_the_preferred_is_pushed_up_and_the_other_down(loss, own):
+    """Near the start; DiscoPOP does where h is large beside τ, APO-down is for itself."""
+    where = {discopop: (1.0, -2.0), odds_ratio: (-1.0, -0.5)}.get(loss, (0.1, 0.05))
+    up, down = slopes(loss, *where, **own)
+    assert loss is apo_down or up < 0
+    assert down > 0
+
+
+@each_gap_loss
+def test_losses_of_the_gap_push_both_by_as_much_and_do_not_see_a_common_shift(loss, own):
+    up, down = slopes(loss, 0.7, 0.2, **own)
+    assert up == pytest.approx(-down, abs=1e-15)
+    assert of(loss, 5.7, 5.2, **own) == pytest.approx(of(loss, 0.7, 0.2, **own), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", [nca, bco_pair, sppo, apo_zero, apo_down], ids=lambda value: value.__name__)
+def test_the_others_see_a_common_shift(loss):
+    own = dict(EACH)[loss]
+    assert abs(of(loss, 5.7, 5.2, **own) - of(loss, 0.7, 0.2, **own)) > 1e-3
+
+
+@settings(max_examples=60, deadline=None)
+@given(win=finite, lose=finite, beta=st.floats(0.01, 3))
+def test_without_noise_and_margin_they_are_dpo(win, lose, beta):
+    plain = pytest.approx(of(dpo, win, lose, beta=beta), abs=1e-12)
+    for loss, own in ((cdpo, {"smoothing": 0.0}), (robust, {"smoothing": 0}), (simpo, {"margin": 0})):
+        assert of(loss, win, lose, beta=beta, **own) == plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(win=finite, lose=finite, beta=st.floats(0.01, 3), noise=st.floats(0, 0.45))
+def test_over_swapped_labels_robust_dpo_is_on_average_the_clean_loss(win, lose, beta, noise):
+    own = {"beta": beta, "smoothing": noise}
+    mean = (1 - noise) * of(robust, win, lose, **own) + noise * of(robust, lose, win, **own)
+    assert mean == pytest.approx(of(dpo, win, lose, beta=beta), abs=1e-9)
+
+
+def test_cdpo_is_cross_entropy_with_a_soft_label_met_at_its_log_odds():
+    win_B, lose_B = drawn(0, 2, 9)
+    found_B = cdpo(said(win_B), said(lose_B), beta=0.3, smoothing=0.2)
+    wanted_B = binary_cross_entropy_with_logits(
+        0.3 * (win_B - lose_B), torch.full_like(win_B, 0.8), reduction="none"
+    )
+    torch.testing.assert_close(found_B, wanted_B, rtol=0, atol=1e-14)
+    for loss in (cdpo, exo):
+        met = slopes(loss, math.log(4) / 0.3, 0.0, beta=0.3, smoothing=0.2)
+        assert met == pytest.approx([0, 0], abs=1e-15)
+
+
+def test_exo_is_the_kl_to_the_labels_distribution():
+    win_B, lose_B = drawn(1, 2, 9)
+    found_B = exo(said(win_B), said(lose_B), beta=0.3, smoothing=0.1)
+    believed = Bernoulli(probs=torch.full_like(win_B, 0.9))
+    wanted_B = kl_divergence(Bernoulli(logits=0.3 * (win_B - lose_B)), believed)
+    torch.testing.assert_close(found_B, wanted_B, rtol=0, atol=1e-13)
+
+
+def test_where_squares_and_hinges_rest():
+    assert of(ipo, 3.0, 1.0, beta=0.25) == 0.0
+    assert slopes(ipo, 3.0, 1.0, beta=0.25) == [0.0, 0.0]
+    assert slopes(ipo, 3.5, 1.0, beta=0.25) == [1.0, -1.0]
+    assert of(sppo, 2.0, -2.0, beta=0.25) == 0.0
+    assert slopes(sppo, 1.5, -1.5, beta=0.25) == [-1.0, 1.0]
+    assert slopes(hinge, 3.0, 1.0, beta=1.0) == [0.0, 0.0]
+    assert slopes(hinge, 1.5, 1.0, beta=1.0) == [-1.0, 1.0]
+
+
+def test_simpo_at_its_margin_and_bco_at_its_baseline_are_undecided():
+    assert of(simpo, 3.0, 1.0, beta=2.0, margin=4.0) == pytest.approx(math.log(2))
+    assert of(bco_pair, 2.0, 2.0, beta=0.5, baseline=1.0) == pytest.approx(2 * math.log(2))
+    there = of(bco_pair, 3.0, -1.0, beta=0.5, baseline=0.0)
+    assert of(bco_pair, 5.0, 1.0, beta=0.5, baseline=1.0) == pytest.approx(there)
+
+
+def test_nca_stops_raising_the_preferred_at_twice_its_likelihood():
+    """−β + 1.5 β σ(βΔ_w) is 0 where σ = 2/3; the other is lowered by ½ β σ(βΔ_l)."""
+    up, down = slopes(nca, math.log(2) / 0.5, 1.0, beta=0.5)
+    assert up == pytest.approx(0, abs=1e-15)
+    assert down == pytest.approx(0.5 * 0.5 * sigma(0.5))
+    assert slopes(nca, 5.0, 1.0, beta=0.5)[0] > 0
+
+
+def test_apo_zero_pulls_apart_and_apo_down_lowers_both_but_the_other_more():
+    up, down = slopes(apo_zero, 0.4, 0.4, beta=0.5)
+    assert up == pytest.approx(-0.5 * sigma(0.2) * sigma(-0.2))
+    assert down == pytest.approx(-up)
+    lowered, lowered_more = slopes(apo_down, 0.1, -0.5, beta=1.0)
+    assert 0 < lowered < lowered_more
+    for loss in (apo_zero, apo_down):
+        extremes = {of(loss, win, lose, beta=1.0) for win in (-99.0, 99.0) for lose in (-99.0, 99.0)}
+        assert all(0 <= value <= 2 for value in extremes)
+    # y_w away at the bottom and y_l further: the least that APO-down can be.
+    assert of(apo_down, -99.0, -999.0, beta=1.0) == pytest.approx(0, abs=1e-9)
+    assert of(apo_zero, 99.0, -99.0, beta=1.0) == pytest.approx(0, abs=1e-9)
+
+
+def test_discopop_is_half_and_half_at_large_tau_and_one_of_both_at_small():
+    for logit in (-1.5, 0.5):
+        halves = 0.5 * nll(logit) + 0.5 * math.exp(-logit)
+        assert of(discopop, logit, 0.0, beta=1.0, tau=1e9) == pytest.approx(halves)
+    assert of(discopop, -1.5, 0.0, beta=1.0, tau=1e-4) == pytest.approx(nll(-1.5))
+    assert of(discopop, 1.5, 0.0, beta=1.0, tau=1e-4) == pytest.approx(math.exp(-1.5))
+
+
+def test_discopop_rises_just_above_0_as_its_authors_found():
+    """(1 − log 2) / 4τ − ¾ is above 0 at h = 0 for τ = 0.05: a hollow before and a hill after."""
+    up, down = slopes(discopop, 0.0, 0.0, beta=1.0, tau=0.05)
+    assert up == pytest.approx((1 - math.log(2)) / (4 * 0.05) - 0.75)
+    assert down == pytest.approx(-up)
+
+
+@settings(max_examples=60, deadline=None)
+@given(win=st.floats(-20, -1e-3), lose=st.floats(-20, -1e-3))
+def test_odds_are_those_of_the_mean_tokens_probability(win, lose):
+    odds = [math.exp(value) / -math.expm1(value) for value in (win, lose)]
+    wanted = math.log1p(odds[1] / odds[0])
+    assert of(odds_ratio, win, lose, odds=0.3) == pytest.approx(0.3 * wanted, abs=1e-9)
+
+
+@each_loss
+def test_finite_differences_agree(loss, own):
+    shifts = [shift_B.requires_grad_() for shift_B in drawn(2, 2, 6).unbind()]
+    if loss is odds_ratio:
+        shifts = [(-shift_B.detach().abs() - 0.1).requires_grad_() for shift_B in shifts]
+    assert torch.autograd.gradcheck(lambda *both: loss(*map(said, both), **own), shifts)
+
+
+@each_loss
+@pytest.mark.parametrize("beta", [0.1, 1.0])
+def test_huge_figures_stay_numbers(loss, own, beta):
+    ends = torch.tensor([-1e4, -90.0, -1.0, 0.0, 1.0, 90.0, 1e4])
+    win_B, lose_B = (side.flatten().requires_grad_() for side in torch.meshgrid(ends, ends, indexing="ij"))
+    if loss is not odds_ratio:
+        own = own | {"beta": beta}
+    loss_B = loss(said(win_B), said(lose_B), **own)
+    assert bool(loss_B.isfinite().all())
+    for grad_B in torch.autograd.grad(loss_B.sum(), (win_B, lose_B)):
+        assert bool(grad_B.isfinite().all())
+
+
+def test_odds_of_a_certain_answer_stay_numbers():
+    """A log-prob of exactly 0 has infinite odds; the loss takes the largest probability below 1."""
+    for dtype in (torch.float32, torch.float64):
+        win_B = numbers(0.0, -1e-12, -1e4, 0.0, -1e4, dtype=dtype).requires_grad_()
+        lose_B = numbers(0.0, 0.0, 0.0, -1e4, -1e4, dtype=dtype).requires_grad_()
+        loss_B = odds_ratio(said(win_B), said(lose_B), odds=0.1)
+        assert loss_B[[0, 4]].tolist() == pytest.approx([0.1 * math.log(2)] * 2)
+        assert loss_B[3].item() == 0.0
+        for grad_B in torch.autograd.grad(loss_B.sum(), (win_B, lose_B)):
+            assert bool(grad_B.isfinite().all())
+
+
+@each_loss
+def test_a_pair_does_not_see_its_neighbours(loss, own):
+    win_B, lose_B = -drawn(3, 2, 8).abs() - 0.1
+    whole_B = loss(said(win_B), said(lose_B), **own)
+    parts = [loss(said(win_B[part]), said(lose_B[part]), **own) for part in (slice(0, 3), slice(3, 8))]
+    torch.testing.assert_close(torch.cat(parts), whole_B, rtol=0, atol=1e-14)

@@ -1,0 +1,246 @@
+"""What comes before a loss: links by hand and by their divergence, measures, price, hold, weight."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.losses.answers import (
+    alpha_divergence,
+    answers,
+    desensitised,
+    forward_kl,
+    held_up,
+    jensen_shannon,
+    lengthened,
+    log_ratio,
+    on_policy,
+    per_token,
+    total,
+)
+from plaudit.losses.preference import bco_pair, dpo, nca
+from tests.losses.preference_batch import drawn, numbers, said, tokens
+
+LINKS = {
+    "kl": log_ratio,
+    "forward kl": forward_kl,
+    "jensen-shannon": jensen_shannon,
+    "alpha": partial(alpha_divergence, alpha=0.5),
+    "alpha above 1": partial(alpha_divergence, alpha=2),
+    "alpha below 0": partial(alpha_divergence, alpha=-1.0),
+}
+each_link = pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
+
+
+@pytest.mark.parametrize(
+    ("link", "by_hand"),
+    [
+        # u = 4: log u, 1 − 1/u, log 2u / (1 + u), (1 − u^−½) / ½, (1 − u^−2) / 2, u − 1.
+        ("kl", math.log(4)),
+        ("forward kl", 0.75),
+        ("jensen-shannon", math.log(8 / 5)),
+        ("alpha", 1.0),
+        ("alpha above 1", 15 / 32),
+        ("alpha below 0", 3.0),
+    ],
+)
+def test_a_link_by_hand(link, by_hand):
+    assert LINKS[link](numbers(math.log(4))).item() == pytest.approx(by_hand, abs=1e-15)
+
+
+@each_link
+def test_a_link_is_0_and_of_slope_1_where_both_agree_and_rises_everywhere(link):
+    """Jensen–Shannon's slope is ½: its f is half of the others' at u = 1."""
+    ratio_B = torch.arange(-15.0, 16.0, dtype=torch.float64, requires_grad=True)
+    shift_B = link(ratio_B)
+    (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
+    assert shift_B[15].item() == 0
+    assert slope_B[15].item() == (0.5 if link is jensen_shannon else 1.0)
+    assert bool((slope_B > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("link", "f"),
+    [
+        (log_ratio, lambda u: u * u.log()),
+        (forward_kl, lambda u: -u.log()),
+        (jensen_shannon, lambda u: u * u.log() - (1 + u) * ((1 + u) / 2).log()),
+        # With a = 1 − α: (u^a − a u − (1 − a)) / (a (a − 1)).
+        (partial(alpha_divergence, alpha=0.3), lambda u: (u**0.7 - 0.7 * u - 0.3) / (0.7 * -0.3)),
+    ],
+)
+def test_a_link_is_the_slope_of_its_divergence(link, f):
+    """KL, forward KL, JS and alpha are E_ref f(u); Δ is f′(u), less what it is at u = 1."""
+    u_B = torch.linspace(0.05, 8, 40, dtype=torch.float64, requires_grad=True)
+    one_B = numbers(1.0).requires_grad_()
+    slope_B, at_one_B = (torch.autograd.grad(f(u).sum(), u)[0] for u in (u_B, one_B))
+    torch.testing.assert_close(link(u_B.log()), slope_B - at_one_B, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ratio=st.floats(-5, 5))
+def test_the_alpha_divergences_run_from_reverse_to_forward_kl(ratio):
+    ratio_B = numbers(ratio)
+    assert alpha_divergence(ratio_B, alpha=1e-9).item() == pytest.approx(ratio, abs=1e-7)
+    assert alpha_divergence(ratio_B, alpha=1) == forward_kl(ratio_B)
+    ends = sorted((forward_kl(ratio_B).item(), ratio))
+    assert ends[0] - 1e-12 <= alpha_divergence(ratio_B, alpha=0.5).item() <= ends[1] + 1e-12
+
+
+def test_links_that_are_bounded_stay_below_their_bounds():
+    far_B = numbers(1e4)
+    assert forward_kl(far_B).item() == 1.0
+    assert jensen_shannon(far_B).item() == pytest.approx(math.log(2))
+    assert alpha_divergence(far_B, alpha=0.5).item() == 2.0
+
+
+@each_link
+def test_finite_differences_agree_on_a_link(link):
+    assert torch.autograd.gradcheck(link, drawn(0, 8).requires_grad_())
+
+
+@pytest.mark.parametrize("link", [*list(LINKS.values())[:5]], ids=list(LINKS)[:5])
+@pytest.mark.parametrize("loss", [dpo, nca, partial(bco_pair, baseline=0.1)])
+def test_a_link_of_huge_ratios_stays_a_number(link, loss):
+    """Where e^x overflows, Δ goes on along its tangent: an answer far below the reference has a slope."""
+    ends = torch.tensor([-1e4, -200.0, -90.0, -20.0, 0.0, 90.0, 1e4])
+    sides = [side.flatten().requires_grad_() for side in torch.meshgrid(ends, ends, indexing="ij")]
+    nothing = torch.zeros_like(sides[0])
+    loss_B = loss(*(answers(side, nothing, nothing + 1, link) for side in sides), beta=0.1)
+    grads = torch.autograd.grad(loss_B.sum(), sides)
+    assert bool(loss_B.isfinite().all())
+    assert all(bool(grad_B.isfinite().all()) for grad_B in grads)
+    fallen_B = (sides[0] < -80) & (sides[1] == 0)
+    assert bool((grads[0][fallen_B] < 0).all())
+
+
+def test_the_tangent_meets_its_link_at_30_nats():
+    ratio_B = numbers(-29.9, -30.0, -30.1).requires_grad_()
+    shift_B = forward_kl(ratio_B)
+    assert shift_B[:2].tolist() == [-math.expm1(29.9), -math.expm1(30.0)]
+    (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
+    assert slope_B.tolist() == pytest.approx([math.exp(29.9), math.exp(30), math.exp(30)])
+
+
+def test_a_record_has_the_shift_of_its_ratio_and_no_reference_is_a_reference_of_0():
+    one = answers(numbers(-3.0), numbers(-4.0), numbers(2.0), forward_kl)
+    assert one.shift_B.item() == pytest.approx(1 - math.exp(-1))
+    assert answers(numbers(-3.0), numbers(0.0), numbers(2.0)).shift_B.item() == -3.0
+
+
+MEASURES = {"sum": total, "mean": per_token, "part": partial(desensitised, share=0.25)}
+
+
+@pytest.mark.parametrize(("name", "by_hand"), [("sum", -10.0), ("mean", -2.5), ("part", -3.0 + 0.25 * -7.0)])
+def test_a_measure_by_hand(name, by_hand):
+    """Tokens of −1, −2, −3, −4 with one that does not count in between; the other answer has two."""
+    logp_BT = torch.tensor([[-1.0, -2.0, math.nan, -3.0, -4.0, math.nan]])
+    found_B = MEASURES[name](logp_BT, ~logp_BT.isnan(), torch.tensor([2]))
+    assert found_B.tolist() == [by_hand]
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_finite_differences_agree_on_a_measure_and_masked_tokens_have_no_gradient(name):
+    told, shorter_B = tokens(1), torch.tensor([1, 2, 3, 1, 9])
+    value_BT = drawn(2, 5, 7).requires_grad_()
+    measure = partial(MEASURES[name], mask_BT=told.mask_NT, shorter_B=shorter_B)
+    assert torch.autograd.gradcheck(measure, value_BT)
+    (grad_BT,) = torch.autograd.grad(
+        MEASURES[name](told.logp_NT, told.mask_NT, shorter_B).sum(), told.logp_NT
+    )
+    assert bool((grad_BT[~told.mask_NT] == 0).all())
+    assert bool((grad_BT[told.mask_NT] > 0).all())
+
+
+def test_a_share_of_1_is_the_sum_and_of_0_the_start_as_long_as_the_shorter_answer():
+    told, shorter_B = tokens(3), torch.tensor([1, 2, 3, 1, 9])
+    logp_BT, mask_BT = told.logp_NT, told.mask_NT
+    whole_B = desensitised(logp_BT, mask_BT, shorter_B, share=1)
+    torch.testing.assert_close(whole_B, total(logp_BT, mask_BT, shorter_B), rtol=0, atol=1e-14)
+    start_B = desensitised(logp_BT, mask_BT, shorter_B, share=0.0)
+    for row, length in enumerate(shorter_B.tolist()):
+        wanted = logp_BT[row][mask_BT[row]][:length].sum()
+        assert start_B[row].item() == pytest.approx(wanted.item())
+
+
+def test_the_mean_is_the_sum_where_one_token_counts_and_an_empty_answer_is_0():
+    logp_BT = -drawn(4, 2, 3).abs()
+    mask_BT = torch.tensor([[False, True, False], [False, False, False]])
+    shorter_B = torch.ones(2, dtype=torch.long)
+    assert per_token(logp_BT, mask_BT, shorter_B).tolist() == [logp_BT[0, 1].item(), 0.0]
+
+
+def test_a_price_of_length_is_rdpos():
+    """−log σ(βh + α(|y_w| − |y_l|)) with α = β · price, the paper's own formula."""
+    win_B, lose_B = drawn(5, 2, 6)
+    sides = [lengthened(said(win_B, 9.0), penalty=0.4), lengthened(said(lose_B, 5.0), penalty=0.4)]
+    alpha = 0.1 * 0.4
+    wanted_B = (1 + (-(0.1 * (win_B - lose_B) + alpha * (9 - 5))).exp()).log()
+    torch.testing.assert_close(dpo(*sides, beta=0.1), wanted_B, rtol=0, atol=1e-14)
+
+
+def test_equal_lengths_cost_dpo_nothing_and_a_longer_winner_is_pushed_less():
+    win_B, lose_B = drawn(6, 2, 6)
+    plain_B = dpo(said(win_B), said(lose_B), beta=0.1)
+    even = [lengthened(said(side_B), penalty=3.0) for side_B in (win_B, lose_B)]
+    torch.testing.assert_close(dpo(*even, beta=0.1), plain_B, rtol=0, atol=1e-13)
+    slopes = []
+    for length in (4.0, 40.0):
+        leaf_B = win_B.clone().requires_grad_()
+        sides = lengthened(said(leaf_B, length), penalty=0.5), lengthened(said(lose_B), penalty=0.5)
+        slopes.append(torch.autograd.grad(dpo(*sides, beta=0.1).sum(), leaf_B)[0].abs())
+    assert bool((slopes[1] < slopes[0]).all())
+
+
+def test_a_hold_is_nothing_until_an_answer_has_fallen_and_then_smaugs():
+    """−log σ(β(h − λ max(0, log π_ref(y_w) / π(y_w)))): one up by 1, one down by 1, λ = 5, β = ½."""
+    chosen = answers(numbers(-3.0, -5.0), numbers(-4.0, -4.0), numbers(2.0, 2.0))
+    held = held_up(chosen, penalty=5.0)
+    assert held.shift_B.tolist() == [1.0, -1.0 - 5.0]
+    assert held.logp_B is chosen.logp_B
+    loss_B = dpo(held, said(numbers(0.0, 0.0)), beta=0.5)
+    assert loss_B.tolist() == pytest.approx([math.log1p(math.exp(-0.5)), math.log1p(math.exp(3))])
+
+
+def test_a_fallen_answer_is_raised_by_one_and_the_hold_and_finite_differences_agree():
+    ref_B, length_B = drawn(7, 6), torch.ones(6, dtype=torch.float64)
+    logp_B = drawn(8, 6).requires_grad_()
+
+    def held(value_B):
+        return held_up(answers(value_B, ref_B, length_B), penalty=5).shift_B
+
+    (grad_B,) = torch.autograd.grad(held(logp_B).sum(), logp_B)
+    assert grad_B.tolist() == torch.where(logp_B < ref_B, 6.0, 1.0).tolist()
+    assert 0 < int((logp_B < ref_B).sum()) < 6
+    assert torch.autograd.gradcheck(held, logp_B)
+    assert torch.autograd.gradcheck(lambda value_B: lengthened(said(value_B), penalty=0.3).shift_B, logp_B)
+
+
+def test_the_weight_is_how_likely_a_softmax_would_have_said_the_answer():
+    """Over 5 words and 7 tokens, with Σ_v π(v)² summed word by word; it has no gradient."""
+    logit_BTV = drawn(9, 3, 7, 5).requires_grad_()
+    word_BT = torch.randint(0, 5, (3, 7), generator=torch.Generator().manual_seed(9))
+    mask_BT = torch.arange(7) < torch.tensor([1, 4, 7])[:, None]
+    chance_BTV = logit_BTV.softmax(-1).detach()
+    logp_BTV = logit_BTV.log_softmax(-1)
+    logp_BT = logp_BTV.gather(-1, word_BT[..., None])[..., 0]
+    found_B = on_policy(logp_BT, (2 * logp_BTV).logsumexp(-1), mask_BT)
+    assert not found_B.requires_grad
+    for row in range(3):
+        logs = [
+            math.log(chance_BTV[row, at, word_BT[row, at]] / sum(p**2 for p in chance_BTV[row, at].tolist()))
+            for at in range(int(mask_BT[row].sum()))
+        ]
+        assert found_B[row].item() == pytest.approx(math.exp(sum(logs) / len(logs)))
+
+
+def test_the_weight_is_1_of_an_even_choice_and_small_of_what_is_never_said():
+    flat_BT = torch.full((1, 3), -math.log(5), dtype=torch.float64)
+    everything_BT = torch.ones(1, 3, dtype=torch.bool)
+    assert on_policy(flat_BT, flat_BT, everything_BT).item() == pytest.approx(1.0)
+    assert on_policy(flat_BT - 1e4, flat_BT, everything_BT).item() == 0.0

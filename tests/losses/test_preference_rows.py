@@ -1,0 +1,293 @@
+"""Every row of the table against its formula, written out once more from sums and means of tokens."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+
+import pytest
+import torch
+from torch import logsumexp
+
+from plaudit.errors import UserError
+from plaudit.losses import preference, transport, unpaired
+from plaudit.losses.answers import Answers
+from plaudit.recipes.preference_config import PreferenceSettings
+from plaudit.recipes.preference_rows import facts_of, row_of
+from plaudit.recipes.preference_table import PREFERENCES
+from plaudit.training.preference_row import Known, PreferenceRow, SingleRow, mixed, plain
+from tests.losses.preference_batch import Tokens, drawn, pair_losses, records, single_losses, tokens
+
+PAIRS = [name for name, facts in PREFERENCES.items() if facts.data == "pairs"]
+THUMBS = [name for name, facts in PREFERENCES.items() if facts.data == "thumbs"]
+DELTA = 0.3
+"""The baseline that rows are told of here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Of one answer: log π and log π / π_ref, summed and per token, its length, log Σ π² per token."""
+
+    logp: torch.Tensor
+    mean: torch.Tensor
+    ratio: torch.Tensor
+    mean_ratio: torch.Tensor
+    own_ratio: torch.Tensor
+    length: torch.Tensor
+    power: torch.Tensor
+
+
+def side_of(told, shorter_N):
+    """Answer by answer, token by token."""
+    columns = {name: [] for name in Side.__slots__}
+    for logp_T, ref_T, power_T, mask_T, shorter in zip(
+        told.logp_NT, told.ref_NT, told.power_NT, told.mask_NT, shorter_N.tolist(), strict=True
+    ):
+        logp, ratio = logp_T[mask_T], (logp_T - ref_T)[mask_T]
+        columns["logp"].append(logp.sum())
+        columns["mean"].append(logp.mean())
+        columns["ratio"].append(ratio.sum())
+        columns["mean_ratio"].append(ratio.mean())
+        columns["own_ratio"].append(ratio[:shorter].sum() + 0.5 * ratio[shorter:].sum())
+        columns["length"].append(torch.tensor(float(len(logp)), dtype=torch.float64))
+        columns["power"].append(power_T[mask_T].mean())
+    return Side(**{name: torch.stack(values) for name, values in columns.items()})
+
+
+def soft(value):
+    """−log σ."""
+    return (1 + (-value).exp()).log()
+
+
+def sig(value):
+    return 1 / (1 + (-value).exp())
+
+
+def sorted_apart(mine, yours):
+    return soft(0.1 * (mine.sort().values - yours.sort().values))
+
+
+def discopop(logit):
+    share = sig(logit / 0.05)
+    return (1 - share) * soft(logit) + share * (-logit).exp()
+
+
+def js(ratio):
+    return math.log(2) + ratio - logsumexp(torch.stack((ratio, torch.zeros_like(ratio))), 0)
+
+
+def odds(mean):
+    return mean.exp() / (1 - mean.exp())
+
+
+def fallen(side):
+    return torch.maximum(-side.ratio, torch.zeros_like(side.ratio))
+
+
+DIRECT = {
+    "dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
+    "cdpo": lambda c, r: 0.9 * soft(0.1 * (c.ratio - r.ratio)) + 0.1 * soft(0.1 * (r.ratio - c.ratio)),
+    "robust-dpo": lambda c, r: (
+        (0.9 * soft(0.1 * (c.ratio - r.ratio)) - 0.1 * soft(0.1 * (r.ratio - c.ratio))) / 0.8
+    ),
+    "ipo": lambda c, r: (c.ratio - r.ratio - 5) ** 2,
+    "ipo-mean": lambda c, r: (c.mean_ratio - r.mean_ratio - 5) ** 2,
+    "slic": lambda c, r: (1 - c.logp + r.logp).clamp(min=0) - 0.1 * c.mean,
+    "hinge": lambda c, r: (1 - 0.1 * (c.ratio - r.ratio)).clamp(min=0),
+    "exo": lambda c, r: (
+        sig(0.1 * (c.ratio - r.ratio)) * (sig(0.1 * (c.ratio - r.ratio)) / 0.999).log()
+        + sig(0.1 * (r.ratio - c.ratio)) * (sig(0.1 * (r.ratio - c.ratio)) / 0.001).log()
+    ),
+    "nca": lambda c, r: soft(0.1 * c.ratio) + 0.5 * soft(-0.1 * c.ratio) + 0.5 * soft(-0.1 * r.ratio),
+    "bco-pair": lambda c, r: soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio),
+    "sppo": lambda c, r: (c.ratio - 5) ** 2 + (r.ratio + 5) ** 2,
+    "aot": lambda c, r: sorted_apart(c.logp - r.logp, c.logp - c.ratio - r.logp + r.ratio),
+    "aot-unpaired": lambda c, r: sorted_apart(c.ratio, r.ratio),
+    "apo-zero": lambda c, r: 1 - sig(0.1 * c.ratio) + sig(0.1 * r.ratio),
+    "apo-down": lambda c, r: sig(0.1 * c.ratio) + 1 - sig(0.1 * (c.ratio - r.ratio)),
+    "discopop": lambda c, r: discopop(0.1 * (c.ratio - r.ratio)),
+    "simpo": lambda c, r: soft(2 * (c.mean - r.mean) - 1),
+    "cpo": lambda c, r: soft(0.1 * (c.logp - r.logp)) - c.mean,
+    "orpo": lambda c, r: 0.1 * soft((odds(c.mean) / odds(r.mean)).log()) - c.mean,
+    "r-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio) + 0.01 * (c.length - r.length)),
+    "dpo-norm": lambda c, r: soft(5 * (c.mean_ratio - r.mean_ratio)),
+    "ld-dpo": lambda c, r: soft(0.1 * (c.own_ratio - r.own_ratio)),
+    "dpop": lambda c, r: soft(0.3 * (c.ratio - r.ratio - 50 * fallen(c))),
+    "wpo": lambda c, r: (
+        (c.mean - c.power + r.mean - r.power).detach().exp() * soft(0.1 * (c.ratio - r.ratio))
+    ),
+    "f-dpo": lambda c, r: soft(0.1 * (js(c.ratio) - js(r.ratio))),
+    "tr-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
+    "sdpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),
+    "mpo": lambda c, r: (
+        0.8 * soft(0.1 * (c.ratio - r.ratio))
+        + 0.2 * (soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio))
+        - c.mean
+    ),
+}
+
+
+def both_sides(seed=0):
+    return tokens(seed), tokens(seed + 50)
+
+
+def agree(found_N, wanted_N, leaves):
+    """The same sum over the batch, and the same gradient by every token."""
+    assert found_N.sum().item() == pytest.approx(wanted_N.sum().item(), abs=1e-10)
+    grads = (torch.autograd.grad(value_N.sum(), leaves, retain_graph=True) for value_N in (found_N, wanted_N))
+    for grad_NT, wanted_NT in zip(*grads, strict=True):
+        torch.testing.assert_close(grad_NT, wanted_NT, rtol=1e-9, atol=1e-10)
+
+
+def test_every_row_is_written_out_here():
+    assert set(DIRECT) == set(PAIRS)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("swapped", [False, True], ids=["as told", "swapped"])
+def test_a_row_of_pairs_is_its_formula_in_either_order(name, swapped):
+    """A swapped label is the same formula with its sides exchanged, hold and NLL included."""
+    chosen, rejected = reversed(both_sides()) if swapped else both_sides()
+    shorter_N = torch.minimum(chosen.mask_NT.sum(-1), rejected.mask_NT.sum(-1))
+    wanted_N = DIRECT[name](side_of(chosen, shorter_N), side_of(rejected, shorter_N))
+    found_N = pair_losses(row_of(name), chosen, rejected, baseline=DELTA)
+    agree(found_N, wanted_N, [chosen.logp_NT, rejected.logp_NT])
+
+
+@pytest.mark.parametrize("name", THUMBS)
+def test_a_row_of_single_answers_is_its_formula(name):
+    told, label_N = tokens(3), torch.tensor([1.0, 0.0, 1.0, 0.0, 0.25], dtype=torch.float64)
+    one = side_of(told, told.mask_NT.sum(-1))
+    good, bad = {
+        "kto": (1 - sig(0.1 * (one.ratio - DELTA)), 1 - sig(0.1 * (DELTA - one.ratio))),
+        "apo-zero-unpaired": (1 - sig(0.1 * one.ratio), sig(0.1 * one.ratio)),
+        "bco": (soft(0.1 * one.ratio - DELTA), soft(DELTA - 0.1 * one.ratio)),
+    }[name]
+    row = row_of(name)
+    found_N = single_losses(row, told, label_N, DELTA if row.baseline != "none" else 0.0)
+    agree(found_N, label_N * good + (1 - label_N) * bad, [told.logp_NT])
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_row_is_as_its_facts_say(name):
+    facts, row = facts_of(name), row_of(name)
+    assert name == facts.name
+    assert isinstance(row, SingleRow if facts.data == "thumbs" else PreferenceRow)
+    assert row.referenced == facts.reference
+    assert row.beta == facts.defaults.get("beta", 1.0)
+    assert set(facts.defaults) <= {field.name for field in fields(PreferenceSettings)}
+    assert re.search(r"20\d\d", facts.paper)
+    places = (preference, transport, unpaired)
+    assert facts.loss == "mix" or any(hasattr(place, facts.loss) for place in places)
+
+
+def test_only_rows_that_measure_from_a_point_ask_for_one():
+    asked = {name: row_of(name).baseline for name in PREFERENCES if row_of(name).baseline != "none"}
+    assert asked == {"bco-pair": "running", "mpo": "running", "kto": "mismatched", "bco": "running"}
+    assert [name for name in PAIRS if row_of(name).sorts] == ["aot", "aot-unpaired"]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_reference_enters_where_there_is_one_and_nowhere_else(name):
+    chosen, rejected = both_sides(1)
+    other = replace(chosen, ref_NT=chosen.ref_NT - 0.25)
+    losses = [pair_losses(row_of(name), side, rejected, baseline=DELTA) for side in (chosen, other)]
+    assert torch.equal(*losses) != PREFERENCES[name].reference
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if not name.startswith("aot")])
+def test_a_batch_in_parts_has_the_losses_of_the_whole(name):
+    chosen, rejected = both_sides(2)
+    row = row_of(name)
+    whole_N = pair_losses(row, chosen, rejected, baseline=DELTA)
+    parts = [
+        pair_losses(row, cut(chosen, part), cut(rejected, part), baseline=DELTA)
+        for part in (slice(0, 2), slice(2, 5))
+    ]
+    torch.testing.assert_close(torch.cat(parts), whole_N, rtol=0, atol=1e-12)
+
+
+def cut(told, part):
+    return Tokens(**{name: getattr(told, name)[part] for name in Tokens.__slots__})
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_finite_differences_agree_on_a_row(name):
+    """By the tokens of both sides; the weight has no gradient, so its row is taken without."""
+    told = [replace(one, mask_NT=torch.ones_like(one.mask_NT)) for one in both_sides(4)]
+    row, refs = replace(row_of(name), weight=None), [-drawn(seed, 5, 7).abs() for seed in (8, 9)]
+
+    def value(*given):
+        sides = [
+            replace(one, logp_NT=logp_NT, ref_NT=ref_NT)
+            for one, logp_NT, ref_NT in zip(told, given, refs, strict=True)
+        ]
+        return pair_losses(row, *sides, baseline=DELTA).sum()
+
+    leaves = [(-drawn(seed, 5, 7).abs() - 0.05).requires_grad_() for seed in (6, 7)]
+    assert torch.autograd.gradcheck(value, leaves)
+
+
+def test_two_labels_of_one_pair_are_the_soft_label():
+    chosen, rejected = both_sides(5)
+    there_N, back_N = (pair_losses(row_of("dpo"), *pair) for pair in permutations(chosen, rejected))
+    soft_N = pair_losses(row_of("cdpo", PreferenceSettings(smoothing=0.2)), chosen, rejected)
+    torch.testing.assert_close(0.8 * there_N + 0.2 * back_N, soft_N, rtol=0, atol=1e-12)
+
+
+def permutations(first, second):
+    return (first, second), (second, first)
+
+
+def test_a_mix_is_the_weighted_sum_under_the_rows_own_cells():
+    chosen, rejected = both_sides(6)
+    parts = [(0.5, row_of("hinge")), (2.0, row_of("aot")), (0.3, row_of("bco-pair"))]
+    row = mixed(parts, row_of("dpop"))
+    assert (row.sorts, row.baseline, row.hold) == (True, "running", 50.0)
+    under = [(weight, replace(part, hold=50.0)) for weight, part in parts]
+    wanted_N = sum(weight * pair_losses(part, chosen, rejected, DELTA) for weight, part in under)
+    agree(pair_losses(row, chosen, rejected, DELTA), wanted_N, [chosen.logp_NT, rejected.logp_NT])
+
+
+def test_a_mix_by_name_has_the_rows_beta_and_a_mix_of_one_is_that_one():
+    chosen, rejected = both_sides(7)
+    named = row_of("mpo", PreferenceSettings(beta=0.4, nll=0.0, mix=("hinge=1", "ipo=0.25")))
+    wanted_N = sum(
+        weight * pair_losses(row_of(name, PreferenceSettings(beta=0.4)), chosen, rejected)
+        for name, weight in (("hinge", 1), ("ipo", 0.25))
+    )
+    leaves = [chosen.logp_NT, rejected.logp_NT]
+    agree(pair_losses(named, chosen, rejected), wanted_N, leaves)
+    alone = row_of("mpo", PreferenceSettings(nll=0.0, mix=("nca=1",)))
+    agree(pair_losses(alone, chosen, rejected), pair_losses(row_of("nca"), chosen, rejected), leaves)
+
+
+def test_a_loss_of_ones_own_is_a_row():
+    def mine(chosen: Answers, rejected: Answers, known: Known) -> torch.Tensor:
+        return soft(0.1 * (chosen.shift_B - rejected.shift_B))
+
+    chosen, rejected = both_sides(8)
+    wanted_N = pair_losses(row_of("dpo"), chosen, rejected)
+    for loss in (mine, plain(preference.dpo, beta=0.1)):
+        found_N = pair_losses(PreferenceRow(loss=loss, beta=0.1), chosen, rejected)
+        torch.testing.assert_close(found_N, wanted_N, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("dppo", "dpo"), ("simp0", "simpo"), ("robust", "robust-dpo"), ("KTO", None)]
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name, near):
+    with pytest.raises(UserError, match=f"no preference algorithm is called '{name}'") as caught:
+        row_of(name)
+    hint = re.search(r"did you mean (.+)\?", str(caught.value))
+    assert (hint and hint[1]) == near
+
+
+def test_the_records_a_row_makes_have_length_and_no_reference_where_there_is_none():
+    chosen, rejected = both_sides(9)
+    for name in ("dpo", "cpo"):
+        made, _ = records(row_of(name), chosen, rejected)
+        assert made.length_B.tolist() == chosen.mask_NT.sum(-1).tolist()
+        assert bool(made.ref_logp_B.any()) == (name == "dpo")
+        torch.testing.assert_close(made.shift_B, made.logp_B - made.ref_logp_B)
