@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
-from benchmarks.work import PAIRS, RANKINGS
+from benchmarks.work import LONGEST, PAIRS, RANKINGS
 from plaudit.batches.judged import JudgedRow
 from plaudit.batches.template import make_encoder
 from plaudit.batches.tokens import batch_of
@@ -34,9 +34,6 @@ from plaudit.training.parallel import alone
 from plaudit.training.reward import pieces_of, rows_of
 from plaudit.training.settings import MemorySettings
 from plaudit.training.step import Machine
-
-LONGEST = 2048
-"""No row of a work folder is longer, so nothing is cut on either side."""
 
 
 def config_of(

@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class Task:
     """Which of transformers' classes loads the folder."""
     rows: str
     """The file that it learns from."""
+    reference: bool = False
+    """Whether it compares the model with that of the folder ``reference``."""
 
 
 TASKS: Mapping[str, Task] = {
@@ -51,6 +54,20 @@ TASKS: Mapping[str, Task] = {
         model="AutoModelForSequenceClassification",
         rows="pairs.jsonl",
     ),
+    "dpo": Task(
+        trainer="DPOTrainer",
+        config="DPOConfig",
+        model="AutoModelForCausalLM",
+        rows="pairs.jsonl",
+        reference=True,
+    ),
+    "kto": Task(
+        trainer="KTOTrainer",
+        config="KTOConfig",
+        model="AutoModelForCausalLM",
+        rows="thumbs.jsonl",
+        reference=True,
+    ),
 }
 """What can be compared."""
 
@@ -59,6 +76,8 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     "plain": {"gradient_checkpointing": False},
     "padding-free": {"gradient_checkpointing": False, "padding_free": True, "max_length": None},
     "small": {"gradient_checkpointing": True, "padding_free": True, "max_length": None},
+    "precomputed": {"precompute_ref_log_probs": True},
+    "plain-precomputed": {"precompute_ref_log_probs": True, "gradient_checkpointing": False},
     "compiled": {"gradient_checkpointing": False, "torch_compile": True},
 }
 """TRL's own options, as its documentation names them; README.md says which is the fastest."""
@@ -89,7 +108,9 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
     task = TASKS[given.task]
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
-    model = getattr(transformers, task.model).from_pretrained(work / "model", dtype=torch.float32)
+    load = partial(getattr(transformers, task.model).from_pretrained, dtype=torch.float32)
+    model = load(work / "model")
+    more = {"ref_model": load(work / "reference")} if task.reference else {}
     rows = datasets.load_dataset("json", data_files=str(work / task.rows), split="train")
     settings = {
         "output_dir": tempfile.mkdtemp(),
@@ -99,7 +120,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
         "learning_rate": RATE,
         "bf16": given.dtype == "bfloat16",
         "use_cpu": True,
-        "train_sampling_strategy": "sequential",
+        **({} if task.trainer == "KTOTrainer" else {"train_sampling_strategy": "sequential"}),
         "report_to": "none",
         "save_strategy": "no",
         "logging_steps": 1,
@@ -112,6 +133,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
         train_dataset=rows,
         processing_class=tokenizer,
         callbacks=[Clock(watch)],
+        **more,
     )
 
 
@@ -146,10 +168,25 @@ def rewards(work: Path, given: argparse.Namespace) -> list[float]:
     trainer = trainer_for(work, given, Watch())
     trainer.model.eval()
     found: list[float] = []
+    if given.task == "dpo":
+        return _ratios(trainer)
     for row in trainer.train_dataset:
         with torch.no_grad():
             told = trainer.model(**trainer.data_collator([row]))
         found += told.logits[:, 0].tolist()
+    return found
+
+
+def _ratios(trainer: Any) -> list[float]:
+    """log π − log π_ref of every row's two answers."""
+    found: list[float] = []
+    for row in trainer.train_dataset:
+        inputs = trainer.data_collator([row])
+        with torch.no_grad():
+            own, other = (
+                trainer.compute_ref_log_probs(model, inputs) for model in (trainer.model, trainer.ref_model)
+            )
+        found += [float(mine) - float(its) for mine, its in zip(own, other, strict=True)]
     return found
 
 

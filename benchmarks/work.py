@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -56,6 +57,12 @@ SHAPES: Mapping[str, Shape] = {
 
 PAIRS, RANKINGS = "pairs.jsonl", "rankings.jsonl"
 """The same judgements twice: every pair a row, and every ranking a row."""
+THUMBS = "thumbs.jsonl"
+"""The same answers one by one, called good or bad."""
+REFERENCE = "reference"
+"""The folder of the policy that the model is compared with: other weights, so that first losses tell."""
+LONGEST = 2048
+"""No row of a work folder is longer, so nothing is cut on either side."""
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 """The tokenizer's first words; all others are w0, w1 …"""
@@ -107,6 +114,22 @@ def write_judged_work(folder: Path, shape: Shape, rows: Rows, answers: int = 2, 
         ]
     for name, lines in ((PAIRS, pairs), (RANKINGS, rankings)):
         (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+
+
+def write_preference_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0) -> None:
+    """Write two language models, the policy and its reference, and pairs as such and one by one."""
+    write_judged_work(folder, shape, rows, seed=seed)
+    for name, own in (("model", seed), (REFERENCE, seed + 1)):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        tokenizer_of(shape).save_pretrained(folder / name)
+        model_of(shape, own).save_pretrained(folder / name)
+    pairs = [json.loads(line) for line in (folder / PAIRS).read_text(encoding="utf-8").splitlines()]
+    thumbs = [
+        {"prompt": pair["prompt"], "completion": pair[side], "label": side == "chosen"}
+        for pair in pairs
+        for side in ("chosen", "rejected")
+    ]
+    (folder / THUMBS).write_text("".join(f"{json.dumps(line)}\n" for line in thumbs), encoding="utf-8")
 
 
 def model_of(shape: Shape, seed: int = 0) -> LlamaForCausalLM:

@@ -18,6 +18,7 @@ from plaudit.sources import read_records
 from plaudit.world import making
 from plaudit.world.corpus import plain_text
 from plaudit.world.pools import POOLS, pool
+from plaudit.world.verdicts import thumbed_by
 
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
 HURRIED = pool("hurried")
@@ -26,6 +27,7 @@ MADE = {
     "comparisons": lambda: making.comparisons(24, HURRIED, seed=3),
     "rankings": lambda: making.rankings(24, HURRIED, answers=5, seed=3),
     "ratings": lambda: making.ratings(24, HURRIED, seed=3),
+    "thumbs": lambda: thumbed_by(HURRIED, making.tasks(24, answers=1, seed=3), seed=3),
     "prompts": lambda: making.prompts(24, seed=3),
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
     "plain-text": lambda: plain_text(24, seed=3),
@@ -33,7 +35,7 @@ MADE = {
 
 
 def make(kind: str, out: Path, *more: str) -> int:
-    judged = ["--annotators", "hurried"] if kind in ("comparisons", "rankings", "ratings") else []
+    judged = ["--annotators", "hurried"] if kind in ("comparisons", "rankings", "ratings", "thumbs") else []
     answers = ["--answers", "5"] if kind == "rankings" else []
     return main(
         ["world", "make", kind, "--n", "24", "--seed", "3", "--out", str(out), *judged, *answers, *more]

@@ -74,10 +74,8 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.training.parallel import speaks
 
     recipe = _recipe(path)
-    if args.method in PREFERENCES:
-        recipe = partial(recipe, args.method)
     try:
-        summary = recipe(config)
+        summary = recipe(args.method, config) if args.method in PREFERENCES else recipe(config)
     except InterruptedRunError as stop:
         if speaks():
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
@@ -105,6 +103,6 @@ def _method(name: str) -> tuple[str, type]:
     return path, config_type
 
 
-def _recipe(path: str) -> Callable[[Any], Any]:
+def _recipe(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from plaudit.cli import world_models
@@ -19,7 +20,7 @@ from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
 from plaudit.world.prompts import SPLITS, question_of, questions
 from plaudit.world.questions import CATEGORIES
 
-_JUDGED = ("comparisons", "rankings", "ratings")
+_JUDGED = ("comparisons", "rankings", "ratings", "thumbs")
 KINDS = ("demonstrations", *_JUDGED, "prompts", "red-team", "plain-text")
 """The records that can be made."""
 CRITIQUES = "critiques"
@@ -27,6 +28,7 @@ CRITIQUES = "critiques"
 _SPLIT = (*KINDS[:-1], CRITIQUES)
 _READ_BY: Mapping[str, Sequence[str]] = {
     "annotators": _JUDGED,
+    "model": _JUDGED,
     "answers": ("rankings",),
     "split": _SPLIT,
     "category": _SPLIT,
@@ -90,6 +92,12 @@ def _add_make(verbs: Verbs) -> None:
     make.add_argument(
         "--annotators", type=_pool, metavar="POOL", help=f"who judges: {_POOLS} (default: crowd)"
     )
+    make.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="judge the answers of this model (default: answers in the manner of the base corpus)",
+    )
     make.add_argument("--split", choices=SPLITS, help="default: train")
     make.add_argument(
         "--category",
@@ -131,21 +139,44 @@ def _rows(args: argparse.Namespace) -> Sequence[Record]:
 
     n = args.n or 1000
     split, seed, categories = args.split or "train", args.seed, args.category or CATEGORIES
-    judges, answers = pool(args.annotators or "crowd"), 4 if args.answers is None else args.answers
     makers: Mapping[str, Callable[[], Sequence[Record]]] = {
         "demonstrations": lambda: making.demonstrations(n, split=split, seed=seed, categories=categories),
-        "comparisons": lambda: making.comparisons(n, judges, split=split, seed=seed, categories=categories),
-        "rankings": lambda: making.rankings(
-            n, judges, answers=answers, split=split, seed=seed, categories=categories
-        ),
-        "ratings": lambda: making.ratings(n, judges, split=split, seed=seed, categories=categories),
         "prompts": lambda: making.prompts(args.n, split=split, seed=seed, categories=categories),
         "red-team": lambda: making.prompts(
             args.n, split=split, seed=seed, categories=categories, red_team=True
         ),
         "plain-text": lambda: plain_text(n, seed=seed),
     }
-    return makers[args.kind]()
+    return _judged_rows(args) if args.kind in _JUDGED else makers[args.kind]()
+
+
+def _judged_rows(args: argparse.Namespace) -> Sequence[Record]:
+    """Answers, the corpus's or a model's own, and what a pool says of them."""
+    from plaudit.world import verdicts
+    from plaudit.world.making import check_answers, tasks
+
+    if args.model is not None:
+        from plaudit.rollouts.local import LocalSampler
+        from plaudit.world.own_answers import own_tasks
+
+        tasks = partial(own_tasks, LocalSampler(args.model))
+    makers: Mapping[str, Callable[..., Sequence[Record]]] = {
+        "comparisons": verdicts.compared_by,
+        "rankings": verdicts.ranked_by,
+        "ratings": verdicts.rated_by,
+        "thumbs": verdicts.thumbed_by,
+    }
+    answers = {"comparisons": 2, "rankings": 4 if args.answers is None else args.answers}.get(args.kind, 1)
+    if args.kind == "rankings":
+        check_answers(answers)
+    asked = tasks(
+        args.n or 1000,
+        answers=answers,
+        split=args.split or "train",
+        seed=args.seed,
+        categories=args.category or CATEGORIES,
+    )
+    return makers[args.kind](pool(args.annotators or "crowd"), asked, args.seed)
 
 
 def _annotators(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ Direct preference optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from plaudit.batches.judged import JudgedRow
@@ -83,51 +83,78 @@ def _run(name: str, config: PreferenceConfig) -> Summary | None:
     return run(config, Kind(name=name, prepare=partial(_learner, name, config), inputs=inputs))
 
 
-def _learner(name: str, config: PreferenceConfig, start: Start) -> Learner[PreferencePiece]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A policy with its reference, its rows and what is minimised, ready to learn.
+
+    Example: ``begin("dpo", config, start)``
+    """
+
+    rows: Rows[JudgedRow]
+    """What is trained and what is held out."""
+    policy: Policy
+    """What learns."""
+    reference: Prepared
+    """What it is compared with."""
+    batches: Batches
+    """How a batch is divided."""
+    objective: PreferenceObjective
+    """What a step minimises."""
+    notes: tuple[str, ...]
+    """What was decided, for the user."""
+
+
+def begin(name: str, config: PreferenceConfig, start: Start) -> Begun:
+    """Read the rows, load the models, and look whether all is as it must be before the first step."""
     row, facts, ranks = row_of(name, config.preference), facts_of(name), start.ranks
     refuse_other_vocabulary(config, start.encoder)
     hard = isinstance(row, PreferenceRow) and row.sorts
     ties = config.rows.ties == "soft" and not hard
     rows = load_rows(config, start.encoder, opinions(facts, ties=ties, hard=hard), start.aside)
     rows = replace(rows, train=part_of(rows.train, config.stages))
-    policy, notes = prepare_policy(config, start.numbers, ranks)
     strangers = _strangers(row, rows, config.seed)
-    examples = [one.example for one in (*rows.train, *rows.held_out)]
-    reference = (
-        prepare_reference(config, policy, start, [*examples, *strangers.values()])
-        if row.referenced
-        else nobody()
-    )
+    policy, notes = prepare_policy(config, start.numbers, ranks)
+    asked = [*(one.example for one in (*rows.train, *rows.held_out)), *strangers.values()]
+    reference = prepare_reference(config, policy, start, asked) if row.referenced else nobody()
     notes += place(policy, config, ranks)
-    running = RunningMean(("reward_chosen", "reward_rejected"), share=FORGETTING)
+    products = partial(arithmetic, start.numbers, ranks.device)
     batches = Batches(
         row=row,
-        eyes=Eyes(
-            policy=policy,
-            reference=reference.reference,
-            products=partial(arithmetic, start.numbers, ranks.device),
-        ),
+        eyes=Eyes(policy=policy, reference=reference.reference, products=products),
         ranks=ranks,
         tokens_at_once=config.memory.tokens_at_once,
         ties=ties,
-        running=running,
+        running=RunningMean(("reward_chosen", "reward_rejected"), share=FORGETTING),
         strangers=strangers,
     )
     objective = _objective(batches)
     looked = first_look(batches, objective, rows.train, same=reference.same)
-    return Learner(
-        module=policy,
+    return Begun(
+        rows=rows,
+        policy=policy,
+        reference=reference,
+        batches=batches,
         objective=objective,
-        alone=rows_of,
-        rows=len(rows.train),
-        pieces=lambda _, batch: batches.pieces([rows.train[n] for n in batch]),
-        work=partial(_work, matrix_sizes(policy), config, reference.live),
-        evaluate=_evaluation(batches, objective, rows.held_out) if rows.held_out else None,
-        measured=tuple(f"held_out/{figure}" for figure in _figures(row)),
-        sample=_sampler(policy, start, config, rows),
-        write=lambda: write_model(policy, config, start.encoder, ranks),
         notes=(*rows.notes, *notes, f"{name}: {facts.formula}", *reference.notes, looked.sentence),
-        companions=_companions(row, running, reference),
+    )
+
+
+def _learner(name: str, config: PreferenceConfig, start: Start) -> Learner[PreferencePiece]:
+    begun = begin(name, config, start)
+    row, train, held = begun.batches.row, begun.rows.train, begun.rows.held_out
+    return Learner(
+        module=begun.policy,
+        objective=begun.objective,
+        alone=rows_of,
+        rows=len(train),
+        pieces=lambda _, batch: begun.batches.pieces([train[n] for n in batch]),
+        work=partial(_work, matrix_sizes(begun.policy), config, begun.reference.live),
+        evaluate=_evaluation(begun, held) if held else None,
+        measured=tuple(f"held_out/{figure}" for figure in _figures(row)),
+        sample=_sampler(begun.policy, start, config, begun.rows),
+        write=lambda: write_model(begun.policy, config, start.encoder, start.ranks),
+        notes=begun.notes,
+        companions=_companions(begun),
         remark=partial(remarks, row, learning_rate=config.learning_rate),
     )
 
@@ -144,11 +171,12 @@ def _strangers(row: PreferenceRow | SingleRow, rows: Rows[JudgedRow], seed: int)
     return dict(strangers_of((*rows.train, *rows.held_out), rows.train, seed))
 
 
-def _companions(
-    row: PreferenceRow | SingleRow, running: RunningMean, reference: Prepared
-) -> dict[str, Companion]:
-    own: dict[str, Companion] = {"baseline": running} if row.baseline == "running" else {}
-    return {**own, **reference.companions}
+def _companions(begun: Begun) -> dict[str, Companion]:
+    batches = begun.batches
+    found = dict(begun.reference.companions)
+    if batches.row.baseline == "running" and batches.running is not None:
+        found["baseline"] = batches.running
+    return found
 
 
 def _figures(row: PreferenceRow | SingleRow) -> tuple[str, ...]:
@@ -156,13 +184,12 @@ def _figures(row: PreferenceRow | SingleRow) -> tuple[str, ...]:
     return (*own, "kl") if row.referenced else own
 
 
-def _evaluation(
-    batches: Batches, objective: PreferenceObjective, rows: Sequence[JudgedRow]
-) -> Callable[[Pause], Sequence[Metric]]:
+def _evaluation(begun: Begun, rows: Sequence[JudgedRow]) -> Callable[[Pause], Sequence[Metric]]:
+    batches = begun.batches
     names = {name: f"held_out/{name}" for name in _figures(batches.row)}
 
     def evaluate(pause: Pause) -> Sequence[Metric]:
-        return held_out(objective, batches.pieces(rows), batches.ranks, names)(pause)
+        return held_out(begun.objective, batches.pieces(rows), batches.ranks, names)(pause)
 
     return evaluate
 

@@ -7,7 +7,7 @@ training reads: `compared`, `ranked`, `rated`. Whoever judges, the rows are made
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from plaudit.errors import UserError
@@ -159,6 +159,16 @@ def rated(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
         for answer, mark in zip(task.answers, _marks_of(task, verdict), strict=True)
         if mark.rating is not None
     )
+
+
+def thumbed(task: Task, verdict: Verdict, *, up_from: int = 4) -> tuple[Rating, ...]:
+    """A thumb for each answer that was given points: up where they are at least ``up_from``.
+
+    >>> task = Task(prompt="Name a fruit.", answers=("Pear.",), ended=(True,))
+    >>> [row.score for row in thumbed(task, Verdict(marks=(Mark(rank=1, rating=3),), annotator="ada"))]
+    [0.0]
+    """
+    return tuple(replace(row, score=float(row.score >= up_from), thumb=True) for row in rated(task, verdict))
 
 
 def _marks_of(task: Task, verdict: Verdict, exactly: int | None = None) -> tuple[Mark, ...]:

@@ -12,11 +12,12 @@ from itertools import islice
 
 from plaudit.errors import UserError
 from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating
-from plaudit.records.judging import Judge, Task, Verdict, compared, ranked, rated
+from plaudit.records.judging import Judge, Task
 from plaudit.records.messages import assistant_says
 from plaudit.world.prompts import SPLITS, Split, questions
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import styled
+from plaudit.world.verdicts import compared_by, ranked_by, rated_by
 
 MOST_ANSWERS = 9
 """The answers that one ranking may have, as in InstructGPT (Ouyang et al. 2022)."""
@@ -36,7 +37,7 @@ def demonstrations(
             group="authors",
             category=question.category,
         )
-        for question in islice(_drawn(_asked(split, categories), split, seed), _counted(n))
+        for question in islice(asked_questions(split, seed, categories), _counted(n))
     ]
 
 
@@ -87,7 +88,7 @@ def comparisons(
 ) -> list[Comparison]:
     """Two answers in the manner of the base corpus, and which one an annotator of the pool preferred."""
     asked = tasks(n, answers=2, split=split, seed=seed, categories=categories)
-    return [compared(task, verdict) for task, verdict in _judged(asked, judges, seed)]
+    return compared_by(judges, asked, seed)
 
 
 def rankings(
@@ -100,10 +101,15 @@ def rankings(
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Ranking]:
     """Several answers in an annotator's order."""
+    check_answers(answers)
+    asked = tasks(n, answers=answers, split=split, seed=seed, categories=categories)
+    return ranked_by(judges, asked, seed)
+
+
+def check_answers(answers: int) -> None:
+    """Complain about a ranking that nobody could give."""
     if not 2 <= answers <= MOST_ANSWERS:
         raise UserError(f"{answers} answers cannot be ranked: ask for 2 to {MOST_ANSWERS}")
-    asked = tasks(n, answers=answers, split=split, seed=seed, categories=categories)
-    return [ranked(task, verdict) for task, verdict in _judged(asked, judges, seed)]
 
 
 def ratings(
@@ -116,7 +122,7 @@ def ratings(
 ) -> list[Rating]:
     """One answer with points from 1 to 5."""
     asked = tasks(n, answers=1, split=split, seed=seed, categories=categories)
-    return [row for task, verdict in _judged(asked, judges, seed) for row in rated(task, verdict)]
+    return rated_by(judges, asked, seed)
 
 
 def tasks(
@@ -131,8 +137,15 @@ def tasks(
     if not 1 <= answers <= MOST_ANSWERS:
         raise UserError(f"{answers} answers to a prompt cannot be judged: ask for 1 to {MOST_ANSWERS}")
     chance = random.Random(f"answers {split} {seed}")
-    asked = islice(_drawn(_asked(split, categories), split, seed), _counted(n))
+    asked = islice(asked_questions(split, seed, categories), _counted(n))
     return [_task(question, answers, chance) for question in asked]
+
+
+def asked_questions(
+    split: Split, seed: int, categories: Sequence[Category] = CATEGORIES
+) -> Iterator[Question]:
+    """Questions of a split without end, category after category; all are asked before any is asked again."""
+    return _drawn(_asked(split, categories), split, seed)
 
 
 def _task(question: Question, answers: int, chance: random.Random) -> Task:
@@ -150,20 +163,6 @@ def _task(question: Question, answers: int, chance: random.Random) -> Task:
         ended=(True,) * answers,
         category=question.category,
     )
-
-
-def _judged(asked: Sequence[Task], judges: Sequence[Judge], seed: int) -> Iterator[tuple[Task, Verdict]]:
-    """Each task with the verdict of a judge drawn for it, or of the next one where that judge has none."""
-    if not judges:
-        raise UserError("a pool without annotators cannot judge")
-    chance = random.Random(f"turns {seed}")
-    for task in asked:
-        turns = [(judge, chance.getrandbits(32)) for judge in chance.sample(judges, len(judges))]
-        verdicts = (judge.judge(task, turn) for judge, turn in turns)
-        verdict = next((verdict for verdict in verdicts if verdict is not None), None)
-        if verdict is None:
-            raise UserError(f"none of {len(judges)} judges gives a verdict on {task.prompt}")
-        yield task, verdict
 
 
 def _drawn(found: Sequence[Question], split: Split, seed: int) -> Iterator[Question]:
