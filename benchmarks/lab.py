@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,18 +13,23 @@ from plaudit.evaluation.reading import read_evidence
 from plaudit.evaluation.resample import Resampling
 from plaudit.evaluation.result import RewardEvaluation
 from plaudit.recipes.config import RunConfig, SampleSettings
+from plaudit.recipes.preference import preference
+from plaudit.recipes.preference_config import PreferenceConfig
 from plaudit.recipes.reward import reward
 from plaudit.recipes.reward_config import RewardConfig
 from plaudit.recipes.sft import sft
 from plaudit.records.feedback import Comparison, Ranking
 from plaudit.records.messages import words
 from plaudit.rewards.folder import load_reward
+from plaudit.rollouts.local import LocalSampler
 from plaudit.sources import read_records, write_records
 from plaudit.world.base import build_base
 from plaudit.world.making import comparisons, demonstrations, rankings
+from plaudit.world.own_answers import own_tasks
 from plaudit.world.pools import pool
 from plaudit.world.prompts import Split
 from plaudit.world.shipped import base_folder
+from plaudit.world.verdicts import compared_by
 
 RATE, BATCH = 1e-3, 32
 """Learning rate and rows in a step, unless a study is about them."""
@@ -49,6 +55,23 @@ class Lab:
         if not path.exists():
             write_records(comparisons(n, pool(annotators), split=split, seed=seed), path)
         return path
+
+    def judged(self, model: Path, annotators: str, n: int, seed: int = 0) -> Path:
+        """Comparisons, by a pool, of a model's own answers."""
+        path = self._data(f"{annotators}-{n}-own-{model.parent.name}-{seed}")
+        if not path.exists():
+            asked = own_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
+            write_records(compared_by(pool(annotators), asked, seed), path)
+        return path
+
+    def preferred(self, name: str, algorithm: str, config: PreferenceConfig) -> Path:
+        """A policy that has learnt from preferences; the file ``finished`` holds the seconds that it took."""
+        out = self.folder / "runs" / name
+        if not (out / "finished").exists():
+            began = time.perf_counter()
+            preference(algorithm, replace(config, out=out, sinks=()))
+            (out / "finished").write_text(f"{time.perf_counter() - began:.3f}", encoding="utf-8")
+        return out
 
     def ranked(self, annotators: str, n: int, answers: int, seed: int = 0) -> Path:
         """Rankings by a pool."""
@@ -91,11 +114,12 @@ class Lab:
         """A base model of another width, which has read the corpus a little."""
         return build_base(self.folder / "bases" / str(width), epochs=epochs, width=width)
 
-    def sft_model(self) -> Path:
-        """The base model after an epoch of demonstrations."""
-        data, out = self._data("demonstrations"), self.folder / "runs" / "sft"
+    def sft_model(self, shown: int | None = None) -> Path:
+        """The base model after an epoch of demonstrations; fewer than usual leave more to be learnt."""
+        some = "" if shown is None else f"-{shown}"
+        data, out = self._data(f"demonstrations{some}"), self.folder / "runs" / f"sft{some}"
         if not data.exists():
-            write_records(demonstrations(SHOWN), data)
+            write_records(demonstrations(shown or SHOWN), data)
         silent = SampleSettings(rows=0)
         config = RunConfig(model=base_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
         if not (out / "summary.json").exists():

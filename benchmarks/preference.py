@@ -29,7 +29,7 @@ from benchmarks.turns import (
 from benchmarks.work import SHAPES, Rows, write_preference_work
 
 TITLE = "Preference optimisation against TRL"
-APART = 1e-4
+APART = 1e-3
 """Log-ratios of whole answers further apart than this are of other models or texts: no timing counts."""
 LOSSES_APART = {"dpo": 1e-5, "kto": 2e-2}
 """First losses agree; KTO's depend on which answers to other prompts each side happens to take."""
@@ -77,7 +77,7 @@ def _sides(method: str, batch: Sequence[str]) -> tuple[Command, ...]:
 
 
 def ratios_apart(work: Path, threads: int) -> tuple[float, int]:
-    """The largest difference between both sides' log-ratios of the folder's answers, and how many there are."""
+    """The largest difference between both sides' log-ratios of answers, and how many there are."""
     asked = ("--rewards", "--threads", str(threads), str(work))
     mine, other = numbers_from(ours("our_preference", *asked)), numbers_from(theirs("dpo", *asked))
     if len(mine) != len(other):

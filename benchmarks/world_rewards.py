@@ -8,7 +8,6 @@ Each prints a Markdown table and writes it into the folder.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.lab import TESTED, Lab
+from benchmarks.studies import Table, run_studies
 from plaudit.evaluation.result import Estimate, RewardEvaluation
 from plaudit.recipes.reward_config import EnsembleSettings, RewardSettings
 from plaudit.records.feedback import Comparison
@@ -35,8 +35,6 @@ FEW = 4000
 """Where several seeds are run."""
 SEEDS = 3
 """Runs of each kind where two kinds lie close together."""
-Table = Iterator[tuple[str, ...]]
-"""Rows, the head first."""
 
 
 def experts(lab: Lab) -> Table:
@@ -228,26 +226,5 @@ def _gap(row: tuple[float | None, ...]) -> float:
     return first - second
 
 
-def table(rows: Table) -> str:
-    """Markdown."""
-    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([head, "|" + "---|" * (head.count(" | ") + 1), *body]) + "\n"
-
-
-def main() -> None:
-    """Run the studies."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
-    parser.add_argument("--only", nargs="+", choices=STUDIES, default=list(STUDIES))
-    args = parser.parse_args()
-    lab = Lab(folder=args.out)
-    for name in args.only:
-        found = table(STUDIES[name](lab))
-        (args.out / f"{name}.md").write_text(found, encoding="utf-8")
-        print(f"\n{STUDIES[name].__doc__}\n\n{found}", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    run_studies(__doc__, STUDIES)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import lab, world_rewards
+from benchmarks import lab, studies, world_rewards
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_studies_print_their_tables_and_go_on_where_they_were(
     monkeypatch.setattr(
         sys, "argv", ["world_rewards", "--out", str(tmp_path), "--only", "pooling", "ensembles"]
     )
-    world_rewards.main()
+    studies.run_studies(world_rewards.__doc__, world_rewards.STUDIES)
     first = capsys.readouterr().out
     pooling = (tmp_path / "pooling.md").read_text("utf-8").splitlines()
     assert pooling[0] == "| read at | accuracy | log-loss | Brier | mean margin |"
@@ -37,6 +37,6 @@ def test_studies_print_their_tables_and_go_on_where_they_were(
     assert [row.split()[1] for row in quarters] == ["least", "second", "third", "most", "all"]
     weights = made(tmp_path)
     assert len(weights) == 7, "the starting model, two ways to read, four members"
-    world_rewards.main()
+    studies.run_studies(world_rewards.__doc__, world_rewards.STUDIES)
     assert capsys.readouterr().out == first
     assert made(tmp_path) == weights

@@ -64,7 +64,9 @@ def score(args: argparse.Namespace) -> int:
         name: answered(sampler, settings, n=args.n, split=args.split)
         for name, sampler in load_samplers(args).items()
     }
-    _print(dict(zip(short_names(list(scored)), map(standings, scored.values()), strict=True)), args)
+    named = dict(zip(short_names(list(scored)), scored.values(), strict=True))
+    _print({name: standings(answers) for name, answers in named.items()}, args)
+    _print_duels(named)
     if args.out is not None:
         lines = [_line(name, one) for name, answers in scored.items() for one in answers]
         with AtomicFile(args.out) as file:
@@ -89,6 +91,19 @@ def _print(found: Mapping[str, Mapping[str, Standing]], args: argparse.Namespace
         cells = (standing[category] for standing in found.values())
         table.add_row(category, *(f"{cell.mean:.2f} ± {cell.error:.2f}" for cell in cells))
     Console().print(table)
+
+
+def _print_duels(named: Mapping[str, Sequence[Scored]]) -> None:
+    """Each model against the first one."""
+    from plaudit.world.measure import duel
+
+    (first, theirs), *others = named.items()
+    for name, mine in others:
+        found = duel(mine, theirs)
+        print(
+            f"{name} against {first}: better {found.won:,} times, worse {found.lost:,}, of equal worth "
+            f"{found.tied:,}: {found.share:.0%} of those that differ"
+        )
 
 
 def _line(model: str, one: Scored) -> bytes:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricDoc:
-    """One metric in a reader's words.
-
-    Example: ``MetricDoc(name="rows", what="Rows of this step.", normal="…", strange="…")``
-    """
-
-    name: str
-    """Its name in the report; those under ``timing`` carry ``timing/``."""
-    what: str
-    """What it is."""
-    normal: str
-    """What a healthy run shows."""
-    strange: str
-    """What an odd value means and where to look."""
-    better: Literal["lower", "higher"] | None = None
-    """Which direction is better, where one is; the best checkpoint is chosen by it."""
-
+from plaudit.training.metric_doc import MetricDoc
+from plaudit.training.metric_docs_preference import PREFERENCE_DOCS
 
 METRIC_DOCS = (
     MetricDoc(
         name="loss",
         what="What the step minimises. Supervised runs: the mean negative log-likelihood of the trained "
-        "tokens, in nats per token. Reward runs: the mean over rows (of steps: over steps) of the loss that "
-        "the run names at its start.",
+        "tokens, in nats per token. Reward and preference runs: the mean over rows (of steps: over steps; of "
+        "thumbs: over answers) of the loss that the run names at its start.",
         normal="Supervised: below log(vocabulary) from the first step with a trained base model (often 1 to "
-        "3), then falling slowly, with noise. Comparisons and rankings: near log 2 = 0.69 at first, then "
-        "0.3 to 0.6.",
+        "3), then falling slowly, with noise. Comparisons and rankings: near log 2 = 0.69 at first (with "
+        "dpo exactly so), then 0.3 to 0.6.",
         strange="Near log(vocabulary): the model or the template is not the one you think. Near 0 at once: "
         "answers are leaking into prompts, or rows repeat. Rising: the learning rate is too high. A reward "
         "run that stays at 0.69: the labels say nothing about the answers, or the rate is far too low.",
@@ -48,8 +28,9 @@ METRIC_DOCS = (
     ),
     MetricDoc(
         name="accuracy",
-        what="Reward runs: the share of pairs in which the better answer has the higher reward (an equal one "
-        "counts half; ties in the data are left out); of thumbs and steps: the share on the right side of 0.",
+        what="Reward and preference runs: the share of pairs in which the better answer has the higher "
+        "reward (in preference runs the implicit one; an equal one counts half, ties in the data are left "
+        "out); of thumbs and steps: the share on the right side of 0.",
         normal="0.5 at first; 0.6 to 0.75 on most human comparisons, since people agree with each other no "
         "more often than that.",
         strange="Over 0.9 in training while the held-out figure stays behind: the rows are learnt by heart; "
@@ -58,7 +39,8 @@ METRIC_DOCS = (
     ),
     MetricDoc(
         name="margin",
-        what="Reward runs: the mean reward of the better answer less that of the other, over pairs.",
+        what="Reward and preference runs: the mean reward of the better answer less that of the other, over "
+        "pairs.",
         normal="0 at first, then growing to about 1.",
         strange="Growing without end while held-out accuracy stands still: the model becomes surer and not "
         "better; held_out/loss rises then.",
@@ -160,7 +142,7 @@ METRIC_DOCS = (
     ),
     MetricDoc(
         name="held_out/accuracy",
-        what="Accuracy on the held-out rows of a reward run.",
+        what="Accuracy on the held-out rows of a reward or preference run.",
         normal="Rises towards the rate at which annotators agree, and flattens.",
         strange="Above that rate: held-out prompts are also trained, or a length or format gives the better "
         "answer away: plaudit eval reward has probes for it.",
@@ -176,7 +158,7 @@ METRIC_DOCS = (
     ),
     MetricDoc(
         name="held_out/margin",
-        what="The margin on the held-out rows of a reward run.",
+        what="The margin on the held-out rows of a reward or preference run.",
         normal="Grows more slowly than in training.",
         strange="Growing while held_out/accuracy falls: overfitting.",
         better="higher",
@@ -194,6 +176,7 @@ METRIC_DOCS = (
         normal="Near reward_mean.",
         strange="Far from it: the held-out rows are of another kind than the trained ones.",
     ),
+    *PREFERENCE_DOCS,
     MetricDoc(
         name="timing/seconds",
         what="Wall-clock seconds of the step, from its first forward pass to the end of its update.",

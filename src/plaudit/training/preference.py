@@ -29,6 +29,8 @@ from plaudit.training.step import Terms
 FIGURES = ("loss", "accuracy", "margin", "reward_chosen", "reward_rejected", "logp_chosen", "logp_rejected")
 """What is measured of pairs, on rows that are never trained too; of single answers there is no margin."""
 
+NOTHING = 1e-5
+"""A lead this small is rounding: two ways to compute one log-prob differ by as much."""
 RowT = TypeVar("RowT", PreferenceRow, SingleRow)
 """A row of cells."""
 
@@ -200,7 +202,8 @@ def _order(
 
 
 def _accuracy(leads: Tensor) -> Metric:
-    right = float((leads > 0).sum()) + 0.5 * float((leads == 0).sum())
+    """The share of leads above 0; before the first step all are 0 but for rounding, and count half."""
+    right = float((leads > NOTHING).sum()) + 0.5 * float((leads.abs() <= NOTHING).sum())
     return mean("accuracy", right, leads.numel())
 
 

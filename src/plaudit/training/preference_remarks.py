@@ -17,6 +17,8 @@ PAGE = "docs/preference.md"
 """Where they are explained."""
 SOME = 5
 """How many looks make a beginning or an end, at most."""
+FALL = 0.5
+"""Nats by which a preferred answer has to fall before it is said."""
 
 
 def remarks(
@@ -32,7 +34,7 @@ def remarks(
 
 def _falling(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
     before, after = _ends(_best_of("logp_chosen", reports))
-    if not after < before - 0.02 * abs(before):
+    if not before - after > max(FALL, 0.02 * abs(before)):
         return {}
     paired = isinstance(row, PreferenceRow)
     why = (
@@ -102,8 +104,9 @@ def _still(reports: Sequence[StepReport], learning_rate: float) -> Mapping[str, 
 
 
 def _best_of(name: str, reports: Sequence[StepReport]) -> list[float]:
-    held = _series(f"held_out/{name}", reports)
-    return held if len(held) > 1 else _series(name, reports)
+    """Of the same rows at each look; of other rows at each step only where nothing is held out, and of many."""
+    held, trained = _series(f"held_out/{name}", reports), _series(name, reports)
+    return held if held else trained if len(trained) >= 4 * SOME else []
 
 
 def _series(name: str, reports: Sequence[StepReport]) -> list[float]:

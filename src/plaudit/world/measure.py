@@ -82,6 +82,41 @@ def standings(scored: Sequence[Scored]) -> Mapping[Category | str, Standing]:
     return {**found, "all": together}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duel:
+    """How often one model's answer is worth more than another's to the same prompt.
+
+    Example: ``Duel(won=130, lost=70, tied=200).share`` is 0.65
+    """
+
+    won: int
+    """Answers of higher utility."""
+    lost: int
+    """Of lower utility."""
+    tied: int
+    """Of the same utility, which with the same random numbers is mostly the same answer."""
+
+    @property
+    def share(self) -> float:
+        """Of the prompts on which they differ in worth, the share that is won; ½ where they never do."""
+        decided = self.won + self.lost
+        return self.won / decided if decided else 0.5
+
+    @property
+    def with_ties(self) -> float:
+        """The share of all prompts that is won, a tie counting half."""
+        return (self.won + 0.5 * self.tied) / (self.won + self.lost + self.tied)
+
+
+def duel(mine: Sequence[Scored], theirs: Sequence[Scored]) -> Duel:
+    """Answer by answer, to the same prompts in the same order."""
+    if [one.question for one in mine] != [one.question for one in theirs]:
+        raise UserError("the two models were asked other prompts: ask both with the same n and split")
+    gaps = [one.gold.utility - other.gold.utility for one, other in zip(mine, theirs, strict=True)]
+    won, lost = (sum(sign * gap > 0 for gap in gaps) for sign in (1, -1))
+    return Duel(won=won, lost=lost, tied=len(gaps) - won - lost)
+
+
 def _some(category: Category, n: int, split: Split) -> list[Question]:
     """The same ones for every model."""
     pile = list(questions(split, category))

@@ -57,6 +57,12 @@ CURVES = (
         trained="margin",
         held_out="held_out/margin",
     ),
+    Curve(
+        title="Log-prob of the preferred", unit="nats", trained="logp_chosen", held_out="held_out/logp_chosen"
+    ),
+    Curve(
+        title="Distance from the reference", unit="nats", trained="kl", held_out="held_out/kl", from_zero=True
+    ),
     Curve(title="Error", unit="points", trained="error", held_out="held_out/error", from_zero=True),
     Curve(
         title="Token accuracy",

@@ -1,0 +1,31 @@
+"""Studies on the embedded world: each yields a table, which is printed and written into the folder."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.lab import Lab
+
+Table = Iterator[tuple[str, ...]]
+"""Rows, the head first."""
+
+
+def run_studies(about: str | None, studies: Mapping[str, Callable[[Lab], Table]]) -> None:
+    """From the command line: all of them, or some."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="where runs and tables lie")
+    parser.add_argument("--only", nargs="+", choices=studies, default=list(studies))
+    args = parser.parse_args()
+    lab = Lab(folder=args.out)
+    for name in args.only:
+        found = table(studies[name](lab))
+        (args.out / f"{name}.md").write_text(found, encoding="utf-8")
+        print(f"\n{studies[name].__doc__}\n\n{found}", flush=True)
+
+
+def table(rows: Table) -> str:
+    """Markdown."""
+    head, *body = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * (head.count(" | ") + 1), *body]) + "\n"

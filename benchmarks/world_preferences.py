@@ -1,0 +1,309 @@
+"""What preference optimisation makes of a model on the embedded world: tables for docs/preference.md.
+
+    python -m benchmarks.world_preferences --out lab              # every study; begun again, it goes on
+    python -m benchmarks.world_preferences --out lab --only betas # one of them
+
+A fine-tuned model answers the world's prompts twice, a pool of annotators compares the answers, a policy
+learns from that, and the world's truth says how often it is better than the model that it began as. The
+start is fine-tuned on few demonstrations, so that there is something left to learn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from benchmarks.lab import Lab
+from benchmarks.studies import Table, run_studies
+from plaudit.recipes.config import SampleSettings
+from plaudit.recipes.preference_config import PreferenceConfig, PreferenceSettings, ReferenceSettings
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.world.measure import Scored, answered, duel, standings
+from plaudit.world.prompts import Split
+from plaudit.world.shipped import base_folder
+
+SHOWN = 300
+"""Demonstrations that the starting model has seen, once."""
+ROWS = 2000
+"""Comparisons that a policy learns from."""
+ASKED = 800
+"""Prompts of the test split that a model is judged on."""
+SEEDS = 5
+"""Runs of each kind: other answers, other annotators' turns, another order."""
+FEW = 3
+"""Runs of each kind in the studies of one setting."""
+RATE = 1e-4
+"""The usual learning rate of these studies."""
+STUDENT = {2: 4.303, 4: 2.776}
+"""The 97.5 % point of Student's t, by degrees of freedom."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """An algorithm with what is unusual about it.
+
+    Example: ``Way(algorithm="ipo", settings=PreferenceSettings(beta=0.3))``
+    """
+
+    algorithm: str
+    """Its name in the table of algorithms."""
+    settings: PreferenceSettings = field(default_factory=PreferenceSettings)
+    """Its cells."""
+    rate: float = RATE
+    """Its learning rate."""
+    epochs: float = 3.0
+    """How often the rows are gone through."""
+    annotators: str = "crowd"
+    """Who compares."""
+    flipped: float = 0.0
+    """The share of labels that are swapped."""
+    from_base: bool = False
+    """Whether it begins with the base model in place of the fine-tuned one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of one run.
+
+    Example: ``found(lab, Way(algorithm="dpo"), seed=0).won``
+    """
+
+    won: float
+    """Of the prompts on which the two answers differ in worth, the share that is won."""
+    with_ties: float
+    """Of all prompts, a tie counting half."""
+    gold: float
+    """The mean utility."""
+    length: float
+    """The mean number of tokens of an answer."""
+    kl: float
+    """How far it is from the reference on held-out answers, in nats."""
+    chosen: float
+    """How much likelier the preferred held-out answers have become since the first look, in nats."""
+
+
+def algorithms(lab: Lab) -> Table:
+    """From the same fine-tuned model and 2,000 comparisons by the crowd."""
+    yield (
+        "algorithm",
+        "β",
+        "rate",
+        "better, of those that differ",
+        "with ties as halves",
+        "utility",
+        "length",
+        "log π of preferred",
+    )
+    start = _asked(lab.sft_model(SHOWN))
+    yield "(the start)", "", "", "", "", f"{standings(start)['all'].mean:.3f}", f"{_length(start):.1f}", ""
+    for name, way in WAYS.items():
+        runs = [found(lab, way, seed) for seed in range(SEEDS)]
+        beta = "" if way.settings.beta is None else f"{way.settings.beta:g}"
+        yield (
+            name,
+            beta,
+            f"{way.rate:g}",
+            shares([one.won for one in runs]),
+            shares([one.with_ties for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.length for one in runs], 1),
+            numbers([one.chosen for one in runs], 2),
+        )
+
+
+def betas(lab: Lab) -> Table:
+    """DPO by β, the learning rate being the same."""
+    yield "β", "better, of those that differ", "utility", "distance from the reference", "log π of preferred"
+    for beta in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
+        way = Way(algorithm="dpo", settings=PreferenceSettings(beta=beta))
+        runs = [found(lab, way, seed) for seed in range(FEW)]
+        yield (
+            f"{beta:g}",
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.kl for one in runs], 2),
+            numbers([one.chosen for one in runs], 2),
+        )
+
+
+def noise(lab: Lab) -> Table:
+    """Labels of which a share is swapped; cDPO and robust DPO are told which share."""
+    yield "algorithm", "0 % swapped", "20 % swapped", "40 % swapped"
+    for name in ("dpo", "cdpo", "robust-dpo", "ipo"):
+        cells: list[str] = []
+        for flipped in (0.0, 0.2, 0.4):
+            told = name in ("cdpo", "robust-dpo") and flipped > 0
+            algorithm = name if flipped or name == "ipo" else "dpo"
+            settings = replace(WAYS["ipo"].settings if name == "ipo" else PreferenceSettings(beta=0.1))
+            way = Way(
+                algorithm=algorithm,
+                settings=replace(settings, smoothing=flipped) if told else settings,
+                rate=WAYS["ipo"].rate if name == "ipo" else RATE,
+                flipped=flipped,
+            )
+            cells.append(shares([found(lab, way, seed).won for seed in range(FEW)]))
+        yield name, *cells
+
+
+def length(lab: Lab) -> Table:
+    """Annotators who love length, and rows that do not."""
+    yield "algorithm", "tokens an answer", "better, of those that differ", "utility"
+    start = _asked(lab.sft_model(SHOWN))
+    yield "(the start)", f"{_length(start):.1f}", "", f"{standings(start)['all'].mean:.3f}"
+    for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
+        way = replace(LENGTH_WAYS[name], annotators="length-lovers")
+        runs = [found(lab, way, seed) for seed in range(FEW)]
+        yield (
+            name,
+            numbers([one.length for one in runs], 1),
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+        )
+
+
+def references(lab: Lab) -> Table:
+    """What the reference is: the start, one that follows, or the last result."""
+    yield "reference", "better, of those that differ", "utility", "log π of preferred"
+    for name, algorithm in (
+        ("the start (dpo)", "dpo"),
+        ("moving every 64 steps (tr-dpo)", "tr-dpo"),
+        ("two parts, each result the next reference (sdpo)", "sdpo"),
+    ):
+        way = Way(algorithm=algorithm, settings=PreferenceSettings(beta=0.1))
+        runs = [found(lab, way, seed) for seed in range(FEW)]
+        yield (
+            name,
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.chosen for one in runs], 2),
+        )
+
+
+def precomputing(lab: Lab) -> Table:
+    """What it costs to ask the reference at each step, and what is saved by asking it once; three epochs."""
+    yield "reference", "whole run, s", "its steps, s", "most memory, MiB"
+    cache = ReferenceSettings(cache=lab.folder / "cache" / "fresh")
+    for name, settings in (
+        ("beside the policy", ReferenceSettings(kind="live")),
+        ("computed before", cache),
+        ("found on disk", cache),
+    ):
+        config = replace(_config(lab, Way(algorithm="dpo"), 0), reference=settings)
+        run = lab.preferred(f"precomputing-{name.replace(' ', '-')}", "dpo", config)
+        timing = json.loads((run / "summary.json").read_text("utf-8"))["timing"]
+        whole = float((run / "finished").read_text("utf-8"))
+        yield name, f"{whole:.1f}", f"{timing['seconds']:.1f}", f"{timing['memory_mib']:.0f}"
+
+
+WAYS = {
+    "DPO": Way(algorithm="dpo", settings=PreferenceSettings(beta=0.1)),
+    "IPO": Way(algorithm="ipo", settings=PreferenceSettings(beta=0.1)),
+    "KTO": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1)),
+    "BCO": Way(algorithm="bco", settings=PreferenceSettings(beta=0.1)),
+    "APO-zero": Way(algorithm="apo-zero", settings=PreferenceSettings(beta=0.1)),
+    "NCA": Way(algorithm="nca", settings=PreferenceSettings(beta=0.1)),
+    "CPO": Way(algorithm="cpo", settings=PreferenceSettings(beta=0.1)),
+    "SimPO": Way(algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0)),
+    "ORPO": Way(algorithm="orpo", settings=PreferenceSettings(odds=0.1)),
+    "ORPO from base": Way(algorithm="orpo", settings=PreferenceSettings(odds=0.1), from_base=True, rate=5e-4),
+    "SimPO from base": Way(
+        algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0), from_base=True
+    ),
+}
+"""The rows of the first table; what is set was chosen on the validation split."""
+LENGTH_WAYS = {
+    "DPO": WAYS["DPO"],
+    "R-DPO": Way(algorithm="r-dpo", settings=PreferenceSettings(beta=0.1, price=1.0)),
+    "LD-DPO": Way(algorithm="ld-dpo", settings=PreferenceSettings(beta=0.1, tail=0.0)),
+    "DPO-norm": Way(algorithm="dpo-norm", settings=PreferenceSettings(beta=1.0)),
+    "SimPO": WAYS["SimPO"],
+}
+"""The rows of the table about length."""
+STUDIES = {
+    "algorithms": algorithms,
+    "betas": betas,
+    "noise": noise,
+    "length": length,
+    "references": references,
+    "precomputing": precomputing,
+}
+
+
+def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
+    """One run, and how its answers stand against those of the fine-tuned model."""
+    run = lab.preferred(_name(way, seed), way.algorithm, _config(lab, way, seed))
+    mine, theirs = _asked(run / "model", split), _asked(lab.sft_model(SHOWN), split)
+    last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+    first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
+    apart = duel(mine, theirs)
+    return Found(
+        won=apart.share,
+        with_ties=apart.with_ties,
+        gold=standings(mine)["all"].mean,
+        length=_length(mine),
+        kl=last.get("held_out/kl", math.nan),
+        chosen=last["held_out/logp_chosen"] - first["held_out/logp_chosen"],
+    )
+
+
+def shares(values: Sequence[float]) -> str:
+    """The mean with its 95 % interval, in per cent."""
+    return f"{statistics.fmean(values):.1%} ± {_half(values):.1%}"
+
+
+def numbers(values: Sequence[float], digits: int) -> str:
+    """The mean with its 95 % interval."""
+    return f"{statistics.fmean(values):.{digits}f} ± {_half(values):.{digits}f}"
+
+
+def _half(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return math.nan
+    return STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _name(way: Way, seed: int) -> str:
+    unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
+    cells = "-".join(f"{name}{value}" for name, value in unusual.items())
+    start = "base" if way.from_base else "sft"
+    rest = f"{way.rate:g}-{way.epochs:g}-{way.annotators}-{way.flipped:g}-{start}-{seed}"
+    return f"{way.algorithm}-{cells}-{rest}"
+
+
+def _config(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
+    start = lab.sft_model(SHOWN)
+    data = lab.judged(start, way.annotators, ROWS, seed)
+    return PreferenceConfig(
+        model=base_folder() if way.from_base else start,
+        data=lab.flipped(data, way.flipped, seed) if way.flipped else data,
+        out=lab.folder,
+        epochs=way.epochs,
+        batch_size=32,
+        learning_rate=way.rate,
+        seed=seed,
+        device="cpu",
+        save_every=100_000,
+        sample=SampleSettings(rows=0),
+        preference=way.settings,
+        reference=ReferenceSettings(cache=lab.folder / "cache"),
+    )
+
+
+@cache
+def _asked(model: Path, split: Split = "test") -> list[Scored]:
+    return answered(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
+
+
+def _length(answers: Sequence[Scored]) -> float:
+    return statistics.fmean(one.answer.tokens for one in answers)
+
+
+if __name__ == "__main__":
+    run_studies(__doc__, STUDIES)
