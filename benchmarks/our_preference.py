@@ -20,8 +20,8 @@ from plaudit.batches.tokens import batch_of
 from plaudit.models.files import precision
 from plaudit.models.policy import Policy
 from plaudit.recipes.policies import matrix_sizes
-from plaudit.recipes.preference import Begun, begin
 from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
+from plaudit.recipes.preference_ready import Begun, begin
 from plaudit.recipes.preference_table import PREFERENCES
 from plaudit.recipes.run import Start
 from plaudit.training.flops import attention_flops, training_flops

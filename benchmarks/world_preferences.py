@@ -14,78 +14,20 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import replace
 
 from benchmarks.lab import Lab
+from benchmarks.preference_lab import RATE, SHOWN, Way, asked, config_of, found, mean_length
 from benchmarks.studies import Table, run_studies
-from plaudit.recipes.config import SampleSettings
-from plaudit.recipes.preference_config import PreferenceConfig, PreferenceSettings, ReferenceSettings
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.world.measure import Scored, answered, duel, standings
-from plaudit.world.prompts import Split
-from plaudit.world.shipped import base_folder
+from plaudit.recipes.preference_config import PreferenceSettings, ReferenceSettings
+from plaudit.world.measure import standings
 
-SHOWN = 300
-"""Demonstrations that the starting model has seen, once."""
-ROWS = 2000
-"""Comparisons that a policy learns from."""
-ASKED = 800
-"""Prompts of the test split that a model is judged on."""
 SEEDS = 5
 """Runs of each kind: other answers, other annotators' turns, another order."""
 FEW = 3
 """Runs of each kind in the studies of one setting."""
-RATE = 1e-4
-"""The usual learning rate of these studies."""
 STUDENT = {2: 4.303, 4: 2.776}
 """The 97.5 % point of Student's t, by degrees of freedom."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """An algorithm with what is unusual about it.
-
-    Example: ``Way(algorithm="ipo", settings=PreferenceSettings(beta=0.3))``
-    """
-
-    algorithm: str
-    """Its name in the table of algorithms."""
-    settings: PreferenceSettings = field(default_factory=PreferenceSettings)
-    """Its cells."""
-    rate: float = RATE
-    """Its learning rate."""
-    epochs: float = 3.0
-    """How often the rows are gone through."""
-    annotators: str = "crowd"
-    """Who compares."""
-    flipped: float = 0.0
-    """The share of labels that are swapped."""
-    from_base: bool = False
-    """Whether it begins with the base model in place of the fine-tuned one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What came of one run.
-
-    Example: ``found(lab, Way(algorithm="dpo"), seed=0).won``
-    """
-
-    won: float
-    """Of the prompts on which the two answers differ in worth, the share that is won."""
-    with_ties: float
-    """Of all prompts, a tie counting half."""
-    gold: float
-    """The mean utility."""
-    length: float
-    """The mean number of tokens of an answer."""
-    kl: float
-    """How far it is from the reference on held-out answers, in nats."""
-    chosen: float
-    """How much likelier the preferred held-out answers have become since the first look, in nats."""
 
 
 def algorithms(lab: Lab) -> Table:
@@ -100,8 +42,17 @@ def algorithms(lab: Lab) -> Table:
         "length",
         "log π of preferred",
     )
-    start = _asked(lab.sft_model(SHOWN))
-    yield "(the start)", "", "", "", "", f"{standings(start)['all'].mean:.3f}", f"{_length(start):.1f}", ""
+    start = asked(lab.sft_model(SHOWN))
+    yield (
+        "(the start)",
+        "",
+        "",
+        "",
+        "",
+        f"{standings(start)['all'].mean:.3f}",
+        f"{mean_length(start):.1f}",
+        "",
+    )
     for name, way in WAYS.items():
         runs = [found(lab, way, seed) for seed in range(SEEDS)]
         beta = "" if way.settings.beta is None else f"{way.settings.beta:g}"
@@ -154,8 +105,8 @@ def noise(lab: Lab) -> Table:
 def length(lab: Lab) -> Table:
     """Annotators who love length, and rows that do not."""
     yield "algorithm", "tokens an answer", "better, of those that differ", "utility"
-    start = _asked(lab.sft_model(SHOWN))
-    yield "(the start)", f"{_length(start):.1f}", "", f"{standings(start)['all'].mean:.3f}"
+    start = asked(lab.sft_model(SHOWN))
+    yield "(the start)", f"{mean_length(start):.1f}", "", f"{standings(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")
         runs = [found(lab, way, seed) for seed in range(FEW)]
@@ -194,7 +145,7 @@ def precomputing(lab: Lab) -> Table:
         ("computed before", cache),
         ("found on disk", cache),
     ):
-        config = replace(_config(lab, Way(algorithm="dpo"), 0), reference=settings)
+        config = replace(config_of(lab, Way(algorithm="dpo"), 0), reference=settings)
         run = lab.preferred(f"precomputing-{name.replace(' ', '-')}", "dpo", config)
         timing = json.loads((run / "summary.json").read_text("utf-8"))["timing"]
         whole = float((run / "finished").read_text("utf-8"))
@@ -235,24 +186,6 @@ STUDIES = {
 }
 
 
-def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
-    """One run, and how its answers stand against those of the fine-tuned model."""
-    run = lab.preferred(_name(way, seed), way.algorithm, _config(lab, way, seed))
-    mine, theirs = _asked(run / "model", split), _asked(lab.sft_model(SHOWN), split)
-    last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
-    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
-    first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
-    apart = duel(mine, theirs)
-    return Found(
-        won=apart.share,
-        with_ties=apart.with_ties,
-        gold=standings(mine)["all"].mean,
-        length=_length(mine),
-        kl=last.get("held_out/kl", math.nan),
-        chosen=last["held_out/logp_chosen"] - first["held_out/logp_chosen"],
-    )
-
-
 def shares(values: Sequence[float]) -> str:
     """The mean with its 95 % interval, in per cent."""
     return f"{statistics.fmean(values):.1%} ± {_half(values):.1%}"
@@ -267,42 +200,6 @@ def _half(values: Sequence[float]) -> float:
     if len(values) < 2:
         return math.nan
     return STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-
-
-def _name(way: Way, seed: int) -> str:
-    unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
-    cells = "-".join(f"{name}{value}" for name, value in unusual.items())
-    start = "base" if way.from_base else "sft"
-    rest = f"{way.rate:g}-{way.epochs:g}-{way.annotators}-{way.flipped:g}-{start}-{seed}"
-    return f"{way.algorithm}-{cells}-{rest}"
-
-
-def _config(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
-    start = lab.sft_model(SHOWN)
-    data = lab.judged(start, way.annotators, ROWS, seed)
-    return PreferenceConfig(
-        model=base_folder() if way.from_base else start,
-        data=lab.flipped(data, way.flipped, seed) if way.flipped else data,
-        out=lab.folder,
-        epochs=way.epochs,
-        batch_size=32,
-        learning_rate=way.rate,
-        seed=seed,
-        device="cpu",
-        save_every=100_000,
-        sample=SampleSettings(rows=0),
-        preference=way.settings,
-        reference=ReferenceSettings(cache=lab.folder / "cache"),
-    )
-
-
-@cache
-def _asked(model: Path, split: Split = "test") -> list[Scored]:
-    return answered(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
-
-
-def _length(answers: Sequence[Scored]) -> float:
-    return statistics.fmean(one.answer.tokens for one in answers)
 
 
 if __name__ == "__main__":

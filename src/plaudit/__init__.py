@@ -14,6 +14,8 @@ if _typing.TYPE_CHECKING:
     from plaudit.models.files import load_model
     from plaudit.models.policy import Policy, Scores
     from plaudit.recipes.config import RunConfig
+    from plaudit.recipes.preference import preference
+    from plaudit.recipes.preference_config import PreferenceConfig
     from plaudit.recipes.reward import reward
     from plaudit.recipes.reward_config import RewardConfig
     from plaudit.recipes.sft import sft
@@ -25,6 +27,7 @@ if _typing.TYPE_CHECKING:
     from plaudit.rollouts.local import LocalSampler
     from plaudit.rollouts.sampling import Answer, SamplingSettings
     from plaudit.sources import read_records, write_records
+    from plaudit.training.preference_row import PreferenceRow, SingleRow
 
 __version__ = "0.1.0"
 
@@ -41,6 +44,8 @@ __all__ = [
     "Message",
     "Part",
     "Policy",
+    "PreferenceConfig",
+    "PreferenceRow",
     "Prompt",
     "Ranking",
     "Rating",
@@ -50,6 +55,7 @@ __all__ = [
     "RunConfig",
     "SamplingSettings",
     "Scores",
+    "SingleRow",
     "Steps",
     "Task",
     "Text",
@@ -60,6 +66,7 @@ __all__ = [
     "load_model",
     "load_reward",
     "make_encoder",
+    "preference",
     "read_records",
     "reward",
     "sft",
@@ -84,6 +91,8 @@ _HOMES = {
         "Scores",
     ),
     "plaudit.recipes.config": ("RunConfig",),
+    "plaudit.recipes.preference": ("preference",),
+    "plaudit.recipes.preference_config": ("PreferenceConfig",),
     "plaudit.recipes.reward": ("reward",),
     "plaudit.recipes.reward_config": ("RewardConfig",),
     "plaudit.recipes.sft": ("sft",),
@@ -119,6 +128,10 @@ _HOMES = {
     "plaudit.sources": (
         "read_records",
         "write_records",
+    ),
+    "plaudit.training.preference_row": (
+        "PreferenceRow",
+        "SingleRow",
     ),
 }
 """Where each name of ``__all__`` lives."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import chat, combine, data, evaluate, sample, train, world
+from plaudit.cli import chat, combine, data, evaluate, prove, sample, train, world
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
@@ -17,6 +17,7 @@ _VERBS = {
     "combine": combine,
     "data": data,
     "eval": evaluate,
+    "prove": prove,
     "sample": sample,
     "train": train,
     "world": world,

@@ -11,6 +11,7 @@ LEGEND = (
     "reference Δ = log π(y|x). pairs: comparisons and rankings. thumbs: single answers, good or bad.",
     "Settings are given as --preference.beta 0.05; plaudit train NAME --help-all shows all of them.",
 )
+"""What stands under the table."""
 
 
 def print_list() -> None:

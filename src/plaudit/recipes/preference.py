@@ -5,67 +5,33 @@ Direct preference optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from plaudit.batches.judged import JudgedRow
-from plaudit.batches.tokens import Example
-from plaudit.models.policy import Policy
-from plaudit.recipes.opinions import opinions
-from plaudit.recipes.placing import arithmetic, place
-from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.preference_config import PreferenceConfig, StageSettings
-from plaudit.recipes.preference_rows import facts_of, row_of
-from plaudit.recipes.references import Prepared, nobody, prepare_reference, refuse_other_vocabulary
-from plaudit.recipes.rows import Rows, load_rows
-from plaudit.recipes.run import Kind, Learner, Start, claim, run
-from plaudit.recipes.samples import sampler
-from plaudit.recipes.stages import part_of
-from plaudit.training.companion import Companion, RunningMean
-from plaudit.training.first_look import first_look
-from plaudit.training.flops import training_flops
-from plaudit.training.held_out import held_out
-from plaudit.training.metrics import Metric
-from plaudit.training.plan import Pause
-from plaudit.training.preference import (
-    FIGURES,
-    Eyes,
-    PreferenceObjective,
-    PreferencePiece,
-    comparing,
-    judging,
-    rows_of,
-)
-from plaudit.training.preference_batch import Batches, strangers_of
-from plaudit.training.preference_remarks import remarks
-from plaudit.training.preference_row import PreferenceRow, SingleRow
-from plaudit.training.sinks.sink import Sample
+from plaudit.recipes.preference_ready import learner
+from plaudit.recipes.preference_rows import Algorithm, facts_of, row_of
+from plaudit.recipes.run import Kind, claim, run
 from plaudit.training.sinks.summary import Summary
 
-FORGETTING = 0.1
-"""How much of BCO's running mean is new at each step."""
 
-
-def preference(name: str, config: PreferenceConfig) -> Summary | None:
-    """Learn by the algorithm of this name; what is left behind lies in ``config.out``.
+def preference(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None:
+    """Learn by the algorithm of this name, or by a row of one's own; the result lies in ``config.out``.
 
     Data in parts are learnt one after another: each result is the next part's model and reference.
     """
-    row_of(name, config.preference)
-    config = _as_named(name, config)
+    row_of(algorithm, config.preference)
+    config = _as_named(facts_of(algorithm).name, config)
     if config.stages.parts == 1 or config.stages.part is not None:
-        return _run(name, config)
-    parts = config.stages.parts
-    model = config.model
+        return _run(algorithm, config)
+    parts, model = config.stages.parts, config.model
     runs: list[PreferenceConfig] = []
     for part in range(parts):
-        last = part == parts - 1
-        out = config.out if last else config.out / "parts" / str(part)
+        out = config.out if part == parts - 1 else config.out / "parts" / str(part)
         runs.append(replace(config, model=model, out=out, stages=StageSettings(parts=parts, part=part)))
         model = out / "model"
     claim(runs[-1])
-    return [_run(name, one) for one in runs][-1]
+    return [_run(algorithm, one) for one in runs][-1]
 
 
 def _as_named(name: str, config: PreferenceConfig) -> PreferenceConfig:
@@ -77,139 +43,8 @@ def _as_named(name: str, config: PreferenceConfig) -> PreferenceConfig:
     return config
 
 
-def _run(name: str, config: PreferenceConfig) -> Summary | None:
+def _run(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None:
     other = config.reference.model
     inputs = () if other is None else (other,)
-    return run(config, Kind(name=name, prepare=partial(_learner, name, config), inputs=inputs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A policy with its reference, its rows and what is minimised, ready to learn.
-
-    Example: ``begin("dpo", config, start)``
-    """
-
-    rows: Rows[JudgedRow]
-    """What is trained and what is held out."""
-    policy: Policy
-    """What learns."""
-    reference: Prepared
-    """What it is compared with."""
-    batches: Batches
-    """How a batch is divided."""
-    objective: PreferenceObjective
-    """What a step minimises."""
-    notes: tuple[str, ...]
-    """What was decided, for the user."""
-
-
-def begin(name: str, config: PreferenceConfig, start: Start) -> Begun:
-    """Read the rows, load the models, and look whether all is as it must be before the first step."""
-    row, facts, ranks = row_of(name, config.preference), facts_of(name), start.ranks
-    refuse_other_vocabulary(config, start.encoder)
-    hard = isinstance(row, PreferenceRow) and row.sorts
-    ties = config.rows.ties == "soft" and not hard
-    rows = load_rows(config, start.encoder, opinions(facts, ties=ties, hard=hard), start.aside)
-    rows = replace(rows, train=part_of(rows.train, config.stages))
-    strangers = _strangers(row, rows, config.seed)
-    policy, notes = prepare_policy(config, start.numbers, ranks)
-    asked = [*(one.example for one in (*rows.train, *rows.held_out)), *strangers.values()]
-    reference = prepare_reference(config, policy, start, asked) if row.referenced else nobody()
-    notes += place(policy, config, ranks)
-    products = partial(arithmetic, start.numbers, ranks.device)
-    batches = Batches(
-        row=row,
-        eyes=Eyes(policy=policy, reference=reference.reference, products=products),
-        ranks=ranks,
-        tokens_at_once=config.memory.tokens_at_once,
-        ties=ties,
-        running=RunningMean(("reward_chosen", "reward_rejected"), share=FORGETTING),
-        strangers=strangers,
-    )
-    objective = _objective(batches)
-    looked = first_look(batches, objective, rows.train, same=reference.same)
-    return Begun(
-        rows=rows,
-        policy=policy,
-        reference=reference,
-        batches=batches,
-        objective=objective,
-        notes=(*rows.notes, *notes, f"{name}: {facts.formula}", *reference.notes, looked.sentence),
-    )
-
-
-def _learner(name: str, config: PreferenceConfig, start: Start) -> Learner[PreferencePiece]:
-    begun = begin(name, config, start)
-    row, train, held = begun.batches.row, begun.rows.train, begun.rows.held_out
-    return Learner(
-        module=begun.policy,
-        objective=begun.objective,
-        alone=rows_of,
-        rows=len(train),
-        pieces=lambda _, batch: begun.batches.pieces([train[n] for n in batch]),
-        work=partial(_work, matrix_sizes(begun.policy), config, begun.reference.live),
-        evaluate=_evaluation(begun, held) if held else None,
-        measured=tuple(f"held_out/{figure}" for figure in _figures(row)),
-        sample=_sampler(begun.policy, start, config, begun.rows),
-        write=lambda: write_model(begun.policy, config, start.encoder, start.ranks),
-        notes=begun.notes,
-        companions=_companions(begun),
-        remark=partial(remarks, row, learning_rate=config.learning_rate),
-    )
-
-
-def _objective(batches: Batches) -> PreferenceObjective:
-    if isinstance(batches.row, SingleRow):
-        return judging(batches.row, batches.eyes)
-    return comparing(batches.row, batches.eyes, ties=batches.ties)
-
-
-def _strangers(row: PreferenceRow | SingleRow, rows: Rows[JudgedRow], seed: int) -> dict[Example, Example]:
-    if row.baseline != "mismatched":
-        return {}
-    return dict(strangers_of((*rows.train, *rows.held_out), rows.train, seed))
-
-
-def _companions(begun: Begun) -> dict[str, Companion]:
-    batches = begun.batches
-    found = dict(begun.reference.companions)
-    if batches.row.baseline == "running" and batches.running is not None:
-        found["baseline"] = batches.running
-    return found
-
-
-def _figures(row: PreferenceRow | SingleRow) -> tuple[str, ...]:
-    own = tuple(name for name in FIGURES if name != "margin" or isinstance(row, PreferenceRow))
-    return (*own, "kl") if row.referenced else own
-
-
-def _evaluation(begun: Begun, rows: Sequence[JudgedRow]) -> Callable[[Pause], Sequence[Metric]]:
-    batches = begun.batches
-    names = {name: f"held_out/{name}" for name in _figures(batches.row)}
-
-    def evaluate(pause: Pause) -> Sequence[Metric]:
-        return held_out(begun.objective, batches.pieces(rows), batches.ranks, names)(pause)
-
-    return evaluate
-
-
-def _sampler(
-    policy: Policy, start: Start, config: PreferenceConfig, rows: Rows[JudgedRow]
-) -> Callable[[Pause], Sequence[Sample]] | None:
-    if not (start.ranks.first or config.shard):
-        return None
-    asked = [row.example for row in rows.held_out or rows.train]
-    return sampler(policy, start.encoder, asked, config.sample)
-
-
-def _work(
-    sizes: tuple[int, int], config: PreferenceConfig, live: bool, pieces: Sequence[PreferencePiece]
-) -> float:
-    """A reference that is asked at each step costs one more forward pass."""
-    examples = [row.example for piece in pieces for row in piece.rows]
-    tokens = sum(example.tokens for example in examples)
-    trained = sum(example.trained_tokens for example in examples)
-    own = training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=config.lora.rank > 0)
-    forward = training_flops(*sizes, tokens=tokens, trained_tokens=trained) / 3
-    return own + forward if live else own
+    prepare = partial(learner, algorithm, config)
+    return run(config, Kind(name=facts_of(algorithm).name, prepare=prepare, inputs=inputs))

@@ -37,6 +37,9 @@ from plaudit.training.preference_row import (
     plain,
 )
 
+Algorithm = str | PreferenceRow | SingleRow
+"""A name of the table, or a row of one's own."""
+
 _UNSET = PreferenceSettings()
 _SWITCHES = {
     "pairs": ("measure", "link", "alpha", "price", "tail", "hold", "weigh", "nll"),
@@ -64,26 +67,32 @@ _BASELINES: Mapping[str, Baseline] = {"bco_pair": "running", "bco": "running", "
 """The reference points that losses and algorithms have."""
 
 
-def row_of(name: str, settings: PreferenceSettings = _UNSET) -> PreferenceRow | SingleRow:
-    """The algorithm with its own settings, where no other ones were given.
+def row_of(algorithm: Algorithm, settings: PreferenceSettings = _UNSET) -> PreferenceRow | SingleRow:
+    """The algorithm with its own settings, where no other ones were given; a row of one's own as it is.
 
     >>> row_of("dpo").beta, row_of("simpo").referenced
     (0.1, False)
     """
-    facts = facts_of(name)
+    if not isinstance(algorithm, str):
+        if settings != _UNSET:
+            raise UserError("a row of your own has its cells already: leave out the settings of preference")
+        return algorithm
+    facts = facts_of(algorithm)
     values = _values(facts, settings)
     return _single(facts, values) if facts.data == "thumbs" else _paired(facts, values)
 
 
-def facts_of(name: str) -> PreferenceFacts:
+def facts_of(algorithm: Algorithm) -> PreferenceFacts:
     """The entry of the table; a name that is not there is refused with the nearest one."""
-    if name not in PREFERENCES:
-        near = get_close_matches(name, PREFERENCES, n=1)
+    if not isinstance(algorithm, str):
+        data = "thumbs" if isinstance(algorithm, SingleRow) else "pairs"
+        return PreferenceFacts(name="own", formula="a loss of your own", paper="", loss="own", data=data)
+    if algorithm not in PREFERENCES:
+        near = get_close_matches(algorithm, PREFERENCES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(
-            f"no preference algorithm is called {name!r}: there are {', '.join(PREFERENCES)}{hint}"
-        )
-    return PREFERENCES[name]
+        known = ", ".join(PREFERENCES)
+        raise UserError(f"no preference algorithm is called {algorithm!r}: there are {known}{hint}")
+    return PREFERENCES[algorithm]
 
 
 def _values(facts: PreferenceFacts, settings: PreferenceSettings) -> dict[str, Value]:

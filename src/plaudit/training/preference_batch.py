@@ -20,7 +20,6 @@ from plaudit.batches.tokens import Example, batch_of
 from plaudit.errors import UserError
 from plaudit.losses.answers import answers
 from plaudit.losses.transport import Matched, matched
-from plaudit.tensors.masked import masked_sum_rows
 from plaudit.training.companion import RunningMean
 from plaudit.training.pairing import labels_of, pairing
 from plaudit.training.parallel import Ranks
@@ -79,8 +78,11 @@ class Batches:
             with torch.no_grad(), self.eyes.products():
                 logp_NT = self.eyes.policy.score(batch).logp_NT
             ref_logp_NT = self.eyes.reference.logp(piece, batch).to(logp_NT.dtype)
-            shift_N = self.row.link(masked_sum_rows(logp_NT - ref_logp_NT, batch.mask_NT))
-            found += float(shift_N.sum())
+            length_N = batch.mask_NT.sum(-1)
+            logp_N, ref_logp_N = (
+                self.row.measure(value_NT, batch.mask_NT, length_N) for value_NT in (logp_NT, ref_logp_NT)
+            )
+            found += float(self.row.answers(logp_N, ref_logp_N, length_N).shift_B.sum())
         return max(0.0, math.fsum(one for (one,) in self.ranks.every([found])) / len(rows))
 
     def _sorted(

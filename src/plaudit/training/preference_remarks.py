@@ -104,7 +104,7 @@ def _still(reports: Sequence[StepReport], learning_rate: float) -> Mapping[str, 
 
 
 def _best_of(name: str, reports: Sequence[StepReport]) -> list[float]:
-    """Of the same rows at each look; of other rows at each step only where nothing is held out, and of many."""
+    """Of the same rows at each look; of other rows at each step only where none is held out, and of many."""
     held, trained = _series(f"held_out/{name}", reports), _series(name, reports)
     return held if held else trained if len(trained) >= 4 * SOME else []
 

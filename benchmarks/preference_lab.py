@@ -1,0 +1,130 @@
+"""One preference run on the embedded world and what came of it, against the model that it began as."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+
+from benchmarks.lab import Lab
+from plaudit.recipes.config import SampleSettings
+from plaudit.recipes.preference_config import PreferenceConfig, PreferenceSettings, ReferenceSettings
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.world.measure import Scored, answered, duel, standings
+from plaudit.world.prompts import Split
+from plaudit.world.shipped import base_folder
+
+SHOWN = 300
+"""Demonstrations that the starting model has seen, once."""
+ROWS = 2000
+"""Comparisons that a policy learns from."""
+ASKED = 800
+"""Prompts of the test split that a model is judged on."""
+RATE = 1e-4
+"""The usual learning rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """An algorithm with what is unusual about it.
+
+    Example: ``Way(algorithm="ipo", settings=PreferenceSettings(beta=0.3))``
+    """
+
+    algorithm: str
+    """Its name in the table of algorithms."""
+    settings: PreferenceSettings = field(default_factory=PreferenceSettings)
+    """Its cells."""
+    rate: float = RATE
+    """Its learning rate."""
+    epochs: float = 3.0
+    """How often the rows are gone through."""
+    annotators: str = "crowd"
+    """Who compares."""
+    flipped: float = 0.0
+    """The share of labels that are swapped."""
+    from_base: bool = False
+    """Whether it begins with the base model in place of the fine-tuned one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of one run.
+
+    Example: ``found(lab, Way(algorithm="dpo"), seed=0).won``
+    """
+
+    won: float
+    """Of the prompts on which the two answers differ in worth, the share that is won."""
+    with_ties: float
+    """Of all prompts, a tie counting half."""
+    gold: float
+    """The mean utility."""
+    length: float
+    """The mean number of tokens of an answer."""
+    kl: float
+    """How far it is from the reference on held-out answers, in nats."""
+    chosen: float
+    """How much likelier the preferred held-out answers have become since the first look, in nats."""
+
+
+def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
+    """One run, and how its answers stand against those of the fine-tuned model."""
+    run = lab.preferred(_name(way, seed), way.algorithm, config_of(lab, way, seed))
+    mine, theirs = asked(run / "model", split), asked(lab.sft_model(SHOWN), split)
+    last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+    first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
+    apart = duel(mine, theirs)
+    return Found(
+        won=apart.share,
+        with_ties=apart.with_ties,
+        gold=standings(mine)["all"].mean,
+        length=mean_length(mine),
+        kl=last.get("held_out/kl", math.nan),
+        chosen=last["held_out/logp_chosen"] - first["held_out/logp_chosen"],
+    )
+
+
+def _name(way: Way, seed: int) -> str:
+    unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
+    cells = "-".join(f"{name}{value}" for name, value in unusual.items())
+    start = "base" if way.from_base else "sft"
+    rest = f"{way.rate:g}-{way.epochs:g}-{way.annotators}-{way.flipped:g}-{start}-{seed}"
+    return f"{way.algorithm}-{cells}-{rest}"
+
+
+def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
+    """The settings of a run of this way."""
+    start = lab.sft_model(SHOWN)
+    data = lab.judged(start, way.annotators, ROWS, seed)
+    return PreferenceConfig(
+        model=base_folder() if way.from_base else start,
+        data=lab.flipped(data, way.flipped, seed) if way.flipped else data,
+        out=lab.folder,
+        epochs=way.epochs,
+        batch_size=32,
+        learning_rate=way.rate,
+        seed=seed,
+        device="cpu",
+        save_every=100_000,
+        sample=SampleSettings(rows=0),
+        preference=way.settings,
+        reference=ReferenceSettings(cache=lab.folder / "cache"),
+    )
+
+
+@cache
+def asked(model: Path, split: Split = "test") -> list[Scored]:
+    """A model's answers to the prompts on which all are judged."""
+    return answered(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
+
+
+def mean_length(answers: Sequence[Scored]) -> float:
+    """The mean number of tokens."""
+    return statistics.fmean(one.answer.tokens for one in answers)
