@@ -29,7 +29,7 @@ from plaudit.world.own_answers import own_tasks
 from plaudit.world.pools import pool
 from plaudit.world.prompts import Split
 from plaudit.world.shipped import base_folder
-from plaudit.world.verdicts import compared_by
+from plaudit.world.verdicts import compared_by, thumbed_by
 
 RATE, BATCH = 1e-3, 32
 """Learning rate and rows in a step, unless a study is about them."""
@@ -62,6 +62,14 @@ class Lab:
         if not path.exists():
             asked = own_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
             write_records(compared_by(pool(annotators), asked, seed), path)
+        return path
+
+    def thumbed(self, model: Path, annotators: str, n: int, seed: int = 0) -> Path:
+        """Thumbs, by a pool, for a model's own answers."""
+        path = self._data(f"{annotators}-{n}-thumbs-{model.parent.name}-{seed}")
+        if not path.exists():
+            asked = own_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
+            write_records(thumbed_by(pool(annotators), asked, seed), path)
         return path
 
     def preferred(self, name: str, algorithm: str, config: PreferenceConfig) -> Path:

@@ -48,6 +48,8 @@ class Way:
     """Who compares."""
     flipped: float = 0.0
     """The share of labels that are swapped."""
+    thumbs: bool = False
+    """Whether every answer gets a thumb of its own, twice as many answers being judged as there are pairs."""
     from_base: bool = False
     """Whether it begins with the base model in place of the fine-tuned one."""
 
@@ -95,14 +97,18 @@ def _name(way: Way, seed: int) -> str:
     unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
     cells = "-".join(f"{name}{value}" for name, value in unusual.items())
     start = "base" if way.from_base else "sft"
-    rest = f"{way.rate:g}-{way.epochs:g}-{way.annotators}-{way.flipped:g}-{start}-{seed}"
+    kind = "thumbs-" if way.thumbs else ""
+    rest = f"{way.rate:g}-{way.epochs:g}-{kind}{way.annotators}-{way.flipped:g}-{start}-{seed}"
     return f"{way.algorithm}-{cells}-{rest}"
 
 
 def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
     """The settings of a run of this way."""
     start = lab.sft_model(SHOWN)
-    data = lab.judged(start, way.annotators, ROWS, seed)
+    if way.thumbs:
+        data = lab.thumbed(start, way.annotators, 2 * ROWS, seed)
+    else:
+        data = lab.judged(start, way.annotators, ROWS, seed)
     return PreferenceConfig(
         model=base_folder() if way.from_base else start,
         data=lab.flipped(data, way.flipped, seed) if way.flipped else data,

@@ -11,6 +11,7 @@ from typing import Any
 
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
+from plaudit.cli.train_list import print_list, settings_in_words
 from plaudit.recipes.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.recipes.group_config import GroupConfig
 from plaudit.recipes.preference_config import PreferenceConfig
@@ -51,7 +52,11 @@ METHODS: dict[str, tuple[str, str, type]] = {
 
 def add_parser(subparsers: Verbs) -> None:
     """Add ``train`` and its methods."""
-    train = subparsers.add_parser("train", help="learn from rows")
+    train = subparsers.add_parser(
+        "train",
+        help="learn from rows",
+        epilog=f"Preference optimisation (plaudit train --list): {', '.join(PREFERENCES)}.",
+    )
     train.add_argument(
         "--list", action=_List, nargs=0, help="the algorithms of preference optimisation as a table, and exit"
     )
@@ -60,8 +65,12 @@ def add_parser(subparsers: Verbs) -> None:
         parser = methods.add_parser(name, help=text, description=text)
         parser.fill = partial(add_options, config_type=config_type)
     for name, facts in PREFERENCES.items():
-        text = f"learn a policy from {facts.data}: {facts.formula}"
-        parser = methods.add_parser(name, help=text, description=f"{text}. {facts.paper}.")
+        own = ", ".join(
+            f"--preference.{setting}" for setting in settings_in_words(facts.defaults).split(", ")
+        )
+        # Without ``help`` argparse does not list it: thirty more would hide the ten above.
+        about = f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}. Its own settings: {own}"
+        parser = methods.add_parser(name, description=about)
         parser.fill = partial(add_options, config_type=PreferenceConfig)
     train.set_defaults(run=run)
 
@@ -90,8 +99,6 @@ class _List(argparse.Action):
     """Prints the table of algorithms."""
 
     def __call__(self, *_: Any) -> None:
-        from plaudit.cli.train_list import print_list
-
         print_list()
         raise SystemExit(0)
 

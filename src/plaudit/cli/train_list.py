@@ -15,28 +15,12 @@ LEGEND = (
 
 
 def print_list() -> None:
-    """The table, as wide as the terminal, and what its letters mean."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, keep in (
-        ("name", True),
-        ("data", True),
-        ("cells", False),
-        ("loss", False),
-        ("settings", False),
-    ):
-        table.add_column(title, no_wrap=keep, overflow="fold")
-    table.add_column("paper", overflow="fold")
+    """Each algorithm with its loss, its data, its cells and where it is from; and what the letters mean."""
     for facts in PREFERENCES.values():
-        table.add_row(
-            facts.name, facts.data, facts.cells, facts.formula, settings_in_words(facts.defaults), facts.paper
-        )
-    console.print(table)
-    for line in LEGEND:
-        console.print(line, soft_wrap=True)
+        print(f"{facts.name:18} {facts.formula}")
+        print(f"{'':18} {facts.data} · {facts.cells} · {settings_in_words(facts.defaults)}")
+        print(f"{'':18} {facts.paper}")
+    print("\n" + "\n".join(LEGEND))
 
 
 def settings_in_words(defaults: Mapping[str, Value]) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from plaudit.batches.judged import JudgedRow
 from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
+from plaudit.recipes.opinion_notes import notes_on
 from plaudit.recipes.opinions import opinions
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
@@ -95,7 +96,14 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
         reference=reference,
         batches=batches,
         objective=objective,
-        notes=(*rows.notes, *notes, f"{facts.name}: {facts.formula}", *reference.notes, looked.sentence),
+        notes=(
+            *rows.notes,
+            *notes_on(rows.train, row, config.preference),
+            *notes,
+            f"{facts.name}: {facts.formula}",
+            *reference.notes,
+            looked.sentence,
+        ),
     )
 
 
