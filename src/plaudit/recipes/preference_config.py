@@ -79,7 +79,7 @@ class ReferenceSettings:
     """
 
     kind: Literal["auto", "precomputed", "live", "average"] = "auto"
-    """Computed once and kept on disk, beside the policy at each step, or following it. auto: precomputed."""
+    """Computed once and kept, asked at each step, or following. auto: precomputed; live for short runs."""
     model: Path | None = None
     """Its folder; none: the model that the run starts from."""
     cache: Path | None = None

@@ -15,7 +15,13 @@ from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.preference_config import PreferenceConfig
 from plaudit.recipes.preference_rows import Algorithm, facts_of, row_of
-from plaudit.recipes.references import Prepared, nobody, prepare_reference, refuse_other_vocabulary
+from plaudit.recipes.references import (
+    Prepared,
+    nobody,
+    prepare_reference,
+    refuse_other_vocabulary,
+    short_run,
+)
 from plaudit.recipes.rows import Rows, load_rows
 from plaudit.recipes.run import Learner, Start
 from plaudit.recipes.samples import sampler
@@ -76,7 +82,8 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
     strangers = _strangers(row, rows, config.seed)
     policy, notes = prepare_policy(config, start.numbers, ranks)
     asked = [*(one.example for one in (*rows.train, *rows.held_out)), *strangers.values()]
-    reference = prepare_reference(config, policy, start, asked) if row.referenced else nobody()
+    how = short_run(config, len(rows.train))
+    reference = prepare_reference(how, policy, start, asked) if row.referenced else nobody()
     notes += place(policy, config, ranks)
     products = partial(arithmetic, start.numbers, ranks.device)
     batches = Batches(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +57,14 @@ def refuse_other_vocabulary(config: PreferenceConfig, encoder: Encoder) -> None:
         f"{len(own):,}; {word!r} is {other.get(word, 'unknown')} there and {own.get(word, 'unknown')} here), "
         "so log-probs of the same tokens mean different texts. Take a reference of the policy's own family"
     )
+
+
+def short_run(config: PreferenceConfig, rows: int) -> PreferenceConfig:
+    """Ask the reference at each step where these are so few that most rows would be computed for nothing."""
+    few = config.steps is not None and 2 * config.steps * config.batch_size < rows
+    if not few or config.reference.kind != "auto":
+        return config
+    return replace(config, reference=replace(config.reference, kind="live"))
 
 
 def prepare_reference(
