@@ -155,16 +155,17 @@ def precomputing(lab: Lab) -> Table:
 WAYS = {
     "DPO": Way(algorithm="dpo", settings=PreferenceSettings(beta=0.1)),
     "IPO": Way(algorithm="ipo", settings=PreferenceSettings(beta=0.1)),
-    "KTO": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1)),
-    "BCO": Way(algorithm="bco", settings=PreferenceSettings(beta=0.1)),
-    "APO-zero": Way(algorithm="apo-zero", settings=PreferenceSettings(beta=0.1)),
+    "KTO, each comparison two thumbs": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1), rate=5e-5),
+    "KTO, 4,000 thumbs": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1), thumbs=True),
+    "BCO, 4,000 thumbs": Way(algorithm="bco", settings=PreferenceSettings(beta=0.1), thumbs=True),
+    "APO-zero": Way(algorithm="apo-zero", settings=PreferenceSettings(beta=0.1), rate=5e-5),
     "NCA": Way(algorithm="nca", settings=PreferenceSettings(beta=0.1)),
     "CPO": Way(algorithm="cpo", settings=PreferenceSettings(beta=0.1)),
     "SimPO": Way(algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0)),
-    "ORPO": Way(algorithm="orpo", settings=PreferenceSettings(odds=0.1)),
+    "ORPO": Way(algorithm="orpo", settings=PreferenceSettings(odds=1.0)),
     "ORPO from base": Way(algorithm="orpo", settings=PreferenceSettings(odds=0.1), from_base=True, rate=5e-4),
     "SimPO from base": Way(
-        algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0), from_base=True
+        algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0), from_base=True, rate=2e-4
     ),
 }
 """The rows of the first table; what is set was chosen on the validation split."""
