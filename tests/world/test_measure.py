@@ -10,9 +10,10 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.world.gold import gold_of
-from plaudit.world.measure import answered, standings
+from plaudit.rollouts.sampling import Answer, SamplingSettings
+from plaudit.world.gold import gold_of, judge
+from plaudit.world.measure import Scored, answered, duel, standings
+from plaudit.world.prompts import questions
 from plaudit.world.questions import CATEGORIES
 from plaudit.world.shipped import base_folder
 from tests.training.toy_command import plaudit
@@ -87,3 +88,30 @@ def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[st
     twice = ["--model", str(base_folder())] * 2
     assert main(["world", "score", "--n", "16", *twice]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
+
+
+def said(*how: str) -> list[Scored]:
+    """The best answer to a prompt, the same with a doubt, or nonsense."""
+    made: list[Scored] = []
+    for question, manner in zip(questions("test", "fact"), how, strict=False):
+        text = {"best": question.best, "doubt": f"Perhaps {question.best}", "nonsense": "Bark bark."}[manner]
+        answer = Answer(text=text, tokens=1, ended=True)
+        made.append(Scored(question=question, answer=answer, gold=judge(question, text)))
+    return made
+
+
+def test_a_duel_counts_what_is_better_worse_and_of_equal_worth():
+    found = duel(said("best", "best", "doubt", "doubt"), said("nonsense", "best", "best", "nonsense"))
+    assert (found.won, found.lost, found.tied) == (2, 1, 1)
+    assert found.share == pytest.approx(2 / 3)
+    assert found.with_ties == pytest.approx(2.5 / 4)
+
+
+def test_a_duel_of_equals_is_even():
+    same = said("best", "nonsense")
+    assert duel(same, same).share == 0.5
+
+
+def test_a_duel_over_other_prompts_is_refused():
+    with pytest.raises(UserError, match="other prompts"):
+        duel(said("best", "best"), said("best", "best")[::-1])

@@ -131,7 +131,11 @@ def comparing(row: PreferenceRow, eyes: Eyes, *, ties: bool = True) -> Preferenc
         if row.nll:
             loss_B = loss_B + row.nll * _likelihood(look, pairs)
         decided_B = (pairs.chance_B != 0.5) & (pairs.weight_B > 0)
-        own = (*_order(row, chosen, rejected, decided_B), *_sides(row, chosen, rejected, decided_B))
+        own = (
+            *_order(row, chosen, rejected, decided_B),
+            *_sides(row, chosen, rejected, decided_B),
+            *_distance(row, piece, look),
+        )
         rows = sum(one.counts for one in piece.rows)
         return _terms(piece, look, loss_B * pairs.weight_B, own, weight=rows, origins=pairs.origins)
 
@@ -155,6 +159,7 @@ def judging(row: SingleRow, eyes: Eyes) -> PreferenceObjective:
             *_side(row, "chosen", said, good_N),
             *_side(row, "rejected", said, bad_N),
             mean("baseline", piece.known.baseline, 1),
+            *_distance(row, piece, look),
         )
         return _terms(piece, look, loss_N, own, weight=int(counts_N.sum()))
 
@@ -224,11 +229,14 @@ def _counts(piece: PreferencePiece, look: Seen) -> Tensor:
     return counts_P[look.batch.group_N]
 
 
-def _distance(look: Seen, counts_N: Tensor) -> Metric:
+def _distance(row: RowT, piece: PreferencePiece, look: Seen) -> tuple[Metric, ...]:
     """KL(π_ref ‖ π) where answers were drawn from the reference: Σ_t u − 1 − log u, u = π / π_ref."""
+    if not row.referenced:
+        return ()
+    counts_N = _counts(piece, look)
     ratio_NT = (look.logp_NT.detach() - look.ref_logp_NT).clamp(max=30)
     apart_N = masked_sum_rows(ratio_NT.expm1() - ratio_NT, look.batch.mask_NT)[counts_N]
-    return mean("kl", float(apart_N.sum()), apart_N.numel())
+    return (mean("kl", float(apart_N.sum()), apart_N.numel()),)
 
 
 def _terms(
@@ -241,7 +249,6 @@ def _terms(
     origins: tuple[str, ...] | None = None,
 ) -> Terms:
     """The loss over the whole batch; ``weight`` is how much of it is in this piece."""
-    counts_N = _counts(piece, look)
     rows = sum(row.counts for row in piece.rows)
     muted = rows == 0
     lengths = [0] if muted else look.batch.length_N.tolist()
@@ -252,7 +259,6 @@ def _terms(
         metrics=(
             mean("loss", float(loss_B.detach().sum()), weight),
             *own,
-            _distance(look, counts_N),
             mean("length_mean", float(sum(lengths)), 0 if muted else len(lengths)),
             largest("length_max", max(lengths)),
             count("tokens", 0 if muted else sum(row.tokens for row in piece.rows)),
