@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.lab import Lab
 from plaudit.recipes.config import SampleSettings
 from plaudit.recipes.preference_config import PreferenceConfig, PreferenceSettings, ReferenceSettings
+from plaudit.recipes.preference_table import PREFERENCES
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampling import SamplingSettings
 from plaudit.world.measure import Scored, answered, duel, standings
@@ -105,6 +106,7 @@ def _name(way: Way, seed: int) -> str:
 def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
     """The settings of a run of this way."""
     start = lab.sft_model(SHOWN)
+    referenced = PREFERENCES[way.algorithm].reference
     if way.thumbs:
         data = lab.thumbed(start, way.annotators, 2 * ROWS, seed)
     else:
@@ -121,7 +123,7 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
         save_every=100_000,
         sample=SampleSettings(rows=0),
         preference=way.settings,
-        reference=ReferenceSettings(cache=lab.folder / "cache"),
+        reference=ReferenceSettings(cache=lab.folder / "cache" if referenced else None),
     )
 
 

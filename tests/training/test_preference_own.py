@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_a_loss_of_ones_own_trains_like_the_one_it_copies(files, tmp_path):
 
 def test_a_row_of_ones_own_may_learn_from_thumbs_without_a_reference(files, tmp_path):
     row = SingleRow(loss=good_or_bad, beta=1.0, referenced=False)
-    summary = plaudit.preference(row, config(files, "thumbs", tmp_path / "own"))
+    told = replace(config(files, "thumbs", tmp_path / "own"), reference=ReferenceSettings())
+    summary = plaudit.preference(row, told)
     assert summary is not None
     assert summary.last["reward_chosen"] < 0
     assert "kl" not in summary.last, "there is nothing to be distant from"

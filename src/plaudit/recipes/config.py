@@ -184,6 +184,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "keep.use_best",
         "memory",
         "out",
+        "reference.cache",
         "sample",
         "sample_every",
         "save_every",

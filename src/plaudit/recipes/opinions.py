@@ -112,18 +112,18 @@ def _usable(found: Encoding[JudgedRow], *, ties: bool, hard: bool) -> Encoding[J
 def _objection(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
     answers = [answer.ids for answer in row.example.completions]
     if len(set(answers)) < len(answers):
-        return f"{row.origin}: two answers are the same tokens, so there is nothing to prefer"
+        return "two answers are the same tokens, so there is nothing to prefer"
     if not all(any(answer.mask) for answer in row.example.completions):
-        return f"{row.origin}: an answer has no token that the model would write"
+        return "an answer has no token that the model would write"
     match row.said:
         case Compared(chance=chance) if hard and 0 < chance < 1:
             return (
-                f"{row.origin}: the label is {chance:g}, and this loss compares sorted batches, for which "
+                f"the label is {chance:g}, and this loss compares sorted batches, for which "
                 "a label is certain: leave such rows out, or use dpo"
             )
         case Compared(chance=0.5) if not ties:
-            return f"{row.origin}: a tie, and ties are left out"
+            return "a tie, and ties are left out"
         case Ranked(ranks=ranks) if not ties and len(set(ranks)) == 1:
-            return f"{row.origin}: all answers are tied, and ties are left out"
+            return "all answers are tied, and ties are left out"
         case Rated() | _:
             return None

@@ -11,6 +11,7 @@ from functools import partial
 from plaudit.recipes.preference_config import PreferenceConfig, StageSettings
 from plaudit.recipes.preference_ready import learner
 from plaudit.recipes.preference_rows import Algorithm, facts_of, row_of
+from plaudit.recipes.references import refuse_unread
 from plaudit.recipes.run import Kind, claim, run
 from plaudit.training.sinks.summary import Summary
 
@@ -20,15 +21,18 @@ def preference(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None
 
     Data in parts are learnt one after another: each result is the next part's model and reference.
     """
-    row_of(algorithm, config.preference)
-    config = _as_named(facts_of(algorithm).name, config)
+    name = facts_of(algorithm).name
+    config = _as_named(name, config)
+    refuse_unread(name, config.reference, referenced=row_of(algorithm, config.preference).referenced)
     if config.stages.parts == 1 or config.stages.part is not None:
         return _run(algorithm, config)
     parts, model = config.stages.parts, config.model
     runs: list[PreferenceConfig] = []
     for part in range(parts):
         out = config.out if part == parts - 1 else config.out / "parts" / str(part)
-        runs.append(replace(config, model=model, out=out, stages=StageSettings(parts=parts, part=part)))
+        stages = StageSettings(parts=parts, part=part)
+        reference = replace(config.reference, model=None) if part else config.reference
+        runs.append(replace(config, model=model, out=out, stages=stages, reference=reference))
         model = out / "model"
     claim(runs[-1])
     return [_run(algorithm, one) for one in runs][-1]

@@ -95,8 +95,6 @@ class ReferenceSettings:
             raise UserError(f"reference.every must be at least 1, not {self.every}")
         if self.share is not None and not 0 < self.share <= 1:
             raise UserError(f"reference.share is above 0 and at most 1, not {self.share:g}")
-        if self.kind != "average" and (self.every is not None or self.share is not None):
-            raise UserError("reference.every and reference.share are of a reference that moves: kind average")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from plaudit.batches.cut import cut
 from plaudit.batches.judged import JudgedRow
+from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.models.policy import Policy
 from plaudit.recipes.opinion_notes import notes_on
@@ -79,7 +81,7 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
     ties = config.rows.ties == "soft" and not hard
     rows = load_rows(config, start.encoder, opinions(facts, ties=ties, hard=hard), start.aside)
     rows = replace(rows, train=part_of(rows.train, config.stages))
-    strangers = _strangers(row, rows, config.seed)
+    strangers = _strangers(row, rows, config, start.encoder)
     policy, notes = prepare_policy(config, start.numbers, ranks)
     asked = [*(one.example for one in (*rows.train, *rows.held_out)), *strangers.values()]
     how = short_run(config, len(rows.train))
@@ -141,10 +143,18 @@ def _objective(batches: Batches) -> PreferenceObjective:
     return comparing(batches.row, batches.eyes, ties=batches.ties)
 
 
-def _strangers(row: PreferenceRow | SingleRow, rows: Rows[JudgedRow], seed: int) -> dict[Example, Example]:
+def _strangers(
+    row: PreferenceRow | SingleRow, rows: Rows[JudgedRow], config: PreferenceConfig, encoder: Encoder
+) -> dict[Example, Example]:
     if row.baseline != "mismatched":
         return {}
-    return dict(strangers_of((*rows.train, *rows.held_out), rows.train, seed))
+
+    def fit(example: Example) -> Example:
+        fitted = cut(example, config.max_length, bos=encoder.info.bos)
+        assert isinstance(fitted, Example), fitted
+        return fitted
+
+    return dict(strangers_of((*rows.train, *rows.held_out), rows.train, config.seed, fit))
 
 
 def _companions(begun: Begun) -> dict[str, Companion]:

@@ -14,7 +14,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.reference import Beneath, Beside, Nobody, Products, Reference
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import load_frozen
-from plaudit.recipes.preference_config import PreferenceConfig
+from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
 from plaudit.recipes.run import Start
 from plaudit.training.companion import Companion, Follower
 from plaudit.training.kept_logps import Origin, kept, usual_cache
@@ -41,6 +41,21 @@ class Prepared:
     """What of it moves with the run."""
     live: bool = False
     """Whether it is asked at each step."""
+
+
+def refuse_unread(name: str, settings: ReferenceSettings, *, referenced: bool) -> None:
+    """Complain about settings of a reference that there is not, or that does not move."""
+    usual = ReferenceSettings()
+    said = [
+        each
+        for each in ReferenceSettings.__dataclass_fields__
+        if getattr(settings, each) != getattr(usual, each)
+    ]
+    if said and not referenced:
+        words = " and ".join(f"reference.{each}" for each in said)
+        raise UserError(f"{words}: {name} has no reference; leave out what is said of one")
+    if settings.kind != "average" and (settings.every is not None or settings.share is not None):
+        raise UserError("reference.every and reference.share are of a reference that moves: kind average")
 
 
 def refuse_other_vocabulary(config: PreferenceConfig, encoder: Encoder) -> None:

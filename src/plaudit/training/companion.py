@@ -31,30 +31,36 @@ class Companion(Protocol):
 
 
 class RunningMean:
-    """A mean of two figures that forgets: value ← (1 − share) · value + share · ½(first + second).
+    """Halfway between the means of two figures, each of which forgets: m ← (1 − share) · m + share · figure.
 
     Example: BCO's δ is ``RunningMean(("reward_chosen", "reward_rejected"), share=0.1)``.
     """
 
     def __init__(self, of: tuple[str, str], *, share: float) -> None:
         """Start at 0, where rewards start."""
-        self.value = 0.0
         self._of, self._share = of, share
+        self._means = [0.0, 0.0]
+
+    @property
+    def value(self) -> float:
+        """The middle."""
+        return 0.5 * sum(self._means)
 
     def after(self, step: int, figures: Mapping[str, Number]) -> None:
-        """Move towards this step's figures; a batch without one of them moves nothing."""
+        """Move towards this step's figures; one that a batch did not have stays."""
         del step
-        middle = 0.5 * sum(float(figures.get(name, math.nan)) for name in self._of)
-        if math.isfinite(middle):
-            self.value += self._share * (middle - self.value)
+        for place, name in enumerate(self._of):
+            figure = float(figures.get(name, math.nan))
+            if math.isfinite(figure):
+                self._means[place] += self._share * (figure - self._means[place])
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The value."""
-        return {"value": torch.tensor([self.value], dtype=torch.float64)}
+        """Both means."""
+        return {"means": torch.tensor(self._means, dtype=torch.float64)}
 
     def take_up(self, tensors: Mapping[str, Tensor]) -> None:
-        """The value as it was."""
-        self.value = float(tensors["value"])
+        """The means as they were."""
+        self._means = tensors["means"].tolist()
 
 
 class Follower:
@@ -67,23 +73,25 @@ class Follower:
 
     def __init__(self, module: nn.Module, *, of: nn.Module, every: int, share: float) -> None:
         """Both hold the same weights under the same names, whole or divided alike."""
-        self._own, self._other = dict(module.named_parameters()), dict(of.named_parameters())
+        self._module, self._of = module, of
         self._every, self._share = every, share
 
     def after(self, step: int, figures: Mapping[str, Number]) -> None:
         """Move when it is time."""
         del figures
         if step % self._every == 0:
+            # Asked for now: dividing a module over ranks gives it other parameters.
+            others = dict(self._of.named_parameters())
             with torch.no_grad():
-                for name, weight in self._own.items():
-                    weight.lerp_(self._other[name].detach(), self._share)
+                for name, weight in self._module.named_parameters():
+                    weight.lerp_(others[name].detach(), self._share)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """All weights."""
-        return {name: whole(weight.detach()).cpu() for name, weight in self._own.items()}
+        return {name: whole(weight.detach()).cpu() for name, weight in self._module.named_parameters()}
 
     def take_up(self, tensors: Mapping[str, Tensor]) -> None:
         """The weights as they were."""
         with torch.no_grad():
-            for name, weight in self._own.items():
+            for name, weight in self._module.named_parameters():
                 put(weight, tensors[name])

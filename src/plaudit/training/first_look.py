@@ -113,7 +113,8 @@ def _diagnosis(eyes: Eyes, rows: Sequence[JudgedRow], look: Seen, apart: float) 
         f"before the first step policy and reference should be one model, but log-probs differ by up to "
         f"{apart:.2g} ({_worst(rows, look)}): "
     )
-    again = seen(eyes, rows)
+    with torch.no_grad():
+        again = seen(eyes, rows)
     if _far(again.logp_NT, look.logp_NT, eyes):
         return begins + (
             "the model itself gives other numbers for the same rows each time (dropout, or something else "

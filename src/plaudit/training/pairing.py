@@ -31,8 +31,11 @@ class Pairing:
     """File and row of each pair."""
 
 
-def pairing(rows: Sequence[JudgedRow], device: torch.device, *, ties: bool = True) -> Pairing:
-    """All pairs of these rows, the likelier winner first; of equal ranks each is as likely, or left out."""
+def pairing(rows: Sequence[JudgedRow], like: Tensor, *, ties: bool = True) -> Pairing:
+    """All pairs of these rows, the likelier winner first; of equal ranks each is as likely, or left out.
+
+    Chances and weights have the numbers and the device of ``like``.
+    """
     found: list[tuple[int, int, float, float, str]] = []
     start = 0
     for row in rows:
@@ -42,10 +45,10 @@ def pairing(rows: Sequence[JudgedRow], device: torch.device, *, ties: bool = Tru
         start += len(row.example.completions)
     first, second, chance, weight, origins = zip(*found, strict=True)
     return Pairing(
-        first_B=torch.tensor(first, device=device),
-        second_B=torch.tensor(second, device=device),
-        chance_B=torch.tensor(chance, device=device),
-        weight_B=torch.tensor(weight, device=device),
+        first_B=torch.tensor(first, device=like.device),
+        second_B=torch.tensor(second, device=like.device),
+        chance_B=like.new_tensor(chance),
+        weight_B=like.new_tensor(weight),
         origins=origins,
     )
 

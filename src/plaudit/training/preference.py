@@ -123,7 +123,7 @@ def comparing(row: PreferenceRow, eyes: Eyes, *, ties: bool = True) -> Preferenc
 
     def objective(piece: PreferencePiece) -> Terms:
         look = seen(eyes, piece.rows, repeat=row.weight is not None)
-        pairs = pairing(piece.rows, eyes.policy.device, ties=ties)
+        pairs = pairing(piece.rows, look.logp_NT, ties=ties)
         chosen, rejected = sides_of(row, look, pairs)
         loss_B = _expected(row, chosen, rejected, pairs.chance_B, piece.known)
         if row.weight is not None:

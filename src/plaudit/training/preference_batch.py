@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from plaudit.batches.judged import JudgedRow, muted
-from plaudit.batches.split import in_order, portions
+from plaudit.batches.split import portions, split
 from plaudit.batches.tokens import Example, batch_of
 from plaudit.errors import UserError
 from plaudit.losses.answers import answers
 from plaudit.losses.transport import Matched, matched
 from plaudit.training.companion import RunningMean
-from plaudit.training.pairing import labels_of, pairing
+from plaudit.training.pairing import labels_of, pairing, pairs_of
 from plaudit.training.parallel import Ranks
 from plaudit.training.preference import Eyes, PreferencePiece, seen, sides_of
 from plaudit.training.preference_row import Known, PreferenceRow, SingleRow
@@ -71,9 +71,11 @@ class Batches:
 
     def _mismatched(self, rows: Sequence[JudgedRow]) -> float:
         """max(0, mean Δ) of answers to other prompts, one for each row of the batch."""
-        asked = [self.strangers[row.example] for row in rows][self.ranks.rank :: self.ranks.world]
+        asked = [self.strangers[row.example] for row in rows]
+        # With divided weights every rank must look as often as the others do.
+        shares = split(asked, ranks=self.ranks.world, tokens_at_once=self.tokens_at_once)
         found = 0.0
-        for piece in in_order(asked, self.tokens_at_once):
+        for piece in shares[self.ranks.rank]:
             batch = batch_of(piece).to(self.eyes.policy.device)
             with torch.no_grad(), self.eyes.products():
                 logp_NT = self.eyes.policy.score(batch).logp_NT
@@ -90,8 +92,7 @@ class Batches:
     ) -> tuple[PreferencePiece, ...]:
         """Every pair of the batch is seen once; then each piece gets its part of who stands beside whom."""
         sizes = [
-            [len(pairing(piece, self.ranks.device, ties=self.ties).origins) for piece in own]
-            for own in shares
+            [sum(len(pairs_of(one, ties=self.ties)) for one in piece) for piece in own] for own in shares
         ]
         mine_4B = torch.cat([self._figures(row, piece) for piece in shares[self.ranks.rank]], -1)
         padded_4B = mine_4B.new_full((4, max(map(sum, sizes))), math.nan)
@@ -116,8 +117,9 @@ class Batches:
     def _figures(self, row: PreferenceRow, rows: tuple[JudgedRow, ...]) -> Tensor:
         """Of each pair: log-prob gaps of policy and reference, and both Δ; NaN where it does not count."""
         with torch.no_grad():
-            pairs = pairing(rows, self.ranks.device, ties=self.ties)
-            chosen, rejected = row.sides(*sides_of(row, seen(self.eyes, rows), pairs))
+            look = seen(self.eyes, rows)
+            pairs = pairing(rows, look.logp_NT, ties=self.ties)
+            chosen, rejected = row.sides(*sides_of(row, look, pairs))
         figures_4B = torch.stack(
             (
                 chosen.logp_B - rejected.logp_B,
@@ -129,8 +131,16 @@ class Batches:
         return figures_4B.masked_fill(pairs.weight_B == 0, math.nan)
 
 
-def strangers_of(rows: Sequence[JudgedRow], donors: Sequence[JudgedRow], seed: int) -> Strangers:
-    """For each row one answer of another row whose prompt differs; the same ones for the same seed."""
+def strangers_of(
+    rows: Sequence[JudgedRow],
+    donors: Sequence[JudgedRow],
+    seed: int,
+    fit: Callable[[Example], Example] = lambda example: example,
+) -> Strangers:
+    """For each row one answer of another row whose prompt differs; the same ones for the same seed.
+
+    ``fit`` makes room where a long prompt meets a long answer.
+    """
     chance = random.Random(f"{seed}/strangers")
     if len({donor.prompt for donor in donors}) < 2:
         raise UserError(
@@ -143,7 +153,7 @@ def strangers_of(rows: Sequence[JudgedRow], donors: Sequence[JudgedRow], seed: i
         while other.prompt == row.prompt:
             other = chance.choice(donors)
         answer = chance.choice(other.example.completions)
-        found[row.example] = replace(row.example, completions=(answer,))
+        found[row.example] = fit(replace(row.example, completions=(answer,)))
     return found
 
 

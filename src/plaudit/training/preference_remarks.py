@@ -17,6 +17,8 @@ PAGE = "docs/preference.md"
 """Where they are explained."""
 SOME = 5
 """How many looks make a beginning or an end, at most."""
+RISE = 0.03
+"""The part of a loss by which the last two looks have to be above the best one."""
 FALL = 0.5
 """Nats by which a preferred answer has to fall before it is said."""
 
@@ -69,7 +71,7 @@ def _by_heart(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> 
 def _worse(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
     del row
     held = _series("held_out/loss", reports)
-    if len(held) < 3 or not held[-1] > min(held) * 1.05 + 1e-3 or held[-2] < held[-1] * 0.99:
+    if len(held) < 3 or not min(held[-2:]) > min(held) + max(RISE, RISE * abs(min(held))):
         return {}
     return {
         "the held-out loss is rising": f": {held[-1]:.3f}, its best was {min(held):.3f}. The policy becomes "
