@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import lab, studies, world_rewards
+from benchmarks import lab, preference_lab, studies, world_preferences, world_rewards
 
 
 @pytest.fixture
@@ -40,3 +40,30 @@ def test_studies_print_their_tables_and_go_on_where_they_were(
     studies.run_studies(world_rewards.__doc__, world_rewards.STUDIES)
     assert capsys.readouterr().out == first
     assert made(tmp_path) == weights
+
+
+@pytest.mark.slow
+def test_studies_of_preferences_print_their_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, name, value in (
+        (preference_lab, "ROWS", 40),
+        (preference_lab, "ASKED", 16),
+        (preference_lab, "SHOWN", 40),
+        (world_preferences, "SHOWN", 40),
+        (world_preferences, "FEW", 2),
+        (world_preferences, "STUDENT", {1: 12.706}),
+    ):
+        monkeypatch.setattr(module, name, value)
+    words = ["world_preferences", "--out", str(tmp_path), "--only", "references", "precomputing"]
+    monkeypatch.setattr(sys, "argv", words)
+    studies.run_studies(world_preferences.__doc__, world_preferences.STUDIES)
+    references = (tmp_path / "references.md").read_text("utf-8").splitlines()
+    assert [row.split(" | ")[0].split("(")[-1] for row in references[2:]] == ["dpo)", "tr-dpo)", "sdpo)"]
+    precomputing = (tmp_path / "precomputing.md").read_text("utf-8").splitlines()
+    assert [row.split(" | ")[0] for row in precomputing[2:]] == [
+        "| beside the policy",
+        "| computed before",
+        "| found on disk",
+    ]
+    assert "± " in capsys.readouterr().out
