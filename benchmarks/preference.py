@@ -33,6 +33,8 @@ APART = 1e-3
 """Log-ratios of whole answers further apart than this are of other models or texts: no timing counts."""
 LOSSES_APART = {"dpo": 1e-5, "kto": 2e-2}
 """First losses agree; KTO's depend on which answers to other prompts each side happens to take."""
+LIVE = 4
+"""So many of the sides have their reference beside the policy; the others have asked it before."""
 LENGTHS = {"256+128": (256, 128), "64+256": (64, 256)}
 """Words of the longest prompt and completion."""
 
@@ -56,8 +58,11 @@ def compare(method: str, shape: str, rows: Rows, given: argparse.Namespace) -> t
     batch = f"{answers} {'thumbs' if method == 'kto' else 'comparisons'}"
     head = about(shape, batch, rows, given.threads)
     unit = "thumbs" if method == "kto" else "comparisons"
-    table = side_by_side(outcome, exact=len(sides), unit=unit, agreement=LOSSES_APART[method])
-    return f"{head} {method.upper()}; {told}\n\n{table}", outcome
+    tables = [
+        side_by_side(part, exact=len(part), unit=unit, agreement=LOSSES_APART[method])
+        for part in (outcome[:LIVE], outcome[LIVE:])
+    ]
+    return "\n\n".join([f"{head} {method.upper()}; {told}", *tables]), outcome
 
 
 def _sides(method: str, batch: Sequence[str]) -> tuple[Command, ...]:
@@ -66,9 +71,9 @@ def _sides(method: str, batch: Sequence[str]) -> tuple[Command, ...]:
     return (
         Command(name="plaudit, reference live", words=ours(*mine)),
         Command(name="plaudit, 1,024 tokens at once, live", words=ours(*mine, "--tokens-at-once", "1024")),
-        Command(name="plaudit, precomputed", words=ours(*mine, "--reference", "precomputed")),
         Command(name="TRL, its defaults, live", words=theirs(*peer)),
         Command(name="TRL, its best (plain), live", words=theirs(*peer, "--variant", "plain")),
+        Command(name="plaudit, precomputed", words=ours(*mine, "--reference", "precomputed")),
         Command(name="TRL, its defaults, precomputed", words=theirs(*peer, "--variant", "precomputed")),
         Command(
             name="TRL, its best (plain), precomputed", words=theirs(*peer, "--variant", "plain-precomputed")
