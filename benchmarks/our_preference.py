@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ def begun_on(given: Any) -> tuple[Begun, PreferenceConfig]:
     """The folder's policy and reference, its rows as tokens, and what a step minimises."""
     config = PreferenceConfig(
         model=given.work / "model",
-        data=given.work / (THUMBS if PREFERENCES[given.method].data == "thumbs" else PAIRS),
+        data=given.work / (THUMBS if _learns_thumbs(given) and not given.pairs else PAIRS),
         out=given.work / "out",
         held_out="0",
         dtype=given.dtype,
@@ -54,6 +55,10 @@ def begun_on(given: Any) -> tuple[Begun, PreferenceConfig]:
         aside=None,
     )
     return begin(given.method, config, start), config
+
+
+def _learns_thumbs(given: Any) -> bool:
+    return PREFERENCES[given.method].data == "thumbs"
 
 
 def trial_of(begun: Begun, config: PreferenceConfig) -> Trial[JudgedRow]:
@@ -101,6 +106,7 @@ def main() -> None:
     parser = arguments("time plaudit's preference step on a work folder")
     parser.add_argument("--method", choices=PREFERENCES, default="dpo")
     parser.add_argument("--reference", choices=("live", "precomputed"), default="live")
+    parser.add_argument("--pairs", action="store_true", help="thumbs come as comparisons, two a row")
     parser.add_argument("--rewards", action="store_true", help="print Δ of every answer instead")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -108,7 +114,10 @@ def main() -> None:
     if given.rewards:
         print(json.dumps(rewards_of(begun)))
         return
-    print(measured(trial_of(begun, config), batches_of(begun.rows.train, given)).line())
+    batches = batches_of(begun.rows.train, given)
+    report = measured(trial_of(begun, config), batches)
+    thumbs = sum(len(row.example.completions) for row in batches[0])
+    print(replace(report, batch=thumbs if _learns_thumbs(given) else len(batches[0])).line())
 
 
 if __name__ == "__main__":

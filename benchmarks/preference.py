@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,16 +32,16 @@ APART = 1e-3
 """Log-ratios of whole answers further apart than this are of other models or texts: no timing counts."""
 LOSSES_APART = {"dpo": 1e-5, "kto": 2e-2}
 """First losses agree; KTO's depend on which answers to other prompts each side happens to take."""
-LIVE = 4
-"""So many of the sides have their reference beside the policy; the others have asked it before."""
+SMALL = 1024
+"""Tokens of a piece where memory is short; the step is the same."""
 LENGTHS = {"256+128": (256, 128), "64+256": (64, 256)}
 """Words of the longest prompt and completion."""
 
 
 def compare(method: str, shape: str, rows: Rows, given: argparse.Namespace) -> tuple[str, list[Side]]:
     """One method on one shape: the reference beside the policy, and computed before."""
-    answers = BATCH[shape] * (2 if method == "kto" else 1)
-    sides = _sides(method, ("--batch", str(answers)))
+    live, asked = _sides(method, BATCH[shape])
+    sides = [*live, *asked]
     rows = replace(rows, count=given.steps * BATCH[shape])
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -55,30 +54,38 @@ def compare(method: str, shape: str, rows: Rows, given: argparse.Namespace) -> t
             replace(side, objection=told) if command.words[0] == str(PEER) else side
             for command, side in zip(sides, outcome, strict=True)
         ]
-    batch = f"{answers} {'thumbs' if method == 'kto' else 'comparisons'}"
-    head = about(shape, batch, rows, given.threads)
     unit = "thumbs" if method == "kto" else "comparisons"
+    batch = f"{BATCH[shape] * (2 if method == 'kto' else 1)} {unit}"
+    head = about(shape, batch, rows, given.threads)
     tables = [
         side_by_side(part, exact=len(part), unit=unit, agreement=LOSSES_APART[method])
-        for part in (outcome[:LIVE], outcome[LIVE:])
+        for part in (outcome[: len(live)], outcome[len(live) :])
     ]
     return "\n\n".join([f"{head} {method.upper()}; {told}", *tables]), outcome
 
 
-def _sides(method: str, batch: Sequence[str]) -> tuple[Command, ...]:
-    mine = ("our_preference", "--method", method, *batch)
-    peer = (method, *batch)
-    return (
-        Command(name="plaudit, reference live", words=ours(*mine)),
-        Command(name="plaudit, 1,024 tokens at once, live", words=ours(*mine, "--tokens-at-once", "1024")),
-        Command(name="TRL, its defaults, live", words=theirs(*peer)),
-        Command(name="TRL, its best (plain), live", words=theirs(*peer, "--variant", "plain")),
-        Command(name="plaudit, precomputed", words=ours(*mine, "--reference", "precomputed")),
-        Command(name="TRL, its defaults, precomputed", words=theirs(*peer, "--variant", "precomputed")),
-        Command(
-            name="TRL, its best (plain), precomputed", words=theirs(*peer, "--variant", "plain-precomputed")
-        ),
-    )
+def _sides(method: str, rows: int) -> tuple[list[Command], list[Command]]:
+    """With the reference beside the policy, and with one that was asked before; ours come first."""
+    answers = ("--batch", str(2 * rows if method == "kto" else rows))
+    mine, peer = ("our_preference", "--method", method), (method, *answers)
+    some = [("", answers)]
+    if method == "kto":
+        # Comparisons are what thumbs are mostly made of, and then two of them share a prompt.
+        some = [(" from comparisons", ("--batch", str(rows), "--pairs")), (" from thumbs", answers)]
+    live = [Command(name=f"plaudit{name}, live", words=ours(*mine, *words)) for name, words in some]
+    small = ours(*mine, *some[0][1], "--tokens-at-once", str(SMALL))
+    live.append(Command(name=f"plaudit{some[0][0]}, {SMALL:,} tokens at once, live", words=small))
+    asked = [
+        Command(name=f"plaudit{name}, precomputed", words=ours(*mine, *words, "--reference", "precomputed"))
+        for name, words in some
+    ]
+    for own, end, variants in (
+        (live, "live", ("default", "plain")),
+        (asked, "precomputed", ("precomputed", "plain-precomputed")),
+    ):
+        for name, variant in zip(("its defaults", "its best (plain)"), variants, strict=True):
+            own.append(Command(name=f"TRL, {name}, {end}", words=theirs(*peer, "--variant", variant)))
+    return live, asked
 
 
 def ratios_apart(work: Path, threads: int) -> tuple[float, int]:
