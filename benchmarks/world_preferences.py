@@ -93,11 +93,11 @@ def noise(lab: Lab) -> Table:
         for flipped in (0.0, 0.2, 0.4):
             told = name in ("cdpo", "robust-dpo") and flipped > 0
             algorithm = name if flipped or name == "ipo" else "dpo"
-            settings = replace(WAYS["ipo"].settings if name == "ipo" else PreferenceSettings(beta=BETA))
+            settings = replace(WAYS["IPO"].settings if name == "ipo" else PreferenceSettings(beta=BETA))
             way = Way(
                 algorithm=algorithm,
                 settings=replace(settings, smoothing=flipped) if told else settings,
-                rate=WAYS["ipo"].rate if name == "ipo" else RATE,
+                rate=WAYS["IPO"].rate if name == "ipo" else RATE,
                 flipped=flipped,
             )
             cells.append(shares([found(lab, way, seed).won for seed in range(FEW)]))
