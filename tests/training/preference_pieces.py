@@ -143,7 +143,7 @@ def scene(
     )
     eyes = Eyes(policy=policy, reference=beside, products=nullcontext)
     running = RunningMean(("reward_chosen", "reward_rejected"), share=0.1)
-    running.value = DELTA
+    running.take_up({"means": torch.full((2,), DELTA, dtype=torch.float64)})
     soft = ties == "soft" and name not in SORTED
     batches = Batches(
         row=row,

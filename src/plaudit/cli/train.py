@@ -58,7 +58,7 @@ def add_parser(subparsers: Verbs) -> None:
         epilog=f"Preference optimisation (plaudit train --list): {', '.join(PREFERENCES)}.",
     )
     train.add_argument(
-        "--list", action=_List, nargs=0, help="the algorithms of preference optimisation as a table, and exit"
+        "--list", action=_List, nargs=0, help="list the algorithms of preference optimisation, and exit"
     )
     methods = train.add_subparsers(dest="method", required=True, metavar="METHOD")
     for name, (_, text, config_type) in METHODS.items():

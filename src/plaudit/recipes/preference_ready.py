@@ -94,7 +94,7 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
         ranks=ranks,
         tokens_at_once=config.memory.tokens_at_once,
         ties=ties,
-        running=RunningMean(("reward_chosen", "reward_rejected"), share=FORGETTING),
+        running=_running() if row.baseline == "running" else None,
         strangers=strangers,
     )
     objective = _objective(batches)
@@ -157,12 +157,13 @@ def _strangers(
     return dict(strangers_of((*rows.train, *rows.held_out), rows.train, config.seed, fit))
 
 
+def _running() -> RunningMean:
+    return RunningMean(("reward_chosen", "reward_rejected"), share=FORGETTING)
+
+
 def _companions(begun: Begun) -> dict[str, Companion]:
-    batches = begun.batches
-    found = dict(begun.reference.companions)
-    if batches.row.baseline == "running" and batches.running is not None:
-        found["baseline"] = batches.running
-    return found
+    running = begun.batches.running
+    return {**begun.reference.companions, **({} if running is None else {"baseline": running})}
 
 
 def _figures(row: PreferenceRow | SingleRow) -> tuple[str, ...]:

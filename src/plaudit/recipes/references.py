@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from plaudit.batches.template import Encoder, make_encoder
 from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
-from plaudit.models.reference import Beneath, Beside, Nobody, Products, Reference
+from plaudit.models.reference import Beneath, Beside, Nobody, Reference
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import load_frozen
 from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
@@ -91,7 +90,7 @@ def prepare_reference(
     same = folder == config.model or hash_path(folder) == hash_path(config.model)
     products = partial(arithmetic, start.numbers, start.ranks.device)
     if settings.kind == "average":
-        return _following(config, policy, start, folder, products)
+        return _following(config, policy, start, Beside(load_frozen(folder, policy), products), same=same)
     if settings.kind == "live" and same and config.lora.rank:
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         return Prepared(reference=Beneath(policy, products), same=True, notes=(note,), live=True)
@@ -119,7 +118,7 @@ def nobody() -> Prepared:
 
 
 def _following(
-    config: PreferenceConfig, policy: Policy, start: Start, folder: Path, products: Products
+    config: PreferenceConfig, policy: Policy, start: Start, reference: Beside, *, same: bool
 ) -> Prepared:
     settings = config.reference
     if config.lora.rank:
@@ -128,13 +127,12 @@ def _following(
             "out --lora.rank, or take another kind of reference"
         )
     every, share = settings.every or EVERY, settings.share or SHARE
-    module = load_frozen(folder, policy)
-    place(module, config, start.ranks)
+    place(reference.policy, config, start.ranks)
     how = "becomes the policy" if share == 1 else f"moves {share:g} of the way towards the policy"
     return Prepared(
-        reference=Beside(module, products),
-        same=folder == config.model,
+        reference=reference,
+        same=same,
         notes=(f"reference: beside the policy in memory; every {every} steps it {how}",),
-        companions={"reference": Follower(module, of=policy, every=every, share=share)},
+        companions={"reference": Follower(reference.policy, of=policy, every=every, share=share)},
         live=True,
     )

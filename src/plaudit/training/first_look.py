@@ -15,6 +15,7 @@ from torch import Tensor
 
 from plaudit.batches.judged import JudgedRow
 from plaudit.errors import UserError
+from plaudit.tensors.masked import masked_sum_rows
 from plaudit.training.preference import Eyes, PreferenceObjective, Seen, seen
 from plaudit.training.preference_batch import Batches
 from plaudit.training.preference_row import Known, PreferenceRow, SingleRow
@@ -63,13 +64,12 @@ def first_look(
             sentence=f"the reference is another model: before the first step the loss is {loss:.4f}, and the "
             f"two differ by up to {apart:.2g} nats a token",
         )
-    expected = _at_rest(batches.row)
-    room = tolerance(batches.eyes)
-    if apart > room:
+    if apart > tolerance(batches.eyes):
         raise UserError(_diagnosis(batches.eyes, few, look, apart))
-    if expected is not None and abs(loss - expected) > 20 * room:
+    rest = _at_rest(batches.row, look)
+    if rest is not None and not rest.lowest <= loss <= rest.highest:
         raise UserError(
-            f"before the first step the loss is {loss:.4f} and should be {expected:.4f}, though policy and "
+            f"before the first step the loss is {loss:.4f} and should be {rest.loss:.4f}, though policy and "
             "reference agree: the loss itself is not what its row says"
         )
     return FirstLook(
@@ -98,13 +98,28 @@ def _apart(look: Seen) -> float:
     return float((look.logp_NT - look.ref_logp_NT).masked_fill(~look.batch.mask_NT, 0.0).abs().max())
 
 
-def _at_rest(row: PreferenceRow | SingleRow) -> float | None:
-    """The loss where every Δ is 0; None where it depends on the rows: their lengths, labels or likelihood."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """The loss where every Δ is 0, and how far the rounding that was seen can take it."""
+
+    loss: float
+    lowest: float
+    highest: float
+
+
+def _at_rest(row: PreferenceRow | SingleRow, look: Seen) -> _Rest | None:
+    """None where the loss depends on more than Δ: on lengths, labels or likelihood."""
     if isinstance(row, SingleRow) or row.nll or row.price or row.weight is not None or row.sorts:
         return None
-    zero_B = torch.zeros(1)
-    at_rest = row.answers(zero_B, zero_B, zero_B)
-    return float(row.loss(*row.sides(at_rest, at_rest), Known()))
+    apart_N = masked_sum_rows(look.logp_NT - look.ref_logp_NT, look.batch.mask_NT)
+    most = float(apart_N.abs().max())
+    corners = [(0.0, 0.0), (most, most), (most, -most), (-most, most), (-most, -most)]
+    chosen_B, rejected_B = torch.tensor(corners).unbind(-1)
+    zero_B = torch.zeros_like(chosen_B)
+    sides = row.sides(row.answers(chosen_B, zero_B, zero_B), row.answers(rejected_B, zero_B, zero_B))
+    losses = row.loss(*sides, Known()).tolist()
+    rounding = 1e-5 * max(1.0, *map(abs, losses))
+    return _Rest(loss=losses[0], lowest=min(losses) - rounding, highest=max(losses) + rounding)
 
 
 def _diagnosis(eyes: Eyes, rows: Sequence[JudgedRow], look: Seen, apart: float) -> str:

@@ -29,8 +29,8 @@ from plaudit.training.step import Terms
 FIGURES = ("loss", "accuracy", "margin", "reward_chosen", "reward_rejected", "logp_chosen", "logp_rejected")
 """What is measured of pairs, on rows that are never trained too; of single answers there is no margin."""
 
-NOTHING = 1e-5
-"""A lead this small is rounding: two ways to compute one log-prob differ by as much."""
+NOTHING = 1e-4
+"""A lead of so few nats is rounding: two ways to compute an answer's log-prob differ by as much."""
 RowT = TypeVar("RowT", PreferenceRow, SingleRow)
 """A row of cells."""
 
@@ -87,7 +87,7 @@ class Eyes:
 class Seen:
     """A piece in the eyes of policy and reference.
 
-    Example: ``seen(eyes, piece.rows, wanted=())``
+    Example: ``seen(eyes, piece.rows)``
     """
 
     batch: TokenBatch
@@ -202,8 +202,8 @@ def _answers(row: RowT, look: Seen, chosen_B: Tensor, shorter_B: Tensor) -> Answ
 def _order(
     row: PreferenceRow, chosen: Answers, rejected: Answers, decided_B: Tensor
 ) -> tuple[Metric, Metric]:
-    lead_B = row.beta * (chosen.shift_B - rejected.shift_B).detach()[decided_B]
-    return _accuracy(lead_B), mean("margin", float(lead_B.sum()), lead_B.numel())
+    lead_B = (chosen.shift_B - rejected.shift_B).detach()[decided_B]
+    return _accuracy(lead_B), mean("margin", row.beta * float(lead_B.sum()), lead_B.numel())
 
 
 def _accuracy(leads: Tensor) -> Metric:

@@ -27,11 +27,13 @@ def remarks(
     row: PreferenceRow | SingleRow, reports: Sequence[StepReport], *, learning_rate: float
 ) -> Mapping[str, str]:
     """From the reports so far to sentences: how each begins, and how it goes on."""
-    found: dict[str, str] = {}
-    for remark in (_falling, _by_heart, _worse, _far):
-        found.update(remark(row, reports))
-    found.update(_still(reports, learning_rate))
-    return found
+    return {
+        **_falling(row, reports),
+        **_by_heart(reports),
+        **_rising(reports),
+        **_far(reports),
+        **_still(reports, learning_rate),
+    }
 
 
 def _falling(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
@@ -53,8 +55,7 @@ def _falling(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> M
     }
 
 
-def _by_heart(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    del row
+def _by_heart(reports: Sequence[StepReport]) -> Mapping[str, str]:
     held = _series("held_out/accuracy", reports)
     if not held:
         return {}
@@ -68,8 +69,7 @@ def _by_heart(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> 
     }
 
 
-def _worse(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    del row
+def _rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
     held = _series("held_out/loss", reports)
     if len(held) < 3 or not min(held[-2:]) > min(held) + max(RISE, RISE * abs(min(held))):
         return {}
@@ -80,8 +80,7 @@ def _worse(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Map
     }
 
 
-def _far(row: PreferenceRow | SingleRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    del row
+def _far(reports: Sequence[StepReport]) -> Mapping[str, str]:
     apart = _series("held_out/kl", reports) or _series("kl", reports)
     length = _series("length_mean", reports)
     if not apart or not length or not apart[-1] > length[-1]:
