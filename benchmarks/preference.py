@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.table import Side, side_by_side
 from benchmarks.turns import (
     BATCH,
-    PEER,
     Command,
     about,
+    furthest_apart,
     in_turn,
-    keep,
-    numbers_from,
     options,
     ours,
-    refuse_without_peer,
+    run_plan,
     theirs,
+    without_peer,
 )
 from benchmarks.work import SHAPES, Rows, write_preference_work
 
@@ -38,11 +37,12 @@ LENGTHS = {"256+128": (256, 128), "64+256": (64, 256)}
 """Words of the longest prompt and completion."""
 
 
-def compare(method: str, shape: str, rows: Rows, given: argparse.Namespace) -> tuple[str, list[Side]]:
+def compare(method: str, shape: str, length: str, given: argparse.Namespace) -> tuple[str, list[Side]]:
     """One method on one shape: the reference beside the policy, and computed before."""
     live, asked = _sides(method, BATCH[shape])
     sides = [*live, *asked]
-    rows = replace(rows, count=given.steps * BATCH[shape])
+    prompt, completion = LENGTHS[length]
+    rows = Rows(prompt=prompt, completion=completion, count=given.steps * BATCH[shape])
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_preference_work(work, SHAPES[shape], rows)
@@ -50,10 +50,7 @@ def compare(method: str, shape: str, rows: Rows, given: argparse.Namespace) -> t
         outcome = in_turn(sides, work, given)
     told = f"log π − log π_ref of {count} answers differs by at most {apart:.1g}."
     if apart > APART:
-        outcome = [
-            replace(side, objection=told) if command.words[0] == str(PEER) else side
-            for command, side in zip(sides, outcome, strict=True)
-        ]
+        outcome = without_peer(sides, outcome, told)
     unit = "thumbs" if method == "kto" else "comparisons"
     batch = f"{BATCH[shape] * (2 if method == 'kto' else 1)} {unit}"
     head = about(shape, batch, rows, given.threads)
@@ -91,10 +88,7 @@ def _sides(method: str, rows: int) -> tuple[list[Command], list[Command]]:
 def ratios_apart(work: Path, threads: int) -> tuple[float, int]:
     """The largest difference between both sides' log-ratios of answers, and how many there are."""
     asked = ("--rewards", "--threads", str(threads), str(work))
-    mine, other = numbers_from(ours("our_preference", *asked)), numbers_from(theirs("dpo", *asked))
-    if len(mine) != len(other):
-        raise SystemExit(f"we score {len(mine)} answers and the peer {len(other)}: not the same rows")
-    return max(abs(one - another) for one, another in zip(mine, other, strict=True)), len(mine)
+    return furthest_apart(ours("our_preference", *asked), theirs("dpo", *asked))
 
 
 def main() -> None:
@@ -103,18 +97,9 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", choices=LENGTHS, default=[*LENGTHS])
     parser.add_argument("--kto", nargs="*", choices=SHAPES, default=["mid"], help="shapes for KTO")
     given = parser.parse_args()
-    refuse_without_peer()
-    plan = [("dpo", shape, length) for shape in given.shapes for length in given.lengths]
-    plan += [("kto", shape, given.lengths[0]) for shape in given.kto]
-    sections: list[str] = []
-    for method, shape, length in plan:
-        prompt, completion = LENGTHS[length]
-        rows = Rows(prompt=prompt, completion=completion)
-        section, sides = compare(method, shape, rows, given)
-        sections.append(section)
-        print(f"\n{section}\n", flush=True)
-        if given.save:
-            keep(TITLE, sections, sides, given)
+    wanted = [("dpo", shape, length) for shape in given.shapes for length in given.lengths]
+    wanted += [("kto", shape, given.lengths[0]) for shape in given.kto]
+    run_plan(TITLE, [partial(compare, *one, given) for one in wanted], given)
 
 
 if __name__ == "__main__":

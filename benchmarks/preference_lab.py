@@ -53,6 +53,8 @@ class Way:
     """Whether every answer gets a thumb of its own, twice as many answers being judged as there are pairs."""
     from_base: bool = False
     """Whether it begins with the base model in place of the fine-tuned one."""
+    own: bool = True
+    """Whether the answers compared are the fine-tuned model's own, or others in the manner of the corpus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ def _name(way: Way, seed: int) -> str:
     unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
     cells = "-".join(f"{name}{value}" for name, value in unusual.items())
     start = "base" if way.from_base else "sft"
-    kind = "thumbs-" if way.thumbs else ""
+    kind = "thumbs-" if way.thumbs else "" if way.own else "corpus-"
     rest = f"{way.rate:g}-{way.epochs:g}-{kind}{way.annotators}-{way.flipped:g}-{start}-{seed}"
     return f"{way.algorithm}-{cells}-{rest}"
 
@@ -109,8 +111,10 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
     referenced = PREFERENCES[way.algorithm].reference
     if way.thumbs:
         data = lab.thumbed(start, way.annotators, 2 * ROWS, seed)
-    else:
+    elif way.own:
         data = lab.judged(start, way.annotators, ROWS, seed)
+    else:
+        data = lab.compared(way.annotators, ROWS, seed=seed)
     return PreferenceConfig(
         model=base_folder() if way.from_base else start,
         data=lab.flipped(data, way.flipped, seed) if way.flipped else data,

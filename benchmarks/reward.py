@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import comb
 from pathlib import Path
 
@@ -17,17 +18,16 @@ from benchmarks.table import Side, side_by_side
 from benchmarks.turns import (
     BATCH,
     EXACT,
-    PEER,
     Command,
     about,
     both,
+    furthest_apart,
     in_turn,
-    keep,
-    numbers_from,
     options,
     ours,
-    refuse_without_peer,
+    run_plan,
     theirs,
+    without_peer,
 )
 from benchmarks.work import SHAPES, Rows, write_judged_work
 
@@ -42,8 +42,6 @@ SMALL = 1024
 """Tokens of a piece where memory is short; the step is the same."""
 ANSWERS = 9
 """Of a ranking: as many as InstructGPT's annotators had before them at most."""
-Compare = Callable[[str, Rows, argparse.Namespace], tuple[str, list[Side]]]
-"""From a shape and its rows to a section and what was measured for it."""
 
 
 def compare(shape: str, rows: Rows, given: argparse.Namespace) -> tuple[str, list[Side]]:
@@ -87,21 +85,13 @@ def _measured(
         apart, count = rewards_apart(work, given.threads)
         outcome = in_turn(sides, work, given)
     told = f"The rewards of {count} answers differ by at most {apart:.1g}."
-    if apart <= REWARDS_APART:
-        return told, outcome
-    return told, [
-        replace(side, objection=told) if command.words[0] == str(PEER) else side
-        for command, side in zip(sides, outcome, strict=True)
-    ]
+    return told, outcome if apart <= REWARDS_APART else without_peer(sides, outcome, told)
 
 
 def rewards_apart(work: Path, threads: int) -> tuple[float, int]:
     """The largest difference between the two sides' rewards of the folder's pairs, and how many there are."""
     asked = ("--rewards", "--threads", str(threads), str(work))
-    mine, other = numbers_from(ours("our_reward", *asked)), numbers_from(theirs("reward", *asked))
-    if len(mine) != len(other):
-        raise SystemExit(f"we score {len(mine)} answers and the peer {len(other)}: not the same rows")
-    return max(abs(one - another) for one, another in zip(mine, other, strict=True)), len(mine)
+    return furthest_apart(ours("our_reward", *asked), theirs("reward", *asked))
 
 
 def _table(sides: Sequence[Side], exact: int) -> str:
@@ -113,16 +103,9 @@ def main() -> None:
     parser = options("compare plaudit's reward step with TRL's")
     parser.add_argument("--rankings", nargs="*", choices=SHAPES, default=["mid"], help="shapes to rank with")
     given = parser.parse_args()
-    refuse_without_peer()
-    plan: list[tuple[Compare, str]] = [(compare, shape) for shape in given.shapes]
-    plan += [(compare_rankings, shape) for shape in given.rankings]
-    sections: list[str] = []
-    for measure, shape in plan:
-        section, sides = measure(shape, Rows(), given)
-        sections.append(section)
-        print(f"\n{section}\n", flush=True)
-        if given.save:
-            keep(TITLE, sections, sides, given)
+    plan = [partial(compare, shape, Rows(), given) for shape in given.shapes]
+    plan += [partial(compare_rankings, shape, Rows(), given) for shape in given.rankings]
+    run_plan(TITLE, plan, given)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.measure import Report, report_from
@@ -91,6 +91,22 @@ def numbers_from(words: Sequence[str]) -> list[float]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def furthest_apart(own: Sequence[str], peer: Sequence[str]) -> tuple[float, int]:
+    """The largest difference between the numbers that two processes print, and how many there are."""
+    mine, other = numbers_from(own), numbers_from(peer)
+    if len(mine) != len(other):
+        raise SystemExit(f"we score {len(mine)} answers and the peer {len(other)}: not the same rows")
+    return max(abs(one - another) for one, another in zip(mine, other, strict=True)), len(mine)
+
+
+def without_peer(commands: Sequence[Command], sides: Sequence[Side], objection: str) -> list[Side]:
+    """The sides, of which the peer's do not count, since they compute something else."""
+    return [
+        replace(side, objection=objection) if command.words[0] == str(PEER) else side
+        for command, side in zip(commands, sides, strict=True)
+    ]
+
+
 def about(shape: str, batch: str, rows: Rows, threads: int) -> str:
     """The head of a section: the model and the rows."""
     size = SHAPES[shape]
@@ -112,13 +128,7 @@ def options(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def refuse_without_peer() -> None:
-    """Nothing is measured where there is nothing to compare with."""
-    if not PEER.exists():
-        raise SystemExit("the peer's environment is missing; make it with: make bench-peer")
-
-
-def keep(title: str, sections: Sequence[str], sides: Sequence[Side], given: argparse.Namespace) -> None:
+def _keep(title: str, sections: Sequence[str], sides: Sequence[Side], given: argparse.Namespace) -> None:
     """Put the tables on the page of results, with the machine, the versions and the command."""
     found = [
         f"{report.who} on {', '.join(f'{name} {version}' for name, version in report.versions.items())}"
@@ -127,6 +137,21 @@ def keep(title: str, sections: Sequence[str], sides: Sequence[Side], given: argp
     ]
     facts = f"{machine()}. {'; '.join(dict.fromkeys(found))}."
     save_section(title, "\n\n".join([facts, f"`{_command(given)}`", *sections]))
+
+
+def run_plan(
+    title: str, plan: Sequence[Callable[[], tuple[str, list[Side]]]], given: argparse.Namespace
+) -> None:
+    """Measure one section after the other; each is printed, and kept on the page, as soon as it is there."""
+    if not PEER.exists():
+        raise SystemExit("the peer's environment is missing; make it with: make bench-peer")
+    sections: list[str] = []
+    for measure in plan:
+        section, sides = measure()
+        sections.append(section)
+        print(f"\n{section}\n", flush=True)
+        if given.save:
+            _keep(title, sections, sides, given)
 
 
 def _command(given: argparse.Namespace) -> str:

@@ -27,9 +27,39 @@ SEEDS = 5
 FEW = 3
 """Runs of each kind in the studies of one setting."""
 BETA = 0.3
-"""DPO's β: of 0.1 and 0.3 at this rate, and 0.1 at half of it, the best on the validation split."""
+"""DPO's β, from the study of choices."""
 STUDENT = {2: 4.303, 4: 2.776}
 """The 97.5 % point of Student's t, by degrees of freedom."""
+
+
+def choices(lab: Lab) -> Table:
+    """Settings on the validation split, from which those of the other studies come; DPO's on five seeds."""
+    yield "algorithm", "β", "rate", "runs", "better, of those that differ", "utility"
+    for way, seeds in CANDIDATES:
+        runs = [found(lab, way, seed, "validation") for seed in range(seeds)]
+        settings = way.settings
+        beta = f"{settings.beta:g}" if settings.beta is not None else f"odds {settings.odds:g}"
+        yield (
+            f"{way.algorithm}{' on thumbs' if way.thumbs else ''}{' from base' if way.from_base else ''}",
+            beta,
+            f"{way.rate:g}",
+            str(seeds),
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+        )
+
+
+def whose(lab: Lab) -> Table:
+    """DPO from comparisons of the model's own answers, and of others in the manner of the corpus."""
+    yield "answers compared", "better, of those that differ", "utility", "log π of preferred"
+    for name, own in (("the model's own", True), ("in the manner of the corpus", False)):
+        runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(FEW)]
+        yield (
+            name,
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.chosen for one in runs], 2),
+        )
 
 
 def algorithms(lab: Lab) -> Table:
@@ -170,7 +200,7 @@ WAYS = {
         algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0), from_base=True, rate=2e-4
     ),
 }
-"""The rows of the first table; what is set was chosen on the validation split."""
+"""The rows of the first table."""
 LENGTH_WAYS = {
     "DPO": WAYS["DPO"],
     "R-DPO": Way(algorithm="r-dpo", settings=PreferenceSettings(beta=BETA, price=1.0)),
@@ -179,7 +209,44 @@ LENGTH_WAYS = {
     "SimPO": WAYS["SimPO"],
 }
 """The rows of the table about length."""
+CANDIDATES = (
+    *(
+        (Way(algorithm="dpo", settings=PreferenceSettings(beta=beta), rate=rate), SEEDS)
+        for beta, rate in ((0.1, RATE), (0.3, RATE), (0.1, RATE / 2))
+    ),
+    *(
+        (Way(algorithm=name, settings=settings, rate=rate), 1)
+        for name, settings in (
+            ("ipo", PreferenceSettings(beta=0.1)),
+            ("ipo", PreferenceSettings(beta=0.3)),
+            ("kto", PreferenceSettings(beta=0.1)),
+            ("apo-zero", PreferenceSettings(beta=0.1)),
+            ("nca", PreferenceSettings(beta=0.1)),
+            ("cpo", PreferenceSettings(beta=0.1)),
+            ("simpo", PreferenceSettings(beta=2.0, margin=1.0)),
+            ("orpo", PreferenceSettings(odds=0.1)),
+            ("orpo", PreferenceSettings(odds=1.0)),
+        )
+        for rate in (RATE / 2, RATE, 2 * RATE)
+    ),
+    *(
+        (Way(algorithm=name, settings=PreferenceSettings(beta=0.1), thumbs=True, rate=rate), 1)
+        for name in ("kto", "bco")
+        for rate in (RATE / 2, RATE, 2 * RATE)
+    ),
+    *(
+        (Way(algorithm=name, settings=settings, from_base=True, rate=rate), 1)
+        for name, settings, rate in (
+            ("orpo", PreferenceSettings(odds=0.1), 5e-4),
+            ("orpo", PreferenceSettings(odds=1.0), 5e-4),
+            ("simpo", PreferenceSettings(beta=2.0, margin=1.0), 2e-4),
+        )
+    ),
+)
+"""Settings that are compared on the validation split, and on how many seeds."""
 STUDIES = {
+    "choices": choices,
+    "whose": whose,
     "algorithms": algorithms,
     "betas": betas,
     "noise": noise,
@@ -190,18 +257,17 @@ STUDIES = {
 
 
 def shares(values: Sequence[float]) -> str:
-    """The mean with its 95 % interval, in per cent."""
-    return f"{statistics.fmean(values):.1%} ± {_half(values):.1%}"
+    """The mean with its 95 % interval, in per cent; one value alone has none."""
+    return f"{statistics.fmean(values):.1%}" + (f" ± {_half(values):.1%}" if len(values) > 1 else "")
 
 
 def numbers(values: Sequence[float], digits: int) -> str:
-    """The mean with its 95 % interval."""
-    return f"{statistics.fmean(values):.{digits}f} ± {_half(values):.{digits}f}"
+    """The mean with its 95 % interval; one value alone has none."""
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean + (f" ± {_half(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def _half(values: Sequence[float]) -> float:
-    if len(values) < 2:
-        return math.nan
     return STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
 
 

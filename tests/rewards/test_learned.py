@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_no_verdict_with_its_reason_and_spares_the_other_
     )
     found = reward.scored([fine, mixed])
     assert [score is None for score in found.rows[1]] == [False, True, True, True, True]
-    assert known(found.rows[0][0]) == known(reward.scores([fine])[0][0])
+    assert known(found.rows[0][0]) == pytest.approx(known(reward.scores([fine])[0][0]), abs=1e-5)
     assert [(one.task, one.answer) for one in found.refused] == [(1, 1), (1, 2), (1, 3), (1, 4)]
     assert "does not fit in 128" in found.refused[0].reason
     assert "the other a conversation" in found.refused[1].reason

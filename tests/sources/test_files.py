@@ -176,7 +176,7 @@ UNREADABLE = [
     ("pairs.jsonl", b"\n\n", "no row in it"),
     ("pairs.jsonl", b"nonsense\n", "none of the first 1 rows can be read. The first: pairs.jsonl:1"),
     ("pairs.jsonl", '{"prompt": "a"}'.encode("utf-16"), "is in UTF-16"),
-    ("pairs.jsonl.gz", gzip.compress(b'{"prompt": "a"}\n' * 9)[:-9], "compressed file is damaged"),
+    ("pairs.jsonl.gz", gzip.compress(b'{"prompt": "a"}\n' * 9, mtime=0)[:-9], "compressed file is damaged"),
     ("pairs.jsonl.gz", b'{"prompt": "a"}\n', "compressed file is damaged"),
     ("pairs.json", b'{"a": 1', "not JSON"),
     ("pairs.json", b'[{"a": "caf\xe9"}]', "is not UTF-8"),

@@ -13,7 +13,7 @@ def part_of(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
     """The rows of one part; those with the same prompt stay together.
 
     >>> from plaudit.batches.tokens import Example
-    >>> rows = [Example(prompt=(n,), completions=()) for n in (5, 6, 5, 7)]
+    >>> rows = [Example(prompt=(n,), completions=()) for n in (5, 6, 5)]
     >>> [row.prompt for row in part_of(rows, StageSettings(parts=2, part=0))]
     [(5,), (5,)]
     """
