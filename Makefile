@@ -12,7 +12,7 @@ demo: .venv  ## the embedded world: fine-tune its base model and see what that w
 	.venv/bin/python examples/demo.py
 
 test: .venv  ## every test that this machine can run
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
 check: .venv  ## format, lint, types, imports, budgets, duplication, docs, tests
 	./check $(ARGS)

@@ -75,7 +75,12 @@ def parts(root: Path) -> tuple[Part, ...]:
             evidence=r"of [1-9]\d* code lines",
         ),
         Part(name="docs", command=("python", "-m", "tools.docs"), evidence=r"[1-9]\d* files, [1-9]\d* pages"),
-        Part(name="tests", command=("python", "-m", "pytest"), evidence=r"[1-9]\d* passed", alone=True),
+        Part(
+            name="tests",
+            command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal"),
+            evidence=r"[1-9]\d* passed",
+            alone=True,
+        ),
     )
 
 
