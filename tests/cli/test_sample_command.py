@@ -171,3 +171,33 @@ def test_a_bad_prompt_among_rows_is_named_before_any_answer(models, capsys, tmp_
     words = complaint(capsys, "--model", models[0], "--data", str(rows), "--out", str(out))
     assert words.startswith("plaudit: rows.jsonl:2: the prompt has 203 tokens")
     assert not out.exists()
+
+
+def test_every_way_to_leave_tokens_out_reaches_the_sampler(models, capsys):
+    asked = ("--model", models[0], "--prompt", "w7", "--max-tokens", "30", "--n", "6", "--seed", "4")
+    ways: tuple[tuple[tuple[str, ...], dict[str, object]], ...] = (
+        (("--top-k", "3"), {"top_k": 3}),
+        (("--top-p", "0.3"), {"top_p": 0.3}),
+        (("--min-p", "0.4"), {"min_p": 0.4}),
+        (("--stop", "w5", "--stop", "w33"), {"stop": ("w5", "w33")}),
+    )
+    sampler = LocalSampler(Path(models[0]))
+    heard: set[str] = set()
+    for words, fields in ways:
+        [wanted] = sampler.sample(["w7"], SamplingSettings(max_tokens=30, seed=4, **fields), n=6)
+        text = said(capsys, *asked, *words)
+        assert all(answer.text in text for answer in wanted)
+        heard.add(text)
+    assert len(heard) == len(ways)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint_of"),
+    [
+        (("--top-k", "-1"), "top_k -1"),
+        (("--min-p", "2"), "min_p 2.0"),
+        (("--stop", ""), "an empty string would end every answer"),
+    ],
+)
+def test_ways_to_leave_tokens_out_that_cannot_be_are_refused(models, capsys, words, complaint_of):
+    assert complaint_of in complaint(capsys, "--model", models[0], "--prompt", "w7", *words)

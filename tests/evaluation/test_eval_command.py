@@ -150,7 +150,8 @@ def test_what_cannot_be_evaluated_is_refused_in_words(capsys, pairs, tmp_path):
         ("no_such_module:f", "cannot be imported"),
         (f"{BY_HAND}:nothing", "cannot be imported"),
         (f"{BY_HAND}:UTILITY", "is a int, and a function is needed"),
-        (f"{BY_HAND}:one_argument", "is called as f(prompt, answer)"),
+        (f"{BY_HAND}:strange", "mood it cannot have"),
+        ("length:much", "give the fewest and the most words"),
     ],
 )
 def test_a_model_that_is_none_is_refused(capsys, pairs, model, words):

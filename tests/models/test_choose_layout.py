@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM, PreTrainedModel
 from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import batch_of
 from plaudit.errors import UserError
-from plaudit.models.attention import PackingError
+from plaudit.models.attention_rule import PackingError
 from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout, disagreement
 from tests.models.zoo import EAGER, PLAIN, RECURRENT, SDPA, WINDOW, build, examples

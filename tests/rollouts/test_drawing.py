@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from plaudit.batches.template import make_encoder
 from plaudit.errors import UserError
 from plaudit.models.files import load_model
 from plaudit.records.messages import user_says
-from plaudit.rollouts.drawing import chances, next_tokens
+from plaudit.rollouts.drawing import FEW, chances, draw
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampling import SamplingSettings
 from tests.models.zoo import VOCABULARY
@@ -51,7 +54,7 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
 
     def found(top_p: float) -> set[int]:
         settings = SamplingSettings(top_p=top_p)
-        return {int(next_tokens(p_V.log(), chance[None], settings)) for chance in every}
+        return {int(draw(p_V.log(), chance[None], settings).token_N) for chance in every}
 
     assert found(0.01) == {1}
     assert found(0.5) == {1}
@@ -64,21 +67,21 @@ def test_a_tiny_temperature_is_nearly_greedy():
     logits = torch.tensor([[1.0, 3.0, 2.999]])
     for temperature in (0.0, 1e-30, 1e-5):
         settings = SamplingSettings(temperature=temperature)
-        assert next_tokens(logits, torch.tensor([0.999]), settings).tolist() == [1]
+        assert draw(logits, torch.tensor([0.999]), settings).token_N.tolist() == [1]
 
 
 def test_a_token_without_probability_is_never_drawn():
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]])
     settings = SamplingSettings()
     highest = torch.tensor([1 - 2**-53], dtype=torch.float64)
-    assert next_tokens(logits, torch.tensor([0.0]), settings).tolist() == [1]
-    assert next_tokens(logits, highest, settings).tolist() == [3]
+    assert draw(logits, torch.tensor([0.0]), settings).token_N.tolist() == [1]
+    assert draw(logits, highest, settings).token_N.tolist() == [3]
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_scores_that_are_not_numbers_are_named(broken):
     with pytest.raises(UserError, match="scores are not numbers"):
-        next_tokens(torch.tensor([[0.0, broken]]), torch.tensor([0.5]), SamplingSettings(temperature=0))
+        draw(torch.tensor([[0.0, broken]]), torch.tensor([0.5]), SamplingSettings(temperature=0))
 
 
 def test_chances_differ_by_seed_prompt_and_draw_and_not_by_room():
@@ -90,3 +93,73 @@ def test_chances_differ_by_seed_prompt_and_draw_and_not_by_room():
         chances(SamplingSettings(), (1, 2), 1, 20),
     ]
     assert not any(torch.isclose(other, first).any() for other in others)
+
+
+TRUNCATIONS = (
+    SamplingSettings(),
+    SamplingSettings(temperature=0.6),
+    SamplingSettings(top_k=7),
+    SamplingSettings(top_p=0.7),
+    SamplingSettings(min_p=0.2),
+    SamplingSettings(temperature=1.7, top_k=40, top_p=0.9, min_p=0.02),
+)
+
+
+def warped(logits_NV: Tensor, settings: SamplingSettings) -> Tensor:
+    """What transformers would draw from."""
+    ids = torch.zeros(len(logits_NV), 1, dtype=torch.long)
+    steps: list[Any] = [
+        TemperatureLogitsWarper(float(settings.temperature)),
+        TopKLogitsWarper(settings.top_k or logits_NV.shape[1]),
+        TopPLogitsWarper(float(settings.top_p)),
+        *([MinPLogitsWarper(settings.min_p)] if settings.min_p else []),
+    ]
+    for step in steps:
+        logits_NV = step(ids, logits_NV)
+    return logits_NV.log_softmax(-1)
+
+
+@pytest.mark.parametrize("settings", TRUNCATIONS)
+@pytest.mark.parametrize("words", [61, 1000, 5000])
+def test_both_log_probs_are_those_of_transformers(settings: SamplingSettings, words: int) -> None:
+    generator = torch.Generator().manual_seed(words)
+    logits_NV = 3 * torch.randn(64, words, generator=generator)
+    chance_N = torch.rand(64, generator=generator, dtype=torch.float64)
+    drawn = draw(logits_NV, chance_N, settings)
+    whole_NV = (logits_NV / settings.temperature).log_softmax(-1)
+    for told_N, wanted_NV in ((drawn.logp_N, warped(logits_NV, settings)), (drawn.whole_N, whole_NV)):
+        wanted_N = wanted_NV.gather(1, drawn.token_N[:, None])[:, 0]
+        torch.testing.assert_close(told_N, wanted_N, rtol=1e-5, atol=1e-5)
+    assert bool((drawn.logp_N >= drawn.whole_N - 1e-6).all())
+
+
+@pytest.mark.parametrize("settings", TRUNCATIONS)
+def test_every_chance_falls_on_the_token_whose_share_it_lies_in(settings: SamplingSettings) -> None:
+    """Walking chance from 0 to 1 visits the tokens in order, each for as long as it is likely."""
+    words, times = 700, 4000
+    logits_V = 2 * torch.randn(words, generator=torch.Generator().manual_seed(1))
+    chance_N = (torch.arange(times, dtype=torch.float64) + 0.5) / times
+    drawn = draw(logits_V.expand(times, words), chance_N, settings)
+    assert bool((drawn.token_N.diff() >= 0).all())
+    share_V = drawn.token_N.bincount(minlength=words) / times
+    wanted_V = warped(logits_V[None], settings).exp()[0]
+    assert float((share_V - wanted_V).abs().max()) <= 1.01 / times
+    assert set(drawn.token_N.tolist()) <= set(wanted_V.nonzero()[:, 0].tolist())
+
+
+def test_a_flat_distribution_keeps_as_many_tokens_as_its_share_says() -> None:
+    """More than are sorted at first, and all of them alike."""
+    words = 2 * FEW[0]
+    chance_N = (torch.arange(words, dtype=torch.float64) + 0.5) / words
+    for top_p in (0.25, 0.75):
+        drawn = draw(torch.zeros(words, words), chance_N, SamplingSettings(top_p=top_p))
+        assert len(set(drawn.token_N.tolist())) == top_p * words
+        torch.testing.assert_close(drawn.logp_N.exp(), torch.full((words,), 1 / (top_p * words)))
+
+
+def test_the_likeliest_token_is_certain_where_nothing_is_left_to_chance() -> None:
+    logits_NV = torch.tensor([[0.0, 1.0, -1.0]])
+    drawn = draw(logits_NV, torch.tensor([0.5]), SamplingSettings(temperature=0))
+    assert drawn.token_N.tolist() == [1]
+    assert drawn.logp_N.tolist() == [0.0]
+    torch.testing.assert_close(drawn.whole_N, logits_NV.log_softmax(-1)[:, 1])

@@ -21,6 +21,10 @@ from plaudit.rollouts.sampling import SamplingSettings
         ({"top_p": 1.5}, "top_p 1.5"),
         ({"top_p": float("nan")}, "top_p nan"),
         ({"max_tokens": 0}, "max_tokens 0: expected 1 or more"),
+        ({"top_k": -1}, "top_k -1: expected 1 or more, or 0"),
+        ({"min_p": 1.5}, "min_p 1.5: expected a share"),
+        ({"min_p": float("nan")}, "min_p nan"),
+        ({"stop": ("w7", "")}, "an empty string would end every answer"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(wrong, complaint):

@@ -39,7 +39,7 @@ def add_parser(subparsers: Verbs) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="a run's or a model's folder, an ensemble, module:function of a prompt and an answer, or gold",
+        help="a run's or a model's folder, an ensemble, a rule (length:1-20 …), module:function, or gold",
     )
     add("--data", type=Path, required=True, metavar="FILE", help="comparisons or rankings, of any layout")
     add("--format", metavar="NAME", help="do not guess the layout (plaudit data inspect names them)")
@@ -107,21 +107,23 @@ def _names(models: list[str]) -> list[str]:
 
 
 def _is_word(model: str) -> bool:
-    """Whether a model is no folder but a function or the truth."""
+    """Whether a model is no folder but a rule, a server, a function or the truth."""
     return not Path(model).exists() and (model == "gold" or ":" in model)
 
 
 def _check_model(model: str) -> None:
     """Complain before anything is read or scored, so that the last of several models costs no time."""
-    from plaudit.cli.evaluate_function import function_reward
     from plaudit.rewards.folder import check_reward
+    from plaudit.rewards.named import reward_named
 
     if not _is_word(model):
         if not Path(model).exists():
-            raise UserError(f"{model}: there is no such folder; a MODEL is a folder, module:function or gold")
+            raise UserError(
+                f"{model}: there is no such folder; a MODEL is a folder, a rule, module:function or gold"
+            )
         check_reward(Path(model))
     elif model != "gold":
-        function_reward(model)
+        reward_named(model)
 
 
 def _reward(model: str, args: argparse.Namespace) -> Reward:
@@ -133,6 +135,6 @@ def _reward(model: str, args: argparse.Namespace) -> Reward:
         from plaudit.cli.evaluate_world import gold
 
         return gold()
-    from plaudit.cli.evaluate_function import function_reward
+    from plaudit.rewards.named import reward_named
 
-    return function_reward(model)
+    return reward_named(model)

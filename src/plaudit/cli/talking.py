@@ -32,25 +32,36 @@ def add_model_options(
         help="a Hugging Face folder; repeat it to see models side by side"
         + ("" if default is None else " (default: the world's base model)"),
     )
+    _add_sampling_options(parser, max_tokens)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+
+
+def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     add = parser.add_argument
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
+    add("--top-k", type=whole, default=0, help="draw from so many of the likeliest tokens (default: 0, all)")
+    add("--top-p", type=float, default=1.0, help="draw from the likeliest of this probability (default: 1)")
     add(
-        "--top-p",
+        "--min-p",
         type=float,
-        default=1.0,
-        help="draw from the likeliest tokens of this probability (default: 1)",
+        default=0.0,
+        help="draw from tokens so likely beside the likeliest (default: 0)",
     )
-    add(
-        "--max-tokens", type=whole, default=max_tokens, help=f"where an answer is cut (default: {max_tokens})"
-    )
+    add("--stop", action="append", default=[], metavar="TEXT", help="where an answer ends; may be repeated")
+    add("--max-tokens", type=whole, default=max_tokens, help=f"where one is cut (default: {max_tokens})")
     add("--seed", type=whole, default=0, help="the same seed gives the same answers (default: 0)")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
 
 
 def settings_of(args: argparse.Namespace) -> SamplingSettings:
     """The settings that were asked for."""
     return SamplingSettings(
-        temperature=args.temperature, top_p=args.top_p, max_tokens=args.max_tokens, seed=args.seed
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        max_tokens=args.max_tokens,
+        stop=tuple(args.stop),
+        seed=args.seed,
     )
 
 

@@ -109,7 +109,7 @@ class Policy(nn.Module):
 
     def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
-        return self.trunk.as_plain_model()
+        return self.trunk.attending(self.trunk.plain_attention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

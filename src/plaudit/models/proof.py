@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
 from plaudit.errors import UserError
-from plaudit.models.attention import PackingError
+from plaudit.models.attention_rule import PackingError
 from plaudit.models.head import backbone_of
 from plaudit.models.policy import Policy
 from plaudit.models.reward import RewardModel

@@ -100,7 +100,7 @@ class RewardModel(nn.Module):
 
     def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped classifier with its ordinary attention, in evaluation mode."""
-        return self.trunk.as_plain_model()
+        return self.trunk.attending(self.trunk.plain_attention)
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""

@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from plaudit.batches.pack import Arrangement, Layout, arrange
 from plaudit.batches.tokens import TokenBatch
-from plaudit.models.attention import PACKED, PackingError
+from plaudit.models.attention import PACKED
+from plaudit.models.attention_rule import PackingError
 from plaudit.models.head import backbone_of
 
 Where = Callable[[Arrangement], Tensor]
@@ -47,7 +48,7 @@ class Trunk:
 
     def states(self, batch: TokenBatch, where: Where) -> Tensor:
         """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept."""
-        if self.layout == "packed" and not self._takes_attention:
+        if self.layout == "packed" and not self.takes_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
         packing = {} if inputs.segments is None else {"segments": inputs.segments}
@@ -64,11 +65,11 @@ class Trunk:
         return hidden_RSH.flatten(0, 1)[wanted]
 
     @contextmanager
-    def as_plain_model(self) -> Iterator[Any]:
-        """The wrapped model with its ordinary attention, in evaluation mode."""
+    def attending(self, name: str) -> Iterator[Any]:
+        """The wrapped model with the attention of this name, in evaluation mode."""
         was_training = self.model.training
         self.model.eval()
-        self._attend_by(self.plain_attention)
+        self._attend_by(name)
         try:
             yield self.model
         finally:
@@ -79,11 +80,11 @@ class Trunk:
         self._attend_by(PACKED if self.layout == "packed" else self.plain_attention)
 
     def _attend_by(self, name: str) -> None:
-        if self._takes_attention:
+        if self.takes_attention:
             self.base.set_attn_implementation(name)
 
     @property
-    def _takes_attention(self) -> bool:
+    def takes_attention(self) -> bool:
         """Whether the model's attention goes through transformers' common interface."""
         return self.base._can_set_attn_implementation()
 

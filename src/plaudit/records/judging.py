@@ -6,8 +6,8 @@ training reads: `compared`, `ranked`, `rated`. Whoever judges, the rows are made
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from plaudit.errors import UserError
@@ -30,6 +30,11 @@ class Task:
     """Whether each came to an end by itself."""
     category: str | None = None
     """The kind of question, or the subset of a benchmark."""
+    truth: str | None = None
+    """The reference answer, when there is one."""
+    # Left out of the hash: a task stays usable as a key whatever its row carried.
+    facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    """Whatever else the prompt's row carried: unit tests, say."""
 
     def __post_init__(self) -> None:
         if not self.answers:

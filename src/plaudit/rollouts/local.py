@@ -1,47 +1,30 @@
-"""A model folder that answers on this machine: a prefill, then token by token with cached keys and values."""
+"""A model that answers on this machine: a folder, or a policy while it is being trained."""
 
 from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from plaudit.batches.render import check_roles
 from plaudit.batches.template import Encoder, make_encoder
 from plaudit.errors import UserError
+from plaudit.models.decoding import fastest_decoder
 from plaudit.models.device import device_of
 from plaudit.models.files import load_model, precision
+from plaudit.models.policy import Policy
 from plaudit.records.messages import Text, user_says, words
-from plaudit.rollouts.drawing import chances, next_tokens
-from plaudit.rollouts.sampling import Answer, SamplingSettings
+from plaudit.rollouts.drawing import chances
+from plaudit.rollouts.engine import Engine, Wanted
+from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
 
-MOST_AT_ONCE = 64
+MOST_AT_ONCE = {"cpu": 64, "cuda": 256}
 """Answers that are drawn side by side."""
 _TAIL = 4
 """Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """One answer that is wanted.
-
-    Example: ``_Asked(prompt=(1, 5, 9), behind=(), room=64, chance_T=torch.rand(64))``
-    """
-
-    prompt: tuple[int, ...]
-    """The tokens that the model is shown."""
-    behind: tuple[int, ...]
-    """The end of a plain text that is gone on from; empty in a conversation."""
-    room: int
-    """How many tokens may be drawn."""
-    chance_T: Tensor
-    """A number from 0 to 1 for each of them."""
 
 
 class LocalSampler:
@@ -51,15 +34,38 @@ class LocalSampler:
         """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu, cuda or cuda:1."""
         place = device_of(device)
         numbers = precision("auto", place)
-        self._model: Any = load_model(model, dtype=numbers.products, device=place)
-        self._encoder: Encoder = make_encoder(model)
-        self._device = place
+        loaded: Any = load_model(model, dtype=numbers.products, device=place)
+        encoder = make_encoder(model)
+        _refuse_other_tokenizer(model, encoder, loaded.get_input_embeddings().weight.shape[0])
+        _refuse_without_cache(model, loaded)
+        self._begin(Policy(loaded, layout="right"), encoder, nullcontext)
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        encoder: Encoder,
+        products: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> LocalSampler:
+        """A policy that is in memory: it answers with the weights that it has when it is asked."""
+        sampler = cls.__new__(cls)
+        _refuse_without_cache(policy.base.name_or_path, policy.base)
+        sampler._begin(policy, encoder, products)
+        return sampler
+
+    def _begin(
+        self, policy: Policy, encoder: Encoder, products: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        decoder, self.slow_because = fastest_decoder(policy)
+        """Why this model's own cache is used in place of ours; None when ours is."""
+        self._engine = Engine(policy=policy, encoder=encoder, decoder=decoder, products=products)
+        self._encoder = encoder
         self._context: int | None = getattr(
-            self._model.config.get_text_config(), "max_position_embeddings", None
+            policy.base.config.get_text_config(), "max_position_embeddings", None
         )
-        self._words: int = self._model.get_input_embeddings().weight.shape[0]
-        _refuse_other_tokenizer(model, self._encoder, self._words)
-        _refuse_without_cache(model, self._model)
+        embedding: Any = policy.base.get_input_embeddings()
+        self._words: int = embedding.weight.shape[0]
+        self._most = MOST_AT_ONCE.get(policy.device.type, MOST_AT_ONCE["cpu"])
 
     @property
     def chats(self) -> bool:
@@ -70,10 +76,10 @@ class LocalSampler:
         """Complain about a prompt that cannot be answered: it is empty, or the model cannot read it."""
         self._tokens(prompt)
 
-    def sample(
+    def rollouts(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
-    ) -> list[list[Answer]]:
-        """For every prompt, ``n`` answers.
+    ) -> list[list[Rollout]]:
+        """For every prompt, ``n`` answers as the tokens that were drawn.
 
         Each answer has numbers of its own, made from the seed, its prompt and how often that prompt was
         answered before; so neither the other prompts nor ``n`` change it, up to the rounding of batched
@@ -82,64 +88,50 @@ class LocalSampler:
         if n < 1:
             raise UserError(f"n {n}: expected 1 answer or more to every prompt")
         wanted = self._wanted(prompts, settings, n)
-        order = sorted(range(len(wanted)), key=lambda a: len(wanted[a].prompt))
-        answers: dict[int, Answer] = {}
-        for start in range(0, len(order), MOST_AT_ONCE):
-            chosen = order[start : start + MOST_AT_ONCE]
-            said = self._whole([wanted[a] for a in chosen], settings)
-            answers.update(zip(chosen, said, strict=True))
-        return [[answers[p * n + k] for k in range(n)] for p in range(len(prompts))]
+        order = sorted(range(len(wanted)), key=lambda a: (len(wanted[a].prompt), wanted[a].prompt))
+        said: dict[int, Rollout] = {}
+        for start in range(0, len(order), self._most):
+            chosen = order[start : start + self._most]
+            drawn = self._engine.rollouts([wanted[a] for a in chosen], settings)
+            said.update(zip(chosen, drawn, strict=True))
+        return [[said[p * n + k] for k in range(n)] for p in range(len(prompts))]
+
+    def sample(
+        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Answer]]:
+        """What `rollouts` say."""
+        return [[one.answer for one in group] for group in self.rollouts(prompts, settings, n=n)]
 
     def stream(self, prompt: Text, settings: SamplingSettings) -> Generator[str, None, Answer]:
         """The first answer that `sample` gives, in pieces as they come; the generator returns it whole."""
         [asked] = self._wanted([prompt], settings, 1)
         return self._pieces(asked, settings)
 
-    def _pieces(self, asked: _Asked, settings: SamplingSettings) -> Generator[str, None, Answer]:
-        ids: list[int] = []
-        sent = ""
-        for [token] in self._steps([asked], settings):
-            assert token is not None
-            ids.append(token)
-            text = self._answer(asked, ids).text
+    def _pieces(self, asked: Wanted, settings: SamplingSettings) -> Generator[str, None, Answer]:
+        # The last characters may yet become something to stop at, which is not said.
+        held = max((len(stop) - 1 for stop in settings.stop), default=0)
+        sent, answer = "", Answer(text="", tokens=0, ended=False)
+        for rollout in self._engine.stream(asked, settings):
+            answer = rollout.answer
+            safe = answer.text[: len(answer.text) - held]
             # A character of several tokens is a replacement mark until its last one is there.
-            if len(text) > len(sent) and not text.endswith("�"):
-                yield text[len(sent) :]
-                sent = text
-        answer = self._answer(asked, ids)
+            if len(safe) > len(sent) and not safe.endswith("�"):
+                yield safe[len(sent) :]
+                sent = safe
         if answer.text != sent:
             yield answer.text[len(sent) :]
         return answer
 
-    def _whole(self, wanted: Sequence[_Asked], settings: SamplingSettings) -> list[Answer]:
-        said: list[list[int]] = [[] for _ in wanted]
-        for step in self._steps(wanted, settings):
-            for ids, token in zip(said, step, strict=True):
-                if token is not None:
-                    ids.append(token)
-        return [self._answer(asked, ids) for asked, ids in zip(wanted, said, strict=True)]
-
-    def _answer(self, asked: _Asked, ids: Sequence[int]) -> Answer:
-        ended = ids[-1] in self._encoder.stop_ids
-        before = self._spelled(asked.behind)
-        text = self._spelled([*asked.behind, *(ids[:-1] if ended else ids)])
-        return Answer(text=text[len(before) :], tokens=len(ids), ended=ended)
-
-    def _spelled(self, ids: Sequence[int]) -> str:
-        decode: Any = self._encoder.info.tokenizer.decode
-        return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-    def _wanted(self, prompts: Sequence[Text], settings: SamplingSettings, n: int) -> list[_Asked]:
+    def _wanted(self, prompts: Sequence[Text], settings: SamplingSettings, n: int) -> list[Wanted]:
         before: Counter[tuple[int, ...]] = Counter()
-        wanted: list[_Asked] = []
+        wanted: list[Wanted] = []
         for prompt in prompts:
             ids, plain = self._tokens(prompt)
             room = settings.max_tokens if self._context is None else self._context - len(ids)
             room = min(room, settings.max_tokens)
             for draw in range(before[ids], before[ids] + n):
                 chance_T = chances(settings, ids, draw, room)
-                behind = ids[-_TAIL:] if plain else ()
-                wanted.append(_Asked(prompt=ids, behind=behind, room=room, chance_T=chance_T))
+                wanted.append(Wanted(prompt=ids, behind=ids[-_TAIL:] if plain else (), chance_T=chance_T))
             before[ids] += n
         return wanted
 
@@ -164,49 +156,6 @@ class LocalSampler:
             )
         return ids, plain
 
-    def _steps(self, wanted: Sequence[_Asked], settings: SamplingSettings) -> Iterator[list[int | None]]:
-        """Every answer's next token, None where an answer has ended, until all have."""
-        ids_NL, real_NS, chance_NT = (part.to(self._device) for part in _padded(wanted))
-        longest = ids_NL.shape[1]
-        length_N = real_NS[:, :longest].sum(1)
-        place_NL = (real_NS[:, :longest].cumsum(1) - 1).clamp(min=0)
-        last_place = None if self._context is None else self._context - 1
-        live, cache = [True] * len(wanted), None
-        for step in range(max(asked.room for asked in wanted)):
-            with torch.inference_mode():
-                output = self._model(
-                    input_ids=ids_NL,
-                    position_ids=place_NL,
-                    attention_mask=real_NS[:, : longest + step],
-                    past_key_values=cache,
-                    use_cache=True,
-                    logits_to_keep=1,
-                )
-                cache = output.past_key_values
-                next_N = next_tokens(output.logits[:, -1], chance_NT[:, step], settings)
-            said = next_N.tolist()
-            yield [token if going else None for token, going in zip(said, live, strict=True)]
-            for a, token in enumerate(said):
-                live[a] = live[a] and token not in self._encoder.stop_ids and step + 1 < wanted[a].room
-            if not any(live):
-                return
-            ids_NL = next_N[:, None]
-            # An answer that has ended is fed on beside the others, but never beyond the last position.
-            place_NL = (length_N + step).clamp(min=0, max=last_place)[:, None]
-
-
-def _padded(wanted: Sequence[_Asked]) -> tuple[Tensor, Tensor, Tensor]:
-    """Prompts padded on the left, which keys are real (S: prompt and answer), and every answer's chances."""
-    longest, room = max(len(asked.prompt) for asked in wanted), max(asked.room for asked in wanted)
-    ids_NL = torch.zeros(len(wanted), longest, dtype=torch.long)
-    real_NS = torch.ones(len(wanted), longest + room, dtype=torch.long)
-    chance_NT = torch.zeros(len(wanted), room, dtype=torch.float64)
-    for a, asked in enumerate(wanted):
-        ids_NL[a, longest - len(asked.prompt) :] = torch.tensor(asked.prompt)
-        real_NS[a, : longest - len(asked.prompt)] = 0
-        chance_NT[a, : asked.room] = asked.chance_T
-    return ids_NL, real_NS, chance_NT
-
 
 def _refuse_other_tokenizer(folder: Path, encoder: Encoder, known: int) -> None:
     """Tokens that were added behind the vocabulary do not count: many a folder has some that nothing uses."""
@@ -220,7 +169,7 @@ def _refuse_other_tokenizer(folder: Path, encoder: Encoder, known: int) -> None:
         )
 
 
-def _refuse_without_cache(folder: Path, model: Any) -> None:
+def _refuse_without_cache(folder: object, model: Any) -> None:
     taken = inspect.signature(model.forward).parameters
     missing = [name for name in ("position_ids", "past_key_values", "logits_to_keep") if name not in taken]
     if missing:

@@ -17,10 +17,16 @@ class SamplingSettings:
 
     temperature: int | float = 1.0
     """Scores are divided by it: below 1 is bolder, above 1 wilder, 0 always takes the likeliest token."""
+    top_k: int = 0
+    """Only so many of the likeliest tokens are drawn; 0 is all of them."""
     top_p: int | float = 1.0
     """Only the likeliest tokens are drawn, as few as together have this probability; 1 is all of them."""
+    min_p: int | float = 0.0
+    """Only tokens at least so likely are drawn, as a share of the likeliest one; 0 is all of them."""
     max_tokens: int = 64
     """An answer that has not ended after so many tokens is cut."""
+    stop: tuple[str, ...] = ()
+    """An answer ends before any of these; several can be given."""
     seed: int = 0
     """Where chance begins: the same seed gives the same answers."""
 
@@ -28,15 +34,26 @@ class SamplingSettings:
         """Refuse what cannot be."""
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UserError(f"temperature {self.temperature}: expected 0 (the likeliest token) or more")
+        if self.top_k < 0:
+            raise UserError(f"top_k {self.top_k}: expected 1 or more, or 0 for every token")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p {self.top_p}: expected a share above 0 and at most 1 (1 is every token)")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p {self.min_p}: expected a share from 0 (every token) to 1")
         if self.max_tokens < 1:
             raise UserError(f"max_tokens {self.max_tokens}: expected 1 or more")
+        if "" in self.stop:
+            raise UserError("stop: an empty string would end every answer before it begins")
 
     @property
     def greedy(self) -> bool:
         """Whether nothing is left to chance."""
         return self.temperature == 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token can be drawn."""
+        return not self.greedy and self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +64,27 @@ class Answer:
     """
 
     text: str
-    """The words, without control tokens."""
+    """The words, without control tokens and without what it was stopped at."""
     tokens: int
     """How many tokens were drawn, the one that ended the turn among them."""
     ended: bool
-    """Whether the model ended its turn by itself; False means that it was cut."""
+    """Whether it came to an end by itself or at a stop; False means that it was cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """An answer as the tokens that were drawn: what a policy learns from, never made from its text again.
+
+    Example: ``sampler.rollouts(["What does the owl eat?"], SamplingSettings(), n=8)[0][0].logp``
+    """
+
+    prompt: tuple[int, ...]
+    """The tokens that the model was shown."""
+    ids: tuple[int, ...]
+    """The tokens that were drawn."""
+    logp: tuple[float, ...]
+    """The log-probability of each among the tokens that could be drawn."""
+    whole_logp: tuple[float, ...]
+    """The same among all tokens, at the same temperature: what a policy's own log-prob is compared with."""
+    answer: Answer
+    """What they say."""

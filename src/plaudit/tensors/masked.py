@@ -1,15 +1,33 @@
-"""Sums and means under a mask; what is masked never enters, not even as 0 · NaN."""
+"""Sums, means and moments under a mask; what is masked never enters, not even as 0 · NaN."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """What whitening has to know of a whole batch; parts of a batch are put together by ``combined``.
+
+    Example: ``moments(torch.tensor([1.0, 3.0]), torch.tensor([True, True]))``: 2 values, mean 2, variance 1.
+    """
+
+    count: Float[Tensor, ""]
+    """How many values counted."""
+    mean: Float[Tensor, ""]
+    """Their mean; 0 of none."""
+    variance: Float[Tensor, ""]
+    """Σ (x − mean)² / count, without Bessel's correction; 0 of none."""
 
 
 def masked_sum(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, ""]:
     """Σ of the values where the mask is True.
 
-    >>> import torch
     >>> masked_sum(torch.tensor([[1.0, float("nan")]]), torch.tensor([[True, False]])).item()
     1.0
     """
@@ -19,8 +37,92 @@ def masked_sum(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> 
 def masked_sum_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
     """Σ over each row where the mask is True.
 
-    >>> import torch
     >>> masked_sum_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[True, True], [True, False]]))
     tensor([3., 3.])
     """
     return value_NT.masked_fill(~mask_NT, 0.0).sum(-1)
+
+
+def masked_mean(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Float[Tensor, ""]:
+    """The mean of the values where the mask is True; 0 where it never is. For parts of a batch: ``reduce``.
+
+    >>> masked_mean(torch.tensor([1.0, 3.0, float("nan")]), torch.tensor([True, True, False])).item()
+    2.0
+    """
+    return value_N.masked_fill(~mask_N, 0.0).sum() / mask_N.sum().clamp(min=1)
+
+
+def masked_mean_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
+    """The mean over each row where the mask is True; 0 where it never is.
+
+    >>> masked_mean_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[True, True], [True, False]]))
+    tensor([1.5000, 3.0000])
+    """
+    return masked_sum_rows(value_NT, mask_NT) / mask_NT.sum(-1).clamp(min=1)
+
+
+def spread(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """A completion's number at each of its tokens, 0 where the mask is False.
+
+    >>> spread(torch.tensor([3.0]), torch.tensor([[True, False]]))
+    tensor([[3., 0.]])
+    """
+    return value_N[:, None].expand(mask_NT.shape).masked_fill(~mask_NT, 0.0)
+
+
+def last_places(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
+    """True at the last place of each row at which the mask is True.
+
+    >>> last_places(torch.tensor([[True, False, True, False]])).tolist()
+    [[False, False, True, False]]
+    """
+    return mask_NT & (mask_NT.flip(-1).cumsum(-1).flip(-1) == 1)
+
+
+def moments(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Moments:
+    """Count, mean and variance of the values where the mask is True.
+
+    >>> moments(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]])).variance.item()
+    1.0
+    """
+    mean = masked_mean(value_N, mask_N)
+    variance = masked_mean((value_N - mean).square(), mask_N)
+    return Moments(count=mask_N.sum().to(mean.dtype), mean=mean, variance=variance)
+
+
+def combined(parts: Sequence[Moments]) -> Moments:
+    """The moments of the whole from those of its parts (micro-batches, ranks).
+
+    >>> one, all_seen = torch.tensor([1.0]), torch.tensor([True])
+    >>> combined([moments(one, all_seen), moments(3 * one, all_seen)]).variance.item()
+    1.0
+    """
+    count_M = torch.stack([part.count for part in parts])
+    mean_M = torch.stack([part.mean for part in parts])
+    variance_M = torch.stack([part.variance for part in parts])
+    count = count_M.sum()
+    share_M = count_M / count.clamp(min=1)
+    mean = (share_M * mean_M).sum()
+    variance = (share_M * (variance_M + (mean_M - mean).square())).sum()
+    return Moments(count=count, mean=mean, variance=variance)
+
+
+def whiten(
+    value_N: Float[Tensor, "*N"],
+    mask_N: Bool[Tensor, "*N"],
+    *,
+    shift: bool = True,
+    known: Moments | None = None,
+    epsilon: int | float = 1e-8,
+) -> Float[Tensor, "*N"]:
+    """(x − mean) / √(variance + ε) where the mask is True, 0 elsewhere; without ``shift`` + mean again.
+
+    ``known`` are the moments of the whole batch; without them these values are taken for the whole. Ziegler
+    et al. 2019 whiten rewards without the shift and advantages with it, arXiv:1909.08593.
+
+    >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]]))
+    tensor([[-1.,  1.,  0.]])
+    """
+    whole = moments(value_N, mask_N) if known is None else known
+    white_N = (value_N - whole.mean) * (whole.variance + epsilon).rsqrt()
+    return (white_N if shift else white_N + whole.mean).masked_fill(~mask_N, 0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from statistics import fmean
 
@@ -187,7 +187,7 @@ class _Pair:
     """Two answers, and the votes that each expects from some annotators."""
 
     def __init__(self, task: Task, annotators: Sequence[Annotator]) -> None:
-        turned = Task(prompt=task.prompt, answers=task.answers[::-1], ended=task.ended[::-1])
+        turned = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
         shown = [[annotator.chances(one) for annotator in annotators] for one in (task, turned)]
         votes = [
             ((a_first + a_second) / 2, (b_first + b_second) / 2)

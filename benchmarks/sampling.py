@@ -1,0 +1,247 @@
+"""plaudit's sampler against transformers' ``generate``: the same model, prompts and settings, in turn.
+
+python -m benchmarks.sampling            prints a table for each shape
+python -m benchmarks.sampling --save     and keeps them in RESULTS.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from benchmarks.measure import MIB
+from benchmarks.table import machine, markdown, save_section
+from benchmarks.work import SHAPES, Shape, model_of, tokenizer_of
+from plaudit.models.files import load_model
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.training.flops import matmul_rate
+
+ROOT = Path(__file__).resolve().parents[1]
+TITLE = "Sampling against transformers' generate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be answered.
+
+    Example: ``Asked(prompts=8, answers=8, prompt=128, completion=64)``
+    """
+
+    prompts: int = 8
+    """How many prompts."""
+    answers: int = 8
+    """Answers to each."""
+    prompt: int = 128
+    """Tokens of a prompt."""
+    completion: int = 64
+    """Tokens of an answer, unless it ends before."""
+
+    def words(self, shape: Shape) -> list[str]:
+        """The prompts, a token for each word."""
+        chance = random.Random(0)
+        return [
+            " ".join(f"w{chance.randrange(shape.vocabulary - 3)}" for _ in range(self.prompt))
+            for _ in range(self.prompts)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one process reports.
+
+    Example: ``Told(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, flops=1.4e11)``
+    """
+
+    seconds: tuple[float, ...]
+    """Of each time, the first one left out."""
+    tokens: int
+    """That were drawn each time."""
+    greedy: tuple[tuple[int, ...], ...]
+    """The likeliest answer to each prompt, as tokens."""
+    mib: float
+    """The most that was resident, above what was resident before the first time."""
+    rate: float
+    """Floating-point operations a second of a large product in this process."""
+
+
+def ours(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+    """A function of a seed, and whether to be greedy, that gives all answers as tokens."""
+    sampler = LocalSampler(folder, device="cpu")
+
+    def answer(seed: int, greedy: bool) -> list[list[int]]:
+        settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=asked.completion, seed=seed)
+        groups = sampler.rollouts(words, settings, n=1 if greedy else asked.answers)
+        return [list(one.ids) for group in groups for one in group]
+
+    return answer
+
+
+def theirs(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+    """The same from ``generate``."""
+    model: Any = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(list(words), return_tensors="pt", add_special_tokens=False).input_ids
+
+    def answer(seed: int, greedy: bool) -> list[list[int]]:
+        torch.manual_seed(seed)
+        how: Mapping[str, object] = (
+            {"do_sample": False} if greedy else {"do_sample": True, "top_k": 0, "temperature": 1.0}
+        )
+        with torch.inference_mode():
+            made = model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=asked.completion,
+                num_return_sequences=1 if greedy else asked.answers,
+                pad_token_id=0,
+                **how,
+            )[:, ids.shape[1] :]
+        return [[token for token in row if token != 0] for row in made.tolist()]
+
+    return answer
+
+
+SIDES = {"plaudit": ours, "generate": theirs}
+"""Who answers."""
+
+
+def told_by(side: str, folder: Path, shape: Shape, asked: Asked, times: int) -> Told:
+    """In this process: some times, and once greedily."""
+    answer = SIDES[side](folder, asked, asked.words(shape))
+    greedy = answer(0, True)
+    before = _resident()
+    seconds, tokens = list[float](), list[int]()
+    for seed in range(times + 1):
+        began = time.perf_counter()
+        tokens.append(sum(map(len, answer(seed, False))))
+        seconds.append(time.perf_counter() - began)
+    return Told(
+        seconds=tuple(seconds[1:]),
+        tokens=round(statistics.fmean(tokens[1:])),
+        greedy=tuple(map(tuple, greedy)),
+        mib=_resident() - before,
+        rate=matmul_rate("cpu", torch.float32),
+    )
+
+
+def _resident() -> float:
+    """The most so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+def compare(shape: str, asked: Asked, given: argparse.Namespace) -> str:
+    """Both sides in turn, each in a process of its own; a table with the limit of the machine."""
+    found: dict[str, list[Told]] = {side: [] for side in SIDES}
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer_of(SHAPES[shape]).save_pretrained(folder)
+        model_of(SHAPES[shape]).save_pretrained(folder)
+        for _ in range(given.rounds):
+            for side in SIDES:
+                found[side].append(_in_its_own_process(side, folder, shape, given))
+                print(".", end="", file=sys.stderr, flush=True)
+    mine, other = found["plaudit"], found["generate"]
+    alike = sum(a == b for a, b in zip(mine[0].greedy, other[0].greedy, strict=True))
+    limit = _needed(SHAPES[shape], asked) / max(one.rate for one in mine)
+    rows = [(side, *_cells(told, _seconds(mine))) for side, told in found.items()]
+    rows.append(
+        (
+            "the products alone, at the matrix-product rate",
+            f"{limit:.2f}",
+            "",
+            f"{limit / _seconds(mine):.2f} ×",
+            "",
+        )
+    )
+    head = ("side", "s", "tokens / s", "slower than ours", "MiB on top")
+    return (
+        f"### {shape}\n\n{asked.prompts} prompts of {asked.prompt} tokens, {asked.answers} answers of "
+        f"{asked.completion} each, temperature 1, {given.threads} threads. Greedy answers are the same token "
+        f"for token to {alike} of {asked.prompts} prompts.\n\n{markdown(head, rows)}"
+    )
+
+
+def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Namespace) -> Told:
+    words = [sys.executable, "-m", "benchmarks.sampling", "--side", side, "--folder", folder]
+    words += ["--shapes", shape, "--times", str(given.times), "--threads", str(given.threads)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{done.stderr.strip()[-2000:]}")
+    facts = json.loads(done.stdout.strip().splitlines()[-1])
+    facts |= {"seconds": tuple(facts["seconds"]), "greedy": tuple(map(tuple, facts["greedy"]))}
+    return Told(**facts)
+
+
+def _seconds(told: Sequence[Told]) -> float:
+    return statistics.median(second for one in told for second in one.seconds)
+
+
+def _cells(told: Sequence[Told], ours: float) -> tuple[str, ...]:
+    mine = _seconds(told)
+    return (
+        f"{mine:.2f}",
+        f"{told[0].tokens / mine:,.0f}",
+        f"{mine / ours:.2f} ×",
+        f"{statistics.median(one.mib for one in told):.0f}",
+    )
+
+
+def _needed(shape: Shape, asked: Asked) -> float:
+    """Operations: each prompt once through the layers, every drawn token through layers and head."""
+    size = shape.hidden // shape.heads
+    body = shape.layers * shape.hidden * (2 * shape.hidden + 2 * shape.key_heads * size + 3 * shape.inner)
+    head = shape.hidden * shape.vocabulary
+    drawn = asked.prompts * asked.answers * asked.completion
+    seen = drawn * (asked.prompt + asked.completion / 2)
+    pairs = seen + asked.prompts * asked.prompt**2 / 2
+    return (
+        2 * body * (asked.prompts * asked.prompt + drawn)
+        + 2 * head * drawn
+        + 4 * shape.layers * shape.hidden * pairs
+    )
+
+
+def main() -> None:
+    """From the command line: python -m benchmarks.sampling [--shapes mid smol] [--save]."""
+    parser = argparse.ArgumentParser(description="compare plaudit's sampler with transformers' generate")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["mid", "smol"])
+    parser.add_argument("--rounds", type=int, default=3, help="processes of each side")
+    parser.add_argument("--times", type=int, default=3, help="times in each process; one more is not counted")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="keep the tables in RESULTS.md")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.side:
+        torch.set_num_threads(given.threads)
+        [shape] = given.shapes
+        print(json.dumps(asdict(told_by(given.side, given.folder, SHAPES[shape], Asked(), given.times))))
+        return
+    sections: list[str] = []
+    for shape in given.shapes:
+        sections.append(compare(shape, Asked(), given))
+        print(f"\n{sections[-1]}\n", flush=True)
+        if given.save:
+            versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+            command = (
+                f"`python -m benchmarks.sampling --shapes {' '.join(given.shapes)} --rounds {given.rounds}`"
+            )
+            save_section(TITLE, "\n\n".join([f"{machine()}. {versions}.", command, *sections]))
+
+
+if __name__ == "__main__":
+    main()

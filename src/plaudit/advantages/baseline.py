@@ -1,0 +1,44 @@
+"""Advantages against a number that was known before: one for every completion."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def greedy(
+    reward_N: Float[Tensor, " N"], greedy_P: Float[Tensor, " P"], group_N: Int[Tensor, " N"]
+) -> Float[Tensor, " N"]:
+    """r − the reward of the prompt's likeliest completion: ReMax. ``group_N`` is the prompt's place.
+
+    Li et al. 2023, arXiv:2310.10505.
+
+    >>> import torch
+    >>> greedy(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0]), torch.tensor([0, 1]))
+    tensor([ 0.5000, -1.0000])
+    """
+    return reward_N - greedy_P[group_N]
+
+
+def running(reward_N: Float[Tensor, " N"], *, mean: Float[Tensor, ""] | int | float) -> Float[Tensor, " N"]:
+    """r − the mean reward **before** this batch: the baseline of REINFORCE. Williams 1992.
+
+    >>> import torch
+    >>> running(torch.tensor([1.0, 2.0]), mean=1.5)
+    tensor([-0.5000,  0.5000])
+    """
+    return reward_N - mean
+
+
+def moved_mean(
+    mean: Float[Tensor, ""] | int | float, reward_N: Float[Tensor, " N"], *, share: int | float
+) -> Float[Tensor, ""]:
+    """(1 − share) · mean + share · the batch's mean: what the next batch is measured against.
+
+    With share = n / (all n so far) it is the mean of all that was ever seen.
+
+    >>> import torch
+    >>> moved_mean(1.0, torch.tensor([2.0, 4.0]), share=0.25).item()
+    1.5
+    """
+    return (1 - share) * mean + share * reward_N.mean()

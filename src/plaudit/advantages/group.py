@@ -1,0 +1,86 @@
+"""Advantages from the other completions of the same prompt: one number for every completion.
+
+A group of equal rewards has the advantage 0 to the last bit, and so has a completion that is alone. How
+``group_N`` counts does not matter here, except where one number is asked for each prompt.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from plaudit.tensors.groups import (
+    group_highest,
+    group_lowest,
+    group_means,
+    mean_of_group,
+    mean_of_others,
+    std_of_group,
+)
+
+
+def z_score(
+    reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, epsilon: int | float = 1e-4
+) -> Float[Tensor, " N"]:
+    """(r − mean) / (std + ε) within the group: GRPO.
+
+    Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, has no ε and does not say which std; that of TRL is
+    taken, Σ (r − mean)² / (K − 1) under the root, with its ε.
+
+    >>> import torch
+    >>> z_score(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]), epsilon=0.0)[:2]
+    tensor([-0.7071,  0.7071])
+    """
+    centred_N = centred(reward_N, group_N)
+    # Without ε a group of equal rewards is 0 / 0; it is 0.
+    std_N = (std_of_group(reward_N, group_N) + epsilon).masked_fill(centred_N == 0, 1.0)
+    return centred_N / std_N
+
+
+def centred(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """r − mean of the group: Dr. GRPO, where easy and hard prompts are not blown up.
+
+    Liu et al. 2025, arXiv:2503.20783.
+
+    >>> import torch
+    >>> centred(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]))
+    tensor([-0.5000,  0.5000,  0.0000])
+    """
+    return reward_N - mean_of_group(reward_N, group_N)
+
+
+def leave_one_out(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """r − mean of the others of the group: RLOO, a baseline that does not depend on the completion.
+
+    Of two it is their difference, as P3O has it. Ahmadian et al. 2024, arXiv:2402.14740.
+
+    >>> import torch
+    >>> leave_one_out(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]))
+    tensor([-1.,  1.,  0.])
+    """
+    return reward_N - mean_of_others(reward_N, group_N)
+
+
+def pass_rate(
+    reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, groups: int, threshold: int | float
+) -> Float[Tensor, " P"]:
+    """The share of each prompt's completions whose reward reaches the threshold; 0 without completions.
+
+    >>> import torch
+    >>> pass_rate(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2, threshold=1)
+    tensor([0.5000, 1.0000])
+    """
+    return group_means((reward_N >= threshold).to(reward_N.dtype), group_N, groups=groups)
+
+
+def teaches(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, groups: int) -> Bool[Tensor, " P"]:
+    """Which prompts have unlike rewards; the advantages of the others are all 0, and they may be dropped.
+
+    Yu et al. 2025 (DAPO, dynamic sampling), arXiv:2503.14476.
+
+    >>> import torch
+    >>> teaches(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2).tolist()
+    [True, False]
+    """
+    highest_P = group_highest(reward_N, group_N, groups=groups)
+    return highest_P > group_lowest(reward_N, group_N, groups=groups)

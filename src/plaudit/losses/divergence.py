@@ -1,0 +1,70 @@
+"""KL(π ‖ π_ref) at each token, from ρ = log π − log π_ref of the token that was said, or from all of V.
+
+Tokens are sampled from π. Then, in expectation:
+
+    estimator   value                      gradient, when it is a loss
+    k1 = ρ      KL                         0: it holds nothing
+    k2 = ½ρ²    not KL, near it if small   that of KL(π ‖ π_ref)
+    k3          KL, and never below 0      that of KL(π_ref ‖ π)
+
+So in a reward, where only values count, k1 and k3 are right; in a loss k2 is. Schulman 2020, "Approximating
+KL divergence"; of gradients Tang and Munos 2025, arXiv:2506.09477.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.losses.supervised import reverse_kl
+
+STEEPEST = 10.0
+"""−ρ from which k3 goes on as its tangent: π says such a token e^10 times more rarely than the reference."""
+
+
+def k1(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """ρ: unbiased as a value, of either sign; as a loss its expected gradient is 0.
+
+    >>> import torch
+    >>> k1(torch.tensor([[0.5]])).item()
+    0.5
+    """
+    return shift_NT
+
+
+def k2(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """½ρ²: biased as a value; as a loss it has on average the gradient of KL(π ‖ π_ref).
+
+    >>> import torch
+    >>> k2(torch.tensor([[2.0]])).item()
+    2.0
+    """
+    return 0.5 * shift_NT.square()
+
+
+def k3(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """e^−ρ − 1 + ρ: unbiased as a value and never below 0; the divergence in GRPO's loss.
+
+    From ρ = −10 down it is its tangent. A clamp would leave such a token without a pull back (or, of the
+    exponent alone, push it away); the slope stays at 1 − e^10. Upwards nothing overflows and nothing is
+    changed. Shao et al. 2024, arXiv:2402.03300.
+
+    >>> import torch
+    >>> k3(torch.tensor([[0.0, math.log(2)]]))
+    tensor([[0.0000, 0.1931]])
+    """
+    beyond_NT = (-shift_NT - STEEPEST).relu()
+    return (-shift_NT).clamp(max=STEEPEST).expm1() + math.exp(STEEPEST) * beyond_NT + shift_NT
+
+
+def full(logp_MV: Float[Tensor, "M V"], ref_logp_MV: Float[Tensor, "M V"]) -> Float[Tensor, " M"]:
+    """Σ_v π(v) (log π(v) − log π_ref(v)): the KL itself, with its gradient, for any who has all of V.
+
+    >>> import torch
+    >>> sure, even = torch.tensor([[0.0, -math.inf]]), torch.tensor([[0.5, 0.5]]).log()
+    >>> round(full(sure, even).item(), 4)
+    0.6931
+    """
+    return reverse_kl(ref_logp_MV, logp_MV)

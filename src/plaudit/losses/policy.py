@@ -1,0 +1,189 @@
+"""Surrogates: what a policy loses at a token, from its ratio to the policy that the batch began with.
+
+``ratio_NT`` is r = π / π_old of ``ratio.py``, of a token or of its completion; the advantage A has no
+gradient. All are to be minimised. Where r = 1 each has the gradient of REINFORCE, −A ∇log π.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.losses.ratio import ratio
+
+
+def log_prob(logp_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """−A log π: REINFORCE, Williams 1992; with its advantage RLOO, Ahmadian et al. 2024, arXiv:2402.14740.
+
+    >>> log_prob(torch.tensor([[-2.0]]), torch.tensor([[3.0]])).item()
+    6.0
+    """
+    return -advantage_NT.detach() * logp_NT
+
+
+def unclipped(ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """−r A: the surrogate that TRPO holds within a KL. Schulman et al. 2015, arXiv:1502.05477.
+
+    >>> unclipped(torch.tensor([[1.5]]), torch.tensor([[2.0]])).item()
+    -3.0
+    """
+    return -ratio_NT * advantage_NT.detach()
+
+
+def clipped(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    *,
+    low: int | float,
+    high: int | float,
+) -> Float[Tensor, "N T"]:
+    """−min(r A, clip(r, 1 − ε_low, 1 + ε_high) A): PPO, and DAPO's clip-higher where the two differ.
+
+    Both 0.2 in Schulman et al. 2017, arXiv:1707.06347; 0.2 and 0.28 in Yu et al. 2025, arXiv:2503.14476.
+
+    >>> clipped(torch.tensor([[1.5, 1.5]]), torch.tensor([[2.0, -2.0]]), low=0.2, high=0.2)
+    tensor([[-2.4000,  3.0000]])
+    """
+    bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
+    return _cautious(ratio_NT, bounded_NT, advantage_NT)
+
+
+def dual_clipped(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    *,
+    low: int | float,
+    high: int | float,
+    ceiling: int | float,
+) -> Float[Tensor, "N T"]:
+    """PPO whose loss where A < 0 is at most −c A: a bad token that has become likely pulls no harder.
+
+    c = 3 in Ye et al. 2019, arXiv:1912.09729.
+
+    >>> dual_clipped(torch.tensor([[9.0]]), torch.tensor([[-2.0]]), low=0.2, high=0.2, ceiling=3).item()
+    6.0
+    """
+    loss_NT = clipped(ratio_NT, advantage_NT, low=low, high=high)
+    fixed_NT = advantage_NT.detach()
+    return torch.where(fixed_NT < 0, torch.minimum(loss_NT, -ceiling * fixed_NT), loss_NT)
+
+
+def rolled_back(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    *,
+    low: int | float,
+    high: int | float,
+    slope: int | float,
+) -> Float[Tensor, "N T"]:
+    """−min(r A, F A), F = c − α (r − c), c = clip(r): PPO-RB, a ratio beyond its range is pulled back.
+
+    α = 0.3 (0.1 for Humanoid) and ε = 0.2 in Wang et al. 2019, arXiv:1903.07940; α = 0 is PPO.
+
+    >>> rolled_back(torch.tensor([[1.5]]), torch.tensor([[2.0]]), low=0.2, high=0.2, slope=0.5)
+    tensor([[-2.1000]])
+    """
+    bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
+    return _cautious(ratio_NT, bounded_NT - slope * (ratio_NT - bounded_NT), advantage_NT)
+
+
+def kl_triggered(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    kl_NT: Float[Tensor, "N T"],
+    *,
+    limit: int | float,
+    slope: int | float = 0.0,
+) -> Float[Tensor, "N T"]:
+    """−min(r A, F A), F = 1 − α (r − 1) where KL(π_old ‖ π) ≥ δ at the token, else r: TR-PPO, TR-PPO-RB.
+
+    Without a slope δ = 0.025, with one δ = 0.03 and α = 0.05 in Wang et al. 2019, arXiv:1903.07940. The
+    paper's F of TR-PPO-RB is −α r, the same slope; here it meets r at 1, so that the minimum lets a token
+    that goes back to π_old go, as in TR-PPO. The trigger has no gradient.
+
+    >>> there, near = torch.tensor([[1.5]]), torch.tensor([[0.01]])
+    >>> [kl_triggered(there, torch.tensor([[2.0]]), kl, limit=0.025).item() for kl in (near, 9 * near)]
+    [-3.0, -2.0]
+    """
+    pulled_NT = 1 - slope * (ratio_NT - 1)
+    return _cautious(ratio_NT, torch.where(kl_NT >= limit, pulled_NT, ratio_NT), advantage_NT)
+
+
+def kl_penalised(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    kl_NT: Float[Tensor, "N T"],
+    *,
+    beta: int | float,
+) -> Float[Tensor, "N T"]:
+    """−r A + β KL(π_old ‖ π): PPO with a penalty, whose β ``control.py`` adapts; the KL has its gradient.
+
+    Schulman et al. 2017, arXiv:1707.06347.
+
+    >>> kl_penalised(torch.tensor([[1.5]]), torch.tensor([[2.0]]), torch.tensor([[0.5]]), beta=2).item()
+    -2.0
+    """
+    return unclipped(ratio_NT, advantage_NT) + beta * kl_NT
+
+
+def cispo(
+    logp_NT: Float[Tensor, "N T"],
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    *,
+    high: int | float,
+    low: int | float = 1.0,
+) -> Float[Tensor, "N T"]:
+    """−sg(clip(r, 1 − ε_low, 1 + ε_high)) A log π: the weight is clipped, and no token loses its gradient.
+
+    ε_low = 1 leaves the lower end open, as in the experiments of MiniMax 2025 (M1), arXiv:2506.13585.
+
+    >>> cispo(torch.tensor([[-1.0]]), torch.tensor([[9.0]]), torch.tensor([[2.0]]), high=3).item()
+    8.0
+    """
+    weight_NT = ratio_NT.detach().clamp(min=1 - low, max=1 + high)
+    return weight_NT * log_prob(logp_NT, advantage_NT)
+
+
+def p3o_separate(
+    log_ratio_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, clip: int | float
+) -> Float[Tensor, " N"]:
+    """−min(w r A, w clip(r, 1 ± ε) A) with w = sg(r of the other): P3O-V1, one clip for each of a pair.
+
+    Completions 2k and 2k + 1 answer one prompt, r = e^ρ is of the whole completion (``of_completion``) and A
+    the reward less the other's (``leave_one_out``). Wu et al. 2023, arXiv:2310.00212.
+
+    >>> p3o_separate(torch.zeros(2), torch.tensor([3.0, -3.0]), clip=0.2)
+    tensor([-3.,  3.])
+    """
+    own_N = ratio(log_ratio_N)
+    weight_N = _of_other(own_N).detach()
+    return weight_N * _cautious(own_N, own_N.clamp(min=1 - clip, max=1 + clip), advantage_N)
+
+
+def p3o_joint(
+    log_ratio_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, clip: int | float
+) -> Float[Tensor, " N"]:
+    """−½ min(w h A, w clip(h, ±ε) A), h = ρ − ρ of the other, w = sg(r · r of the other): P3O-V2.
+
+    One clip for the pair's relative log-ratio. Both of a pair lose the same, and the mean over completions
+    has at r = 1 the gradient of ``p3o_separate``. The paper writes log π − log π of the other in place of h,
+    clipped around what it was: a constant apart, and the same gradient. Wu et al. 2023, arXiv:2310.00212.
+
+    >>> p3o_joint(torch.tensor([0.5, -0.5]), torch.tensor([3.0, -3.0]), clip=0.2)
+    tensor([-0.3000, -0.3000])
+    """
+    gap_N = log_ratio_N - _of_other(log_ratio_N)
+    weight_N = ratio(log_ratio_N + _of_other(log_ratio_N)).detach()
+    return 0.5 * weight_N * _cautious(gap_N, gap_N.clamp(min=-clip, max=clip), advantage_N)
+
+
+def _cautious(free_N: Tensor, held_N: Tensor, advantage_N: Tensor) -> Tensor:
+    """−min(free · A, held · A)."""
+    fixed_N = advantage_N.detach()
+    return -torch.minimum(free_N * fixed_N, held_N * fixed_N)
+
+
+def _of_other(value_N: Tensor) -> Tensor:
+    return value_N.reshape(-1, 2).flip(1).flatten()

@@ -1,0 +1,1 @@
+"""What runs within the processes of the sandbox: the standard library only, and nothing else of plaudit."""

@@ -1,0 +1,197 @@
+"""A reward by one word of the command line: a folder, a rule, an address, a function of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from plaudit.errors import UserError
+from plaudit.records.judging import Task
+from plaudit.records.messages import Text, words
+from plaudit.rewards.endpoint import EndpointReward
+from plaudit.rewards.pattern import PatternReward
+from plaudit.rewards.reward import Reward, Row
+from plaudit.rewards.verifiable import exact, length, mathematics, number, sections
+
+_CAN_HAVE = ("prompt", "answer", "truth", "facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnReward:
+    """A function of the user's own, called with whichever of prompt, answer, truth and facts it takes.
+
+    Example: ``OwnReward(name="mine.py:polite", function=polite)``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    function: Callable[..., object]
+    """To a finite number, or None where it has no verdict."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called so."""
+        _takes(self.name, self.function)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[Row, ...]:
+        """A row for each task."""
+        takes = _takes(self.name, self.function)
+        return tuple(
+            tuple(self._score(takes, task, n, answer) for answer in task.answers)
+            for n, task in enumerate(tasks, 1)
+        )
+
+    def _score(self, takes: Sequence[str], task: Task, n: int, answer: Text) -> float | None:
+        has = {"prompt": task.prompt, "answer": answer, "truth": task.truth, "facts": task.facts}
+        where = f"{self.name}, prompt {n} ({words(task.prompt)[:40]!r}), answer {words(answer)[:40]!r}"
+        try:
+            said = self.function(**{name: has[name] for name in takes})
+        # The function is the user's: whatever it raises is told with the row that it was raised at.
+        except Exception as error:
+            raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+        if said is None:
+            return None
+        number_like = hasattr(said, "__float__") and not isinstance(said, str)
+        try:
+            score = float(said) if number_like else math.nan  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            score = math.nan
+        if not math.isfinite(score):
+            raise UserError(f"{where}: it gave {said!r}; a score is a finite number, or None for no verdict")
+        return score
+
+
+def reward_named(word: str) -> Reward:
+    """The reward of a word: a folder, a rule's name, ``http://…``, ``module:function``, ``file.py:function``.
+
+    >>> reward_named("exact").name, reward_named("length:1-20").name
+    ('exact', 'length:1-20')
+    """
+    if word.startswith(("http://", "https://")):
+        return EndpointReward(url=word)
+    kind, colon, rest = word.partition(":")
+    if not colon and word in _PLAIN:
+        return _PLAIN[word]()
+    if colon and kind in _TOLD:
+        return _TOLD[kind](rest)
+    if word and Path(word).is_dir():
+        # Models are slow to import, and no rule needs them.
+        from plaudit.rewards.folder import load_reward
+
+        return load_reward(Path(word))
+    module, colon, name = word.rpartition(":")
+    if colon and name.isidentifier() and module:
+        return OwnReward(name=word, function=_function(word, module, name))
+    raise UserError(_unknown(word, kind))
+
+
+def _unknown(word: str, kind: str) -> str:
+    if word in _TOLD:
+        return f"{word} has to be told what: {_FORMS[word]}"
+    if os.sep in word or word.startswith("."):
+        return f"{word}: no such folder, and no other reward is written like this. There is {_there_is()}"
+    return f"there is no reward {word!r}.{_hint(kind)} There is {_there_is()}"
+
+
+def _hint(kind: str) -> str:
+    near = get_close_matches(kind, [*_PLAIN, *_TOLD], n=1)
+    return f" Did you mean {_FORMS.get(near[0], near[0])}?" if near else ""
+
+
+def _there_is() -> str:
+    return ", ".join(
+        [*_PLAIN, *_FORMS.values(), "http://…", "a reward's folder, module:function and file.py:function"]
+    )
+
+
+def _code() -> Reward:
+    from plaudit.rewards.code import CodeReward
+    from plaudit.rewards.sandbox import Sandbox
+
+    return CodeReward(sandbox=Sandbox())
+
+
+def _length(rest: str) -> Reward:
+    found = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", rest)
+    if found is None:
+        raise UserError(f"length:{rest}: give the fewest and the most words, as in {_FORMS['length']}")
+    return length(int(found[1]), int(found[2]))
+
+
+def _sections(rest: str) -> Reward:
+    return sections([tag.strip() for tag in rest.split(",")])
+
+
+def _pattern(rest: str) -> Reward:
+    if not rest:
+        raise UserError(f"pattern: has to be told what to look for, as in {_FORMS['pattern']}")
+    return PatternReward(pattern=rest)
+
+
+_PLAIN: Mapping[str, Callable[[], Reward]] = {
+    "exact": exact,
+    "number": number,
+    "mathematics": mathematics,
+    "code": _code,
+}
+_TOLD: Mapping[str, Callable[[str], Reward]] = {"pattern": _pattern, "format": _sections, "length": _length}
+_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
+
+
+def _function(word: str, module: str, name: str) -> Callable[..., object]:
+    try:
+        home = _from_file(Path(module)) if module.endswith(".py") else _imported(module)
+        found = getattr(home, name)
+    except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
+        raise UserError(
+            f"{word!r} cannot be imported: {error}; modules are looked for in the present folder and among "
+            f"those installed.{_hint(module)}"
+        ) from error
+    if not callable(found):
+        raise UserError(f"{word!r} is a {type(found).__name__}, and a function is needed")
+    return found
+
+
+def _imported(module: str) -> ModuleType:
+    if not {"", os.getcwd()} & {*sys.path}:
+        # An installed command does not look in the present folder, where a user's own module lies.
+        sys.path.append(os.getcwd())
+    return importlib.import_module(module)
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _takes(name: str, function: Callable[..., object]) -> tuple[str, ...]:
+    """Which of what there is the function takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: it does not say what it takes: {error}") from error
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return _CAN_HAVE
+    needed = [
+        one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
+    ]
+    strange = [one for one in needed if one not in _CAN_HAVE or one not in [own.name for own in named]]
+    takes = tuple(one.name for one in named if one.name in _CAN_HAVE)
+    if strange or "answer" not in takes:
+        wrong = f"{', '.join(strange)} it cannot have" if strange else "it does not take the answer"
+        raise UserError(f"{name}: {wrong}; it is called by name with any of {', '.join(_CAN_HAVE)}")
+    return takes

@@ -1,0 +1,194 @@
+"""Rewards, returns and advantages along completions whose masks have holes; against plain Python."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.advantages.temporal import (
+    bandit,
+    gae,
+    last_value,
+    monte_carlo,
+    one_step,
+    reinforce_plus_plus,
+    returns,
+    reward_to_go,
+    step_rewards,
+    token_rewards,
+)
+from plaudit.tensors.masked import combined, moments
+from tests.advantages import plain
+from tests.advantages.plain import draw, holes, same
+
+FACTORS = st.sampled_from([0.0, 0.3, 0.95, 1.0])
+
+
+def rows_of(function, *tensors, **own):
+    return [function(*row, **own) for row in zip(*(tensor.tolist() for tensor in tensors), strict=True)]
+
+
+def test_gae_by_hand():
+    """γ = ½, λ = ½; the second token is a tool's: δ₀ = 1 + ½·4 − 2 = 1, δ₂ = 8 + ½·end − 4."""
+    told = [torch.tensor([row], dtype=torch.float64) for row in ([1, 99, 8], [2, 99, 4])]
+    mask_NT = torch.tensor([[True, False, True]])
+    assert gae(*told, mask_NT, gamma=0.5, lam=0.5).tolist() == [[1 + 0.25 * 4, 0, 4]]
+    end_N = torch.tensor([6.0], dtype=torch.float64)
+    assert gae(*told, mask_NT, gamma=0.5, lam=0.5, end_N=end_N).tolist() == [[1 + 0.25 * 7, 0, 7]]
+    assert one_step(*told, mask_NT, gamma=0.5).tolist() == [[1, 0, 4]]
+    assert monte_carlo(*told, mask_NT, gamma=0.5).tolist() == [[1 + 4 - 2, 0, 4]]
+    assert reward_to_go(told[0], mask_NT, gamma=0.5).tolist() == [[5, 0, 8]]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    rows=st.integers(1, 5),
+    width=st.integers(1, 19),
+    seed=st.integers(0, 2**16),
+    gamma=FACTORS,
+    lam=FACTORS,
+    share=st.sampled_from([0.2, 0.7, 1.0]),
+)
+def test_plain_python_agrees(rows, width, seed, gamma, lam, share):
+    reward_NT, value_NT, end_N = draw(seed, rows, width), draw(seed + 1, rows, width), draw(seed + 2, rows)
+    mask_NT = holes(seed, rows, width, share)
+    told = reward_NT, value_NT, mask_NT
+    ends = rows_of(lambda *row: plain.gae(*row[:3], gamma, lam, row[3]), *told, end_N)
+    same(gae(*told, gamma=gamma, lam=lam, end_N=end_N), ends)
+    same(gae(*told, gamma=gamma, lam=lam), rows_of(plain.gae, *told, gamma=gamma, lam=lam))
+    same(reward_to_go(reward_NT, mask_NT, gamma=gamma), rows_of(plain.to_go, reward_NT, mask_NT, gamma=gamma))
+
+
+@settings(max_examples=60, deadline=None)
+@given(width=st.integers(1, 40), seed=st.integers(0, 2**16), gamma=FACTORS)
+def test_the_ends_of_lambda_are_monte_carlo_and_one_step(width, seed, gamma):
+    reward_NT, value_NT, mask_NT = draw(seed, 3, width), draw(seed + 1, 3, width), holes(seed, 3, width)
+    told = reward_NT, value_NT, mask_NT
+    whole_NT = gae(*told, gamma=gamma, lam=1)
+    torch.testing.assert_close(whole_NT, monte_carlo(*told, gamma=gamma), rtol=0, atol=1e-12)
+    assert torch.equal(gae(*told, gamma=gamma, lam=0), one_step(*told, gamma=gamma))
+    to_go_NT = reward_to_go(reward_NT, mask_NT, gamma=gamma)
+    torch.testing.assert_close(returns(whole_NT, value_NT, mask_NT), to_go_NT, rtol=0, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(width=st.integers(1, 24), seed=st.integers(0, 2**16), gamma=FACTORS, lam=FACTORS)
+def test_holes_are_as_if_they_were_not_there(width, seed, gamma, lam):
+    """The trained tokens moved together, nothing between them: the same numbers at the same tokens."""
+    reward_NT, value_NT, mask_NT = draw(seed, 1, width), draw(seed + 1, 1, width), holes(seed, 1, width)
+    if not mask_NT.any():
+        return
+    tight = [tensor[mask_NT][None] for tensor in (reward_NT, value_NT, mask_NT)]
+    found_NT = gae(reward_NT, value_NT, mask_NT, gamma=gamma, lam=lam)
+    torch.testing.assert_close(found_NT[mask_NT][None], gae(*tight, gamma=gamma, lam=lam), rtol=0, atol=1e-12)
+
+
+def everything(reward_NT, value_NT, kl_NT, mask_NT):
+    """Every function of tokens, of one batch."""
+    score_N, finished_N = draw(9, len(mask_NT)), torch.arange(len(mask_NT)) % 2 == 0
+    end_N = last_value(value_NT, mask_NT, finished_N)
+    advantage_NT = gae(reward_NT, value_NT, mask_NT, gamma=0.9, lam=0.8, end_N=end_N)
+    return {
+        "end": end_N,
+        "gae": advantage_NT,
+        "returns": returns(advantage_NT, value_NT, mask_NT),
+        "mc": monte_carlo(reward_NT, value_NT, mask_NT, gamma=0.9),
+        "r++": reinforce_plus_plus(reward_NT, mask_NT, gamma=0.9),
+        "rewards": token_rewards(score_N, kl_NT, mask_NT, beta=0.1),
+        "bandit": bandit(score_N, end_N, mask_NT),
+    }
+
+
+@pytest.mark.parametrize("poison", [1e30, float("nan"), float("inf")])
+def test_what_is_masked_never_enters_and_is_0(poison):
+    mask_NT = holes(3, 6, 11)
+    clean = [draw(seed, 6, 11) for seed in range(3)]
+    dirty = [tensor.masked_fill(~mask_NT, poison) for tensor in clean]
+    wanted, found = everything(*clean, mask_NT), everything(*dirty, mask_NT)
+    for name, tensor in found.items():
+        assert torch.equal(tensor, wanted[name]), name
+        assert tensor.dim() == 1 or bool((tensor[~mask_NT] == 0).all()), name
+
+
+def test_padding_on_either_side_changes_nothing():
+    mask_NT = torch.cat([torch.ones(4, 1, dtype=torch.bool), holes(4, 4, 6)], 1)
+    told = [draw(seed, 4, 7) for seed in range(3)]
+    wanted = everything(*told, mask_NT)
+    for left, right in ((5, 0), (0, 3), (2, 9)):
+        padded = [torch.nn.functional.pad(tensor, (left, right), value=7.0) for tensor in told]
+        found = everything(*padded, torch.nn.functional.pad(mask_NT, (left, right)))
+        for name, tensor in found.items():
+            own = tensor if tensor.dim() == 1 else tensor[:, left : left + 7]
+            torch.testing.assert_close(own, wanted[name], rtol=0, atol=1e-13)
+
+
+def test_the_score_stands_at_the_last_trained_token_and_the_kl_at_all():
+    mask_NT = holes(5, 6, 9)
+    mask_NT[0] = False
+    mask_NT[1:, 0] = True
+    score_N, kl_NT = draw(1, 6), draw(2, 6, 9)
+    found_NT = token_rewards(score_N, kl_NT, mask_NT, beta=0.3)
+    assert not found_NT[0].any()
+    rest = (tensor[1:] for tensor in (score_N, kl_NT, mask_NT))
+    same(found_NT[1:], rows_of(plain.token_rewards, *rest, beta=0.3))
+    torch.testing.assert_close(
+        found_NT[1:].sum(-1), score_N[1:] - 0.3 * (kl_NT * mask_NT)[1:].sum(-1), rtol=0, atol=1e-13
+    )
+
+
+def test_a_cut_completion_goes_on_with_the_critics_last_word():
+    value_NT = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    mask_NT = torch.tensor([[True, True, False], [True, True, False]])
+    end_N = last_value(value_NT, mask_NT, torch.tensor([True, False]))
+    assert end_N.tolist() == [0.0, 2.0]
+    found_NT = one_step(torch.zeros(2, 3), value_NT, mask_NT, gamma=1, end_N=end_N)
+    assert found_NT.tolist() == [[1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
+
+
+def test_steps_get_their_scores_where_they_end_and_tokens_what_is_still_to_come():
+    score_NS = torch.tensor([[1.0, 2.0, 4.0], [5.0, float("nan"), float("nan")], [float("nan")] * 3])
+    end_NT = torch.tensor([[0, 1, 0, 1, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    found_NT = step_rewards(score_NS, end_NT)
+    assert found_NT.tolist() == [[0, 1, 0, 2, 4], [0, 0, 5, 0, 0], [0] * 5]
+    to_go_NT = reward_to_go(found_NT, torch.ones(3, 5).bool(), gamma=1)
+    assert to_go_NT[0].tolist() == [7, 7, 6, 6, 4]
+
+
+def test_more_ends_than_scores_are_refused():
+    with pytest.raises((RuntimeError, IndexError)):
+        step_rewards(torch.ones(1, 1), torch.tensor([[True, True]]))
+
+
+def test_reinforce_plus_plus_is_plain_pythons_and_the_same_in_parts():
+    reward_NT, mask_NT = draw(7, 6, 9), holes(7, 6, 9)
+    masks = mask_NT.tolist()
+    to_go = rows_of(plain.to_go, reward_NT, mask_NT, gamma=0.9)
+    whole_NT = reinforce_plus_plus(reward_NT, mask_NT, gamma=0.9)
+    same(whole_NT, plain.whiten(to_go, masks))
+    parts = (slice(0, 1), slice(1, 4), slice(4, 6))
+    known = combined([moments(reward_to_go(reward_NT[p], mask_NT[p], gamma=0.9), mask_NT[p]) for p in parts])
+    found = [reinforce_plus_plus(reward_NT[p], mask_NT[p], gamma=0.9, known=known) for p in parts]
+    torch.testing.assert_close(torch.cat(found), whole_NT, rtol=0, atol=1e-12)
+
+
+def test_the_paper_of_reinforce_plus_plus_score_less_the_kl_still_to_come():
+    """With γ = 1 the return of a token is r(x, y) − β Σ_{i ≥ t} KL_i."""
+    score_N, kl_NT, mask_NT = draw(1, 4), draw(2, 4, 8), torch.ones(4, 8).bool()
+    found_NT = reward_to_go(token_rewards(score_N, kl_NT, mask_NT, beta=0.2), mask_NT, gamma=1)
+    ahead_NT = kl_NT.flip(-1).cumsum(-1).flip(-1)
+    torch.testing.assert_close(found_NT, score_N[:, None] - 0.2 * ahead_NT, rtol=0, atol=1e-12)
+
+
+def test_the_scan_is_exact_over_a_long_completion():
+    """4,097 tokens, against the sum written out one after the other."""
+    reward_NT = draw(0, 2, 4097)
+    mask_NT = holes(0, 2, 4097, 0.8)
+    x, wanted = torch.zeros(2, dtype=torch.float64), []
+    for t in reversed(range(4097)):
+        x = torch.where(mask_NT[:, t], reward_NT[:, t] + 0.999 * x, x)
+        wanted.append(x)
+    wanted_NT = torch.stack(wanted[::-1], 1) * mask_NT
+    found_NT = reward_to_go(reward_NT, mask_NT, gamma=0.999)
+    torch.testing.assert_close(found_NT, wanted_NT, rtol=1e-12, atol=1e-11)

@@ -1,0 +1,177 @@
+"""What surrogates become at the ends of their settings; sequences and pairs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.advantages.group import leave_one_out, z_score
+from plaudit.losses.policy import (
+    cispo,
+    clipped,
+    dual_clipped,
+    kl_triggered,
+    log_prob,
+    p3o_joint,
+    p3o_separate,
+    rolled_back,
+    unclipped,
+)
+from plaudit.losses.ratio import log_ratio, of_completion, ratio, sequence, sequence_by_token
+from plaudit.losses.reduce import sequence_mean
+from plaudit.losses.trust import unclipped_tokens
+from plaudit.tensors.masked import spread
+from tests.losses.plain_policy import draw, holes, p3o
+
+RATIO_NT, ADVANTAGE_NT = draw(0, 20, 9).exp(), draw(1, 20, 9)
+EDGES = {"low": 0.2, "high": 0.3}
+
+
+def same(one, other, tolerance=0.0):
+    torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+
+
+def test_equal_edges_are_ppo_and_far_ones_the_plain_ratio():
+    told = RATIO_NT, ADVANTAGE_NT
+    ppo_NT = -torch.min(RATIO_NT * ADVANTAGE_NT, RATIO_NT.clamp(0.8, 1.2) * ADVANTAGE_NT)
+    same(clipped(*told, low=0.2, high=0.2), ppo_NT)
+    same(clipped(*told, low=math.inf, high=math.inf), unclipped(*told))
+    same(clipped(*told, low=0, high=0), -torch.min(RATIO_NT * ADVANTAGE_NT, ADVANTAGE_NT))
+
+
+def test_what_is_ppo_at_the_end_of_its_setting():
+    told, ppo_NT = (RATIO_NT, ADVANTAGE_NT), clipped(RATIO_NT, ADVANTAGE_NT, **EDGES)
+    same(dual_clipped(*told, **EDGES, ceiling=math.inf), ppo_NT)
+    assert not torch.equal(dual_clipped(*told, **EDGES, ceiling=1.5), ppo_NT)
+    same(rolled_back(*told, **EDGES, slope=0), ppo_NT)
+    same(rolled_back(*told, **EDGES, slope=-1), unclipped(*told), 1e-14)
+
+
+def test_a_kl_that_never_triggers_is_the_plain_ratio_and_one_that_always_does_a_clip_at_1():
+    kl_NT = draw(2, 20, 9).abs()
+    same(
+        kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=math.inf, slope=0.3),
+        unclipped(RATIO_NT, ADVANTAGE_NT),
+    )
+    at_1_NT = clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0)
+    same(kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0), at_1_NT)
+    back_NT = rolled_back(RATIO_NT, ADVANTAGE_NT, low=0, high=0, slope=0.3)
+    same(kl_triggered(RATIO_NT, ADVANTAGE_NT, kl_NT, limit=0, slope=0.3), back_NT, 1e-13)
+
+
+def test_a_kl_at_its_limit_triggers():
+    told = RATIO_NT, ADVANTAGE_NT, torch.full_like(RATIO_NT, 0.025)
+    same(kl_triggered(*told, limit=0.025), clipped(RATIO_NT, ADVANTAGE_NT, low=0, high=0))
+
+
+def test_a_trust_mask_over_the_plain_ratio_learns_what_ppo_learns():
+    shift_NT = RATIO_NT.log().requires_grad_()
+    ratio_NT = ratio(shift_NT)
+    free_NT = unclipped_tokens(ratio_NT, ADVANTAGE_NT, **EDGES)
+    found = torch.autograd.grad(unclipped(ratio_NT, ADVANTAGE_NT)[free_NT].sum(), shift_NT, retain_graph=True)
+    wanted = torch.autograd.grad(clipped(ratio_NT, ADVANTAGE_NT, **EDGES).sum(), shift_NT)
+    same(found, wanted)
+    assert 0 < int(free_NT.sum()) < free_NT.numel()
+
+
+def gradient(loss_of, logp_NT, mask_NT):
+    loss = sequence_mean(loss_of(logp_NT), mask_NT, completions=len(mask_NT))
+    return torch.autograd.grad(loss, logp_NT)[0]
+
+
+def test_on_policy_grpo_rloo_and_cispo_are_reinforce_with_their_advantage():
+    logp_NT, mask_NT = (-draw(3, 6, 5).abs()).requires_grad_(), holes(3, 6, 5)
+    group_N = torch.tensor([0, 0, 0, 1, 1, 1])
+    for advantage in (z_score, leave_one_out):
+        advantage_NT = spread(advantage(draw(4, 6), group_N), mask_NT)
+
+        def of(surrogate, logp, advantage_NT=advantage_NT):
+            ratio_NT = ratio(log_ratio(logp, logp, mask_NT))
+            assert bool((ratio_NT == 1).all())
+            return surrogate(logp, ratio_NT, advantage_NT)
+
+        wanted = gradient(lambda logp: of(lambda x, r, a: log_prob(x, a), logp), logp_NT, mask_NT)
+        for surrogate in (
+            lambda x, r, a: clipped(r, a, low=0.2, high=0.2),
+            lambda x, r, a: cispo(x, r, a, high=3),
+        ):
+            same(gradient(lambda logp, s=surrogate: of(s, logp), logp_NT, mask_NT), wanted, 1e-16)
+
+
+def test_a_sequence_of_one_token_is_ppo():
+    logp_NT, old_NT = -draw(5, 8, 1).abs(), -draw(6, 8, 1).abs()
+    seen_NT = torch.ones(8, 1, dtype=torch.bool)
+    shift_NT = log_ratio(logp_NT, old_NT, seen_NT)
+    for level in (sequence, sequence_by_token):
+        same(level(shift_NT, seen_NT), shift_NT, 1e-15)
+
+
+def test_gspo_is_the_clipped_ratio_of_whole_completions():
+    """(π / π_old)^(1/|y|), clipped, times the advantage; by its definition on each completion."""
+    mask_NT, advantage_N = holes(7, 5, 6), draw(7, 5)
+    logp_NT, old_NT = (-draw(8, 5, 6).abs()).requires_grad_(), -draw(9, 5, 6).abs()
+    shift_NT = log_ratio(logp_NT, old_NT, mask_NT)
+    told = spread(advantage_N, mask_NT)
+    loss_NT = clipped(ratio(sequence(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    found = sequence_mean(loss_NT, mask_NT, completions=5)
+    wanted = torch.zeros((), dtype=torch.float64)
+    for row in range(5):
+        seen = mask_NT[row]
+        chances = [logp[row][seen].sum() for logp in (logp_NT, old_NT)]
+        s = ((chances[0] - chances[1]) / seen.sum()).exp()
+        wanted = wanted - torch.min(s * advantage_N[row], s.clamp(0.9, 1.2) * advantage_N[row]) / 5
+    same(found, wanted, 1e-14)
+    found_NT, wanted_NT = (torch.autograd.grad(x, logp_NT, retain_graph=True)[0] for x in (found, wanted))
+    same(found_NT, wanted_NT, 1e-15)
+    by_token_NT = clipped(ratio(sequence_by_token(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    by_token = sequence_mean(by_token_NT, mask_NT, completions=5)
+    same(by_token, found, 1e-15)
+    same(torch.autograd.grad(by_token, logp_NT)[0], found_NT, 1e-15)
+
+
+@settings(max_examples=100, deadline=None)
+@given(first=st.floats(-2, 2), second=st.floats(-2, 2), gap=st.floats(-5, 5))
+def test_a_pair_is_plain_pythons(first, second, gap):
+    shift_N, advantage_N = (
+        torch.tensor(pair, dtype=torch.float64) for pair in ((first, second), (gap, -gap))
+    )
+    for ours, papers in zip((p3o_separate, p3o_joint), p3o((first, second), (gap, -gap), 0.2), strict=True):
+        found_N = ours(shift_N, advantage_N, clip=0.2)
+        torch.testing.assert_close(found_N, torch.tensor(papers, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+def test_on_policy_a_pair_has_the_pairwise_policy_gradient(loss):
+    """½ (r₁ − r₂) ∇ log π(y₁) / π(y₂), through tokens, spreading and the mean over completions."""
+    mask_NT, reward_N = holes(10, 4, 5), draw(10, 4)
+    logp_NT = (-draw(11, 4, 5).abs()).requires_grad_()
+    advantage_N = leave_one_out(reward_N, torch.tensor([0, 0, 1, 1]))
+    shift_N = of_completion(log_ratio(logp_NT, logp_NT, mask_NT), mask_NT)
+    spread_NT = spread(loss(shift_N, advantage_N, clip=0.2), mask_NT)
+    found = torch.autograd.grad(sequence_mean(spread_NT, mask_NT, completions=4), logp_NT)[0]
+    said_N = (logp_NT * mask_NT).sum(-1)
+    gap_B = reward_N[0::2] - reward_N[1::2]
+    wanted = torch.autograd.grad(-(0.5 * gap_B * (said_N[0::2] - said_N[1::2])).mean(), logp_NT)[0]
+    same(found, wanted, 1e-15)
+
+
+@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+def test_a_pair_that_has_moved_far_enough_is_left_alone_and_one_that_moved_the_wrong_way_is_not(loss):
+    advantage_N = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for shift, moves in (((0.5, -0.5), False), ((-0.5, 0.5), True)):
+        shift_N = torch.tensor(shift, dtype=torch.float64).requires_grad_()
+        (grad_N,) = torch.autograd.grad(loss(shift_N, advantage_N, clip=0.2).sum(), shift_N)
+        assert grad_N.sign().tolist() == ([-1.0, 1.0] if moves else [0.0, 0.0])
+
+
+@pytest.mark.parametrize("loss", [p3o_separate, p3o_joint])
+def test_pairs_without_a_partner_are_refused_and_whole_pairs_may_be_split(loss):
+    shift_N, advantage_N = draw(12, 6), draw(13, 6)
+    with pytest.raises(RuntimeError):
+        loss(shift_N[:3], advantage_N[:3], clip=0.2)
+    parts = [loss(shift_N[part], advantage_N[part], clip=0.2) for part in (slice(0, 2), slice(2, 6))]
+    same(torch.cat(parts), loss(shift_N, advantage_N, clip=0.2))

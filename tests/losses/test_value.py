@@ -1,0 +1,108 @@
+"""What a critic loses, how much it explains; the coefficients that follow a KL; the fixed denominator."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.losses.control import doubling, proportional
+from plaudit.losses.reduce import fixed_length, token_mean
+from plaudit.losses.value import clipped_squared, explained_variance, squared
+from tests.losses.plain_policy import draw, holes
+
+
+def one(value):
+    return torch.tensor([[value]], dtype=torch.float64)
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=st.floats(-3, 3), old=st.floats(-3, 3), told=st.floats(-3, 3), clip=st.floats(0, 1))
+def test_plain_python_agrees(value, old, told, clip):
+    held = old + min(max(value - old, -clip), clip)
+    wanted = max((value - told) ** 2, (held - told) ** 2) / 2
+    found = clipped_squared(one(value), one(old), one(told), clip=clip).item()
+    assert found == pytest.approx(wanted, rel=1e-12, abs=1e-13)
+    assert squared(one(value), one(told)).item() == pytest.approx(
+        (value - told) ** 2 / 2, rel=1e-12, abs=1e-13
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "slope"),
+    # The old value is 0, the return 4, the clip 0.5: towards the return it may go as far as 0.5.
+    [(0.0, -4.0), (0.4, -3.6), (1.0, 0.0), (-1.0, -5.0), (8.0, 4.0)],
+)
+def test_a_value_that_has_moved_far_enough_is_left_and_one_that_moved_away_is_not(value, slope):
+    value_NT = one(value).requires_grad_()
+    loss_NT = clipped_squared(value_NT, one(0.0), one(4.0), clip=0.5)
+    assert torch.autograd.grad(loss_NT.sum(), value_NT)[0].item() == pytest.approx(slope)
+
+
+def test_limits_and_no_gradient_to_the_target():
+    value_NT, old_NT = draw(0, 4, 5), draw(1, 4, 5)
+    return_NT = draw(2, 4, 5).requires_grad_()
+    far_NT = clipped_squared(value_NT.requires_grad_(), old_NT.requires_grad_(), return_NT, clip=math.inf)
+    torch.testing.assert_close(far_NT, squared(value_NT, return_NT), rtol=0, atol=1e-14)
+    for loss_NT in (far_NT, squared(value_NT, return_NT)):
+        found = torch.autograd.grad(loss_NT.sum(), (old_NT, return_NT), allow_unused=True)
+        assert found == (None, None)
+
+
+def test_finite_differences_agree():
+    old_NT, return_NT = draw(3, 4, 5), draw(4, 4, 5)
+    value_NT = (old_NT + draw(5, 4, 5)).detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda value: squared(value, return_NT), value_NT)
+    assert torch.autograd.gradcheck(lambda v: clipped_squared(v, old_NT, return_NT, clip=0.3), value_NT)
+
+
+def test_how_much_is_explained():
+    return_NT, mask_NT = draw(6, 5, 6), holes(6, 5, 6)
+    poisoned_NT = return_NT.masked_fill(~mask_NT, math.nan)
+    assert explained_variance(poisoned_NT, poisoned_NT, mask_NT).item() == 1.0
+    assert explained_variance(poisoned_NT + 3, poisoned_NT, mask_NT).item() == pytest.approx(1.0)
+    assert explained_variance(torch.ones(5, 6).double(), poisoned_NT, mask_NT).item() == pytest.approx(0.0)
+    assert explained_variance(-return_NT, return_NT, mask_NT).item() == pytest.approx(-3.0)
+    assert explained_variance(0.5 * return_NT, return_NT, mask_NT).item() == pytest.approx(0.75)
+    assert explained_variance(return_NT, torch.ones(5, 6).double(), mask_NT).item() == 0.0
+
+
+def test_a_fixed_length_is_what_every_completion_might_have_been():
+    loss_NT, mask_NT = draw(7, 3, 4), holes(7, 3, 4)
+    found = fixed_length(loss_NT, mask_NT, completions=3, longest=10).item()
+    assert found == pytest.approx(loss_NT[mask_NT].sum().item() / 30)
+    full_NT = torch.ones(3, 4, dtype=torch.bool)
+    whole = fixed_length(loss_NT, full_NT, completions=3, longest=4)
+    assert torch.equal(whole, token_mean(loss_NT, full_NT, tokens=12))
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.0, 0.5), (0.66, 0.5), (0.67, 1.0), (1.0, 1.0), (1.5, 1.0), (1.51, 2.0), (9.0, 2.0)]
+)
+def test_a_penalty_doubles_halves_or_stays(kl, factor):
+    assert doubling(0.4, kl=kl * 0.01, target=0.01) == pytest.approx(0.4 * factor)
+    assert doubling(3, kl=kl, target=1) == 3 * factor
+
+
+@pytest.mark.parametrize(
+    ("kl", "error"), [(0.0, -0.2), (5.4, -0.1), (6.0, 0.0), (6.6, 0.1), (7.2, 0.2), (99.0, 0.2)]
+)
+def test_a_proportional_coefficient_moves_by_the_held_error(kl, error):
+    found = proportional(0.15, kl=kl, target=6, samples=256, horizon=10_000)
+    assert found == pytest.approx(0.15 * (1 + error * 256 / 10_000))
+
+
+def test_under_either_rule_the_kl_finds_its_target():
+    """Of a policy whose KL is 1 / β."""
+    for rule in (
+        lambda beta: doubling(beta, kl=1 / beta, target=6.0),
+        lambda beta: proportional(beta, kl=1 / beta, target=6.0, samples=500, horizon=1000),
+    ):
+        for beta in (1e-3, 10.0):
+            now = beta
+            for _ in range(300):
+                now = rule(now)
+            assert 6 / 1.51 < 1 / now < 6 * 1.51

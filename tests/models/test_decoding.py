@@ -1,0 +1,134 @@
+"""Both decoders predict what the plain model predicts of every answer's text so far, whoever leaves when."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from plaudit.models.attention_rule import PackingError
+from plaudit.models.decoding import CachedDecoder, Decoder, SharedDecoder, fastest_decoder
+from plaudit.models.growing import GROWING, ROOM
+from plaudit.models.policy import Policy
+from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
+
+PROMPTS = ([5, 9, 3], [7, 8, 21, 40, 33, 12, 6, 19, 50], [30, 31, 32, 33])
+ANSWERS = (3, 1, 2)
+TURN = [0, 0, 0, 1, 2, 2]
+"""Which prompt each answer belongs to."""
+
+
+def predicted(policy: Policy, texts: list[list[int]]) -> Tensor:
+    """Plain passes, one text at a time, without any cache."""
+    with torch.no_grad(), policy.as_plain_model() as plain:
+        return torch.stack(
+            [plain(input_ids=torch.tensor([text]), use_cache=False).logits[0, -1] for text in texts]
+        )
+
+
+def token_for(answer: int, step: int) -> int:
+    return 3 + (answer * 7 + step * 5) % (VOCABULARY - 3)
+
+
+def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], steps: int) -> float:
+    """How far predictions come from plain ones, while answers leave before the steps that are named."""
+    texts = {a: list(PROMPTS[p]) for a, p in enumerate(TURN)}
+    apart = 0.0
+    with torch.inference_mode(), decoder.attending(policy):
+        grown = decoder(policy, PROMPTS, ANSWERS)
+        told = [grown.logits_NV.clone()]
+        rows = [list(texts)]
+        for step in range(steps):
+            staying = [a for a in rows[-1] if a not in leaving.get(step, [])]
+            if len(staying) < len(rows[-1]):
+                grown.keep(torch.tensor([rows[-1].index(a) for a in staying]))
+            rows.append(staying)
+            grown.step(torch.tensor([token_for(a, step) for a in staying]))
+            told.append(grown.logits_NV.clone())
+    for step, (logits_NV, staying) in enumerate(zip(told, rows, strict=True)):
+        wanted = [texts[a] + [token_for(a, s) for s in range(step)] for a in staying]
+        apart = max(apart, float((logits_NV - predicted(policy, wanted)).abs().max()))
+    return apart
+
+
+@pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder])
+@pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
+def test_predictions_are_those_of_the_plain_model(name: str, decoder: Decoder) -> None:
+    policy = Policy(build(name, torch.float64 if name in SDPA else torch.float32), layout="right")
+    leaving = {1: [1], 3: [3], 5: [0, 2]}
+    steps = WINDOW + 4
+    close = 1e-9 if name in SDPA else 1e-4
+    assert furthest(policy, decoder, {}, steps) < close
+    assert furthest(policy, decoder, leaving, steps) < close
+
+
+def test_the_first_prompt_may_be_the_one_that_is_forgotten() -> None:
+    policy = Policy(build("llama", torch.float64))
+    assert furthest(policy, SharedDecoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
+
+
+def test_an_answer_may_be_longer_than_its_first_room() -> None:
+    policy = Policy(build("qwen3", torch.float64))
+    assert furthest(policy, SharedDecoder, {ROOM - 1: [4], ROOM + 1: [1]}, ROOM + 5) < 1e-9
+
+
+@pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
+def test_every_transformer_of_the_zoo_gets_the_fast_decoder(name: str) -> None:
+    policy = Policy(build(name), layout="right")
+    assert fastest_decoder(policy) == (SharedDecoder, None)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    policy = Policy(build("llama")).train()
+    before = policy.base.config._attn_implementation
+    with SharedDecoder.attending(policy):
+        assert policy.base.config._attn_implementation == GROWING
+        assert not policy.model.training
+    assert policy.base.config._attn_implementation == before
+    assert policy.model.training
+
+
+def test_a_layer_that_keeps_its_keys_to_itself_gets_the_slow_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(build("llama"), layout="right")
+    layer: nn.Module = policy.get_submodule("model.model.layers.1.self_attn")
+    monkeypatch.delattr(layer, "layer_idx")
+    chosen, why = fastest_decoder(policy)
+    assert chosen is CachedDecoder
+    assert why == "its layers do not hand on to attention what the model was given"
+
+
+def test_a_wrong_prediction_is_found_by_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy(build("llama"), layout="right")
+    honest = SharedDecoder.step
+
+    def forgetful(self: SharedDecoder, token_N: Tensor) -> None:
+        honest(self, token_N.roll(1))
+
+    monkeypatch.setattr(SharedDecoder, "step", forgetful)
+    chosen, why = fastest_decoder(policy)
+    assert chosen is CachedDecoder
+    assert str(why).startswith("logits differ by")
+
+
+@pytest.mark.parametrize("name", sorted(RECURRENT))
+def test_a_recurrent_model_cannot_be_decoded_here(name: str) -> None:
+    policy = Policy(build(name), layout="right")
+    refused = pytest.raises(PackingError, match="no layer of it asks for attention")
+    with torch.inference_mode(), SharedDecoder.attending(policy), refused:
+        SharedDecoder(policy, PROMPTS, ANSWERS)
+
+
+def test_changed_weights_change_the_next_prediction() -> None:
+    policy = Policy(build("llama", torch.float64))
+
+    def first() -> Tensor:
+        with torch.inference_mode(), SharedDecoder.attending(policy):
+            return SharedDecoder(policy, PROMPTS, ANSWERS).logits_NV.clone()
+
+    before = first()
+    with torch.no_grad():
+        for weight in policy.parameters():
+            weight.add_(0.05)
+    after = first()
+    assert float((after - before).abs().min()) > 1e-6
+    assert float((after - predicted(policy, [list(PROMPTS[p]) for p in TURN])).abs().max()) < 1e-9

@@ -1,0 +1,18 @@
+"""Tasks for rules: one prompt, its answers, what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plaudit.records.judging import Task
+from plaudit.rewards.reward import Reward
+
+
+def asked(*answers: str, truth: str | None = None, facts: dict[str, object] | None = None) -> Task:
+    """A task of finished answers."""
+    return Task(prompt="?", answers=answers, ended=(True,) * len(answers), truth=truth, facts=facts or {})
+
+
+def said(reward: Reward, *answers: str, truth: str | None = None) -> Sequence[float | None]:
+    """What the reward says of each answer."""
+    return reward.scores([asked(*answers, truth=truth)])[0]

@@ -1,0 +1,72 @@
+"""A small HTTP server that does what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = Callable[[dict[str, Any], int], tuple[int, bytes]]
+"""From what was asked, and how often before, to a status and a body."""
+
+
+@dataclass(slots=True)
+class Server:
+    """What was asked of it."""
+
+    url: str
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+
+@contextmanager
+def serving(reply: Reply) -> Iterator[Server]:
+    """A server on this machine, while this lasts."""
+    lock = threading.Lock()
+    seen = Server(url="")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                before = len(seen.asked)
+                seen.asked.append(body)
+                seen.headers.append(dict(self.headers))
+            status, said = reply(body, before)
+            if not status:
+                return
+            try:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+            except OSError:
+                pass
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    seen.url = f"http://127.0.0.1:{server.server_address[1]}/score"
+    try:
+        yield seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def scores(*said: object) -> bytes:
+    """A body with these scores."""
+    return json.dumps({"scores": said}).encode()
+
+
+def lengths(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+    """Scores every answer by its length."""
+    return 200, scores(*(len(answer) for answer in body["answers"]))

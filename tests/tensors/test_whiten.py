@@ -1,0 +1,101 @@
+"""Moments and whitening under a mask, of a whole batch and of its parts."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.tensors.masked import (
+    combined,
+    last_places,
+    masked_mean,
+    masked_mean_rows,
+    moments,
+    spread,
+    whiten,
+)
+from tests.advantages.plain import draw, holes, same
+from tests.advantages.plain import whiten as plain_whiten
+
+
+def test_means_by_hand_and_of_nothing():
+    value_NT = torch.tensor([[1.0, 2.0, 9.0], [6.0, math.nan, math.inf], [7.0, 7.0, 7.0]])
+    mask_NT = torch.tensor([[True, True, False], [True, False, False], [False] * 3])
+    assert masked_mean(value_NT, mask_NT).item() == 3.0
+    assert masked_mean_rows(value_NT, mask_NT).tolist() == [1.5, 6.0, 0.0]
+    assert masked_mean(value_NT, torch.zeros_like(mask_NT)).item() == 0.0
+    assert masked_mean(value_NT[0], mask_NT[0]).item() == 1.5
+
+
+def test_spreading_and_last_places():
+    mask_NT = torch.tensor([[True, False, True, False], [False] * 4, [False, False, False, True]])
+    assert spread(torch.tensor([2.0, math.nan, 3.0]), mask_NT).tolist() == [
+        [2, 0, 2, 0],
+        [0] * 4,
+        [0, 0, 0, 3],
+    ]
+    assert last_places(mask_NT).int().tolist() == [[0, 0, 1, 0], [0] * 4, [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize("epsilon", [1e-8, 0.5])
+def test_whitening_is_plain_pythons(shift, epsilon):
+    value_NT, mask_NT = draw(1, 5, 8) * 3 + 2, holes(1, 5, 8)
+    found_NT = whiten(value_NT, mask_NT, shift=shift, epsilon=epsilon)
+    same(found_NT, plain_whiten(value_NT.tolist(), mask_NT.tolist(), epsilon, shift))
+
+
+def test_what_is_white_has_mean_0_and_variance_1_or_keeps_its_mean():
+    value_NT, mask_NT = draw(2, 6, 9) * 5 - 4, holes(2, 6, 9)
+    white, kept = (moments(whiten(value_NT, mask_NT, shift=shift), mask_NT) for shift in (True, False))
+    assert white.mean.item() == pytest.approx(0, abs=1e-12)
+    assert white.variance.item() == pytest.approx(1, abs=1e-6)
+    assert kept.mean.item() == pytest.approx(moments(value_NT, mask_NT).mean.item())
+
+
+def test_rewards_of_completions_are_whitened_alike():
+    value_N = draw(3, 7)
+    everything_N = torch.ones(7, dtype=torch.bool)
+    assert torch.equal(whiten(value_N, everything_N), whiten(value_N[None], everything_N[None])[0])
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e30])
+def test_what_is_masked_never_enters(poison):
+    value_NT, mask_NT = draw(4, 5, 6), holes(4, 5, 6)
+    dirty_NT = value_NT.masked_fill(~mask_NT, poison)
+    assert torch.equal(whiten(dirty_NT, mask_NT), whiten(value_NT, mask_NT))
+    assert bool((whiten(dirty_NT, mask_NT)[~mask_NT] == 0).all())
+
+
+def test_nothing_and_one_value_are_numbers():
+    for count in (0, 1):
+        mask_NT = torch.arange(4)[None] < count
+        assert whiten(draw(5, 1, 4), mask_NT).tolist() == [[0.0] * 4]
+        found = moments(draw(5, 1, 4), mask_NT)
+        assert (found.count.item(), found.variance.item()) == (count, 0.0)
+        assert combined([found, found]).count.item() == 2 * count
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 9),
+    width=st.integers(1, 6),
+    cuts=st.sets(st.integers(1, 8)),
+    seed=st.integers(0, 2**16),
+    share=st.sampled_from([0.1, 0.6, 1.0]),
+)
+def test_parts_of_a_batch_know_the_moments_of_the_whole(rows, width, cuts, seed, share):
+    value_NT, mask_NT = draw(seed, rows, width) + 3, holes(seed, rows, width, share)
+    edges = sorted({0, rows} | {cut for cut in cuts if cut < rows})
+    known = combined([moments(value_NT[a:b], mask_NT[a:b]) for a, b in pairwise(edges)])
+    whole = moments(value_NT, mask_NT)
+    for name in ("count", "mean", "variance"):
+        torch.testing.assert_close(getattr(known, name), getattr(whole, name), rtol=0, atol=1e-12)
+    if whole.variance > 1e-3:
+        parts = [whiten(value_NT[a:b], mask_NT[a:b], known=known) for a, b in pairwise(edges)]
+        torch.testing.assert_close(torch.cat(parts), whiten(value_NT, mask_NT), rtol=0, atol=1e-11)
