@@ -75,7 +75,7 @@ def grpo_by_hand(
     optimizer = torch.optim.AdamW(policy.parameters(), lr=how.learning_rate, weight_decay=0.0)
     chance = torch.Generator().manual_seed(how.sampling.seed)
     for step in range(how.steps):
-        asked = [prompts[p] for p in torch.randperm(len(prompts), generator=chance)[: how.prompts]]
+        asked = [prompts[p] for p in torch.randperm(len(prompts), generator=chance)[: how.prompts].tolist()]
         drawn = replace(how.sampling, seed=how.sampling.seed + step)
         groups = sampler.rollouts([one.prompt for one in asked], drawn, n=how.group)
         batch, score_N = _judged(asked, groups, reward, policy.device)
