@@ -177,7 +177,9 @@ def _start(place: torch.device, world: int) -> Store:
     backend, patience = ("gloo" if place.type == "cpu" else "cpu:gloo,cuda:nccl"), _patience()
     try:
         agreed, rank, world = next(iter(rendezvous("env://", timeout=patience)))
-        store = PrefixStore(f"plaudit/{next(_GROUPS)}", agreed)
+        # When torchrun starts ranks again, the store still holds where the ones before them listened.
+        start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = PrefixStore(f"plaudit/{start}/{next(_GROUPS)}", agreed)
         dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=patience)
     except (dist.DistError, ValueError) as error:
         raise UserError(
