@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
+from benchmarks import sampling
 from benchmarks.growth import Point, exponent, run_point, working_mib
 from benchmarks.measure import Report, report_from
 from benchmarks.our_reward import config_of, flops_of_scorer, judged_in, rewards_of, scorer_of
@@ -18,7 +19,16 @@ from benchmarks.ours import rows_in, trial_of
 from benchmarks.reward import REWARDS_APART, rewards_apart
 from benchmarks.table import Side, save_section, side_by_side
 from benchmarks.turns import PEER, both, ours, theirs
-from benchmarks.work import PAIRS, RANKINGS, SHAPES, Rows, write_judged_work, write_work
+from benchmarks.work import (
+    PAIRS,
+    RANKINGS,
+    SHAPES,
+    Rows,
+    model_of,
+    tokenizer_of,
+    write_judged_work,
+    write_work,
+)
 from plaudit.models.files import load_model
 from plaudit.models.policy import Policy
 
@@ -259,3 +269,12 @@ def test_a_section_takes_the_place_of_the_old_one(tmp_path: Path):
     assert "first" not in text
     assert text.startswith("# Results\n")
     assert text.endswith("## One\n\nthird\n\n## Two\n\nsecond\n")
+
+
+def test_both_samplers_say_the_same_when_nothing_is_left_to_chance(tmp_path):
+    asked = sampling.Asked(prompts=2, answers=3, prompt=12, completion=6)
+    tokenizer_of(SHAPES["tiny"]).save_pretrained(tmp_path)
+    model_of(SHAPES["tiny"]).save_pretrained(tmp_path)
+    told = [sampling.told_by(side, tmp_path, SHAPES["tiny"], asked, times=1) for side in sampling.SIDES]
+    assert told[0].greedy == told[1].greedy
+    assert all(0 < one.tokens <= 2 * 3 * 6 for one in told)

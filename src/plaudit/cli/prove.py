@@ -1,4 +1,4 @@
-"""``plaudit prove``: preference losses against their exact optimum, in a language that can be written out."""
+"""``plaudit prove``: losses and estimators beside what is exact, in a language that can be written out."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ slope at π*  largest entry of the exact gradient by a table's logits at π* ∝
 distance     total variation between what was learnt and π*, for the worst prompt
 KL, E r      of what was learnt; J lost is what is missing of E r − β KL
 claims       what each loss is said to reach, and which ones are known to stay away from π*
+estimators   expected gradients of policy optimisation beside the exact one, over every group of answers
 
 All of it takes about a minute. The exit status is 1 when a claim fails, or a row of your own misses π*."""
 
@@ -36,12 +37,13 @@ def add_parser(subparsers: Verbs) -> None:
     """Add ``prove``."""
     prove = subparsers.add_parser(
         "prove",
-        help="preference losses against their exact optimum",
+        help="preference losses and policy-gradient estimators beside what is exact",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
     add = prove.add_argument
-    add("names", nargs="*", metavar="NAME", help="algorithms, or coverage, certainty, beta (default: all)")
+    words = "algorithms, or coverage, certainty, beta, estimators (default: all)"
+    add("names", nargs="*", metavar="NAME", help=words)
     add("--beta", type=_positive, help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)")
     add("--seed", type=whole, default=0, help="of rewards and reference (default: 0)")
     add("--own", metavar="FILE.py:ROW", help="a PreferenceRow or SingleRow of yours, or module:row")

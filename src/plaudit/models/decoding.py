@@ -75,7 +75,12 @@ class SharedDecoder:
         return output.last_hidden_state[0]
 
     def _told(self, states_NH: Tensor) -> Tensor:
-        return self._head.rule.apply(self._head.layer(states_NH))
+        layer = self._head.layer
+        if states_NH.device.type != "cpu":
+            return self._head.rule.apply(layer(states_NH))
+        # The same product from the other side: a tall matrix by a narrow one is what a CPU is good at.
+        raw_NV = (layer.weight @ states_NH.T).T
+        return self._head.rule.apply(raw_NV if layer.bias is None else raw_NV + layer.bias)
 
 
 class CachedDecoder:

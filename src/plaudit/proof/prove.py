@@ -15,15 +15,22 @@ from torch import Tensor
 from plaudit.errors import UserError
 from plaudit.proof.claim import Lab, Measured, at_rest, feedback, lab, measured, settled
 from plaudit.proof.claims_absolute import ABSOLUTE
+from plaudit.proof.claims_ascent import ASCENTS
+from plaudit.proof.claims_biased import BIASED
 from plaudit.proof.claims_data import OF_DATA
+from plaudit.proof.claims_leash import LEASHES
+from plaudit.proof.claims_old_answers import OF_OLD_ANSWERS
 from plaudit.proof.claims_reach import REACHED
 from plaudit.proof.claims_two import WANTED
+from plaudit.proof.claims_unbiased import UNBIASED
 from plaudit.proof.exact import kl, mean_reward, objective, optimum, total_variation
 from plaudit.proof.language import Language, language
 from plaudit.proof.learn import Row, slope, task
 from plaudit.recipes.preference_table import PREFERENCES
 
-CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA)
+ESTIMATORS = (*UNBIASED, *BIASED, *OF_OLD_ANSWERS, *LEASHES, *ASCENTS)
+"""What is claimed of the estimators of policy optimisation."""
+CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA, *ESTIMATORS)
 """Everything that is claimed."""
 TOPICS = tuple(dict.fromkeys(claim.name for claim in CLAIMS if claim.name not in PREFERENCES))
 """Claims that are not of one algorithm."""

@@ -8,7 +8,6 @@ from hashlib import blake2b
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
 from plaudit.errors import UserError
 from plaudit.rollouts.sampling import SamplingSettings
@@ -50,13 +49,15 @@ def draw(logits_NV: Float[Tensor, "N V"], chance_N: Float[Tensor, " N"], setting
     (2, 0.375, 0.3)
     """
     logits_NV = logits_NV.float()
-    top_N1 = logits_NV.max(-1, keepdim=True).values
+    top_N1 = logits_NV.amax(-1, keepdim=True)
     if not top_N1.isfinite().all():
         raise UserError(
             "the model's scores are not numbers: its weights are damaged, or a training run diverged"
         )
     # With the largest at zero, no temperature is too small to divide by.
-    scaled_NV = logits_NV - top_N1 if settings.greedy else (logits_NV - top_N1) / settings.temperature
+    scaled_NV = logits_NV - top_N1
+    if not settings.greedy and settings.temperature != 1:
+        scaled_NV = scaled_NV / settings.temperature
     p_NV = scaled_NV.exp()
     whole_NC = _blocks(p_NV)
     kept_NV = p_NV if settings.greedy else _kept(p_NV, settings)
@@ -69,7 +70,9 @@ def draw(logits_NV: Float[Tensor, "N V"], chance_N: Float[Tensor, " N"], setting
 
 
 def _blocks(p_NV: Tensor) -> Float[Tensor, "N C"]:
-    return pad(p_NV, (0, -p_NV.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK)).sum(-1).double()
+    whole = p_NV.shape[1] // BLOCK * BLOCK
+    sum_NC = p_NV[:, :whole].unflatten(1, (-1, BLOCK)).sum(-1)
+    return torch.cat((sum_NC, p_NV[:, whole:].sum(-1, keepdim=True)), dim=1).double()
 
 
 def _drawn(p_NV: Tensor, sum_NC: Tensor, chance_N: Tensor) -> Tensor:
