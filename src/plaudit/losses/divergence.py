@@ -7,10 +7,10 @@ Tokens are sampled from π. Then, in expectation:
     k2 = ½ρ²    not KL, near it if small   that of KL(π ‖ π_ref)
     k3          KL, and never below 0      that of KL(π_ref ‖ π)
 
-So in a loss k2 is right. In a reward k1 is: k3 has the right value there, but what a policy then climbs lacks
-k3's own gradient. Of tokens the gradients are those of their KL, the prefixes held. All of this is measured by
-``plaudit prove estimators``. Schulman 2020, "Approximating KL divergence"; of gradients Tang and Munos 2025,
-arXiv:2506.09477.
+So in a loss k2 is right. In a reward k1 is: k3 has the right value there, but what a policy then climbs
+lacks k3's own gradient. Of tokens the gradients are those of their KL, the prefixes held. All of this is
+measured by ``plaudit prove estimators``. Schulman 2020, "Approximating KL divergence"; of gradients Tang and
+Munos 2025, arXiv:2506.09477.
 """
 
 from __future__ import annotations
