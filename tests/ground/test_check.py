@@ -12,7 +12,18 @@ import pytest
 from tools.check import parts, run_part
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("cli", "recipes", "training", "models", "batches", "sources", "losses", "tensors", "records")
+PACKAGES = (
+    "cli",
+    "recipes",
+    "training",
+    "models",
+    "batches",
+    "sources",
+    "advantages",
+    "losses",
+    "tensors",
+    "records",
+)
 STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "docs")
 
 

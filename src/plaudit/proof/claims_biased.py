@@ -53,6 +53,7 @@ def beside(lab: Lab, estimator: Estimator, figure: Figure) -> float:
 def length(found_PY: Float[Tensor, "P Y"], exact_PY: Float[Tensor, "P Y"]) -> float:
     """How long it is, over the exact one.
 
+    >>> import torch
     >>> length(torch.tensor([[3.0]]), torch.tensor([[2.0]]))
     1.5
     """
