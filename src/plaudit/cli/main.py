@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import chat, combine, data, evaluate, prove, sample, train, world
+from plaudit.cli import chat, combine, control, data, evaluate, prove, sample, train, world
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
 _VERBS = {
     "chat": chat,
     "combine": combine,
+    "control": control,
     "data": data,
     "eval": evaluate,
     "prove": prove,

@@ -1,0 +1,94 @@
+"""The pendulum on comparisons beside the pendulum on its true reward: how many comparisons, and which ones.
+
+python -m benchmarks.control --seeds 5                       a table; about a quarter of an hour on one core
+python -m benchmarks.control --seeds 10 --comparisons 200    of one number of comparisons
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from benchmarks.table import machine, markdown
+from plaudit.control.clips import QUERIES, Asking
+from plaudit.control.run import Outcome, Settings, on_preferences, on_truth
+
+ASKED = (1000, 200, 50, 20)
+"""Comparisons of a run."""
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262}
+"""The 97.5 % point of Student's t, by degrees of freedom."""
+HEAD = ("comparisons", "queries", "answered", "ties", "true return", "share of the way", "least", "seconds")
+"""What the columns are."""
+
+
+def interval(values: list[float], digits: int) -> str:
+    """The mean and half of its 95 % interval.
+
+    >>> interval([1.0, 3.0], 1)
+    '2.0 ± 12.7'
+    """
+    if len(values) - 1 not in STUDENT:
+        return f"{statistics.fmean(values):.{digits}f}"
+    half = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.fmean(values):.{digits}f} ± {half:.{digits}f}"
+
+
+def row(way: Asking, found: list[Outcome]) -> tuple[object, ...]:
+    """One way of asking, over all seeds."""
+    return (
+        f"{way.comparisons:,}",
+        way.queries,
+        f"{statistics.fmean(one.answered for one in found):.0f}",
+        f"{statistics.fmean(one.ties for one in found):.0f}",
+        interval([one.learned for one in found], 1),
+        interval([one.share for one in found], 3),
+        f"{min(one.share for one in found):.3f}",
+        f"{statistics.fmean(one.seconds for one in found):.0f}",
+    )
+
+
+def study(seeds: int, asked: Sequence[int]) -> None:
+    """Print what bounds the figures, a row for each way of asking, and how far both ways are apart."""
+    torch.set_num_threads(1)
+    runs = [Settings(seed=seed) for seed in range(seeds)]
+    truths = [on_truth(settings, _quiet) for settings in runs]
+    found = dict[tuple[int, str], list[Outcome]]()
+    for n in asked:
+        for queries in QUERIES:
+            way = Asking(comparisons=n, queries=queries)
+            found[n, queries] = [
+                on_preferences(replace(settings, asking=way), truth, _quiet)
+                for settings, truth in zip(runs, truths, strict=True)
+            ]
+            print(*row(way, found[n, queries]), file=sys.stderr, flush=True)
+    chances = [one.chance for one in next(iter(found.values()))]
+    print(f"{machine()}; {seeds} seeds\n")
+    print(f"untrained: {interval(chances, 1)}; on the true reward: {interval(truths, 1)}\n")
+    print(
+        markdown(
+            HEAD, [row(Asking(comparisons=n, queries=how), outcomes) for (n, how), outcomes in found.items()]
+        )
+    )
+    for n in asked:
+        both = zip(*(found[n, how] for how in QUERIES), strict=True)
+        ahead = interval([choosy.share - random.share for choosy, random in both], 3)
+        print(f"\n{n:,}: disagreement is ahead of random by {ahead}")
+
+
+def _quiet(line: str) -> None:
+    del line
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each kind (default: 5)")
+    parser.add_argument("--comparisons", type=int, nargs="+", default=ASKED, help="(default: 1000 200 50 20)")
+    given = parser.parse_args()
+    study(given.seeds, given.comparisons)
