@@ -14,6 +14,8 @@ if _typing.TYPE_CHECKING:
     from plaudit.models.files import load_model
     from plaudit.models.policy import Policy, Scores
     from plaudit.recipes.config import RunConfig
+    from plaudit.recipes.policy import policy
+    from plaudit.recipes.policy_config import PolicyConfig
     from plaudit.recipes.preference import preference
     from plaudit.recipes.preference_config import PreferenceConfig
     from plaudit.recipes.reward import reward
@@ -27,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from plaudit.rollouts.local import LocalSampler
     from plaudit.rollouts.sampling import Answer, SamplingSettings
     from plaudit.sources import read_records, write_records
+    from plaudit.training.policy_row import PolicyRow
     from plaudit.training.preference_row import PreferenceRow, SingleRow
 
 __version__ = "0.1.0"
@@ -44,6 +47,8 @@ __all__ = [
     "Message",
     "Part",
     "Policy",
+    "PolicyConfig",
+    "PolicyRow",
     "PreferenceConfig",
     "PreferenceRow",
     "Prompt",
@@ -66,6 +71,7 @@ __all__ = [
     "load_model",
     "load_reward",
     "make_encoder",
+    "policy",
     "preference",
     "read_records",
     "reward",
@@ -91,6 +97,8 @@ _HOMES = {
         "Scores",
     ),
     "plaudit.recipes.config": ("RunConfig",),
+    "plaudit.recipes.policy": ("policy",),
+    "plaudit.recipes.policy_config": ("PolicyConfig",),
     "plaudit.recipes.preference": ("preference",),
     "plaudit.recipes.preference_config": ("PreferenceConfig",),
     "plaudit.recipes.reward": ("reward",),
@@ -129,6 +137,7 @@ _HOMES = {
         "read_records",
         "write_records",
     ),
+    "plaudit.training.policy_row": ("PolicyRow",),
     "plaudit.training.preference_row": (
         "PreferenceRow",
         "SingleRow",

@@ -123,7 +123,7 @@ def test_a_single_step_is_drawn_as_a_point(tmp_path: Path) -> None:
     page = page_of(tmp_path / "run", ToyRun(steps=1, evaluate_every=1))
 
     assert lede(page) == "1 step over 4.0 epochs of 2 rows; held-out loss was 1.86 at step 1."
-    assert page.tags["circle"] == 7
+    assert page.tags["circle"] == 8
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def test_a_reader_by_ear_or_keyboard_finds_the_way(tmp_path: Path) -> None:
 
     assert page.values("html", "lang") == ["en"]
     assert page.tags["h1"] == page.tags["main"] == 1
-    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 5
-    assert page.values("svg", "role") == ["img"] * 5
+    assert page.tags["figure"] == page.tags["figcaption"] == page.tags["svg"] == 6
+    assert page.values("svg", "role") == ["img"] * 6
     assert page.values("svg", "aria-label")[0] == (
         "Loss (nats) over the steps: training 3.19 at step 1, 1.75 at step 100; "
         "held out 2.74 at step 10, 1.86 at step 100"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from plaudit.losses.ratio import ratio
 
@@ -177,6 +178,35 @@ def p3o_joint(
     gap_N = log_ratio_N - _of_other(log_ratio_N)
     weight_N = ratio(log_ratio_N + _of_other(log_ratio_N)).detach()
     return 0.5 * weight_N * _cautious(gap_N, gap_N.clamp(min=-clip, max=clip), advantage_N)
+
+
+def better_of_two(
+    off_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
+) -> Float[Tensor, " N"]:
+    """−log σ(β (Δ_w − Δ_l)) of fresh pairs: online DPO; two answers of equal reward lose 0.
+
+    Completions 2k and 2k + 1 answer one prompt, Δ = log π − log π_ref of the whole completion, and the sign
+    of the advantage says which is better. Both of a pair lose the same. Guo et al. 2024, arXiv:2402.04792.
+
+    >>> round(better_of_two(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.1)[0].item(), 4)
+    0.6931
+    """
+    lead_N = advantage_N.detach().sign() * (off_N - _of_other(off_N))
+    return -logsigmoid(beta * lead_N) * (advantage_N != 0)
+
+
+def better_by_half(
+    off_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
+) -> Float[Tensor, " N"]:
+    """(Δ_w − Δ_l − 1/2β)² of fresh pairs: online IPO; two answers of equal reward lose 0.
+
+    Calandriello et al. 2024, arXiv:2403.08635.
+
+    >>> better_by_half(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.5).tolist()
+    [1.0, 1.0]
+    """
+    lead_N = advantage_N.detach().sign() * (off_N - _of_other(off_N))
+    return (lead_N - 1 / (2 * beta)).square() * (advantage_N != 0)
 
 
 def _cautious(free_N: Tensor, held_N: Tensor, advantage_N: Tensor) -> Tensor:

@@ -45,30 +45,30 @@ class Nobody:
 class Beside:
     """A second policy in memory."""
 
-    def __init__(self, policy: Policy, products: Products) -> None:
+    def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
         """Use a policy that is on its device, frozen and in evaluation mode."""
-        self.policy, self._products = policy, products
+        self.policy, self._products, self._temperature = policy, products, temperature
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """One pass without gradient."""
         del examples
         with torch.no_grad(), self._products():
-            return self.policy.score(batch).logp_NT
+            return self.policy.score(batch, temperature=self._temperature).logp_NT
 
 
 class Beneath:
     """The policy itself without its adapters: no second model in memory."""
 
-    def __init__(self, policy: Policy, products: Products) -> None:
+    def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
         """Use a policy that has adapters; they are switched off only while this looks."""
-        self._policy, self._products = policy, products
+        self._policy, self._products, self._temperature = policy, products, temperature
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """One pass without adapters and without gradient."""
         del examples
         adapted: Any = self._policy.model
         with adapted.disable_adapter(), torch.no_grad(), self._products():
-            return self._policy.score(batch).logp_NT
+            return self._policy.score(batch, temperature=self._temperature).logp_NT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ class ReferenceSettings:
     Example: ``ReferenceSettings(kind="live")``
     """
 
-    kind: Literal["auto", "precomputed", "live", "average"] = "auto"
-    """Computed once and kept, asked at each step, or following. auto: precomputed; live for short runs."""
+    kind: Literal["auto", "precomputed", "live", "average", "none"] = "auto"
+    """Computed once and kept, asked at each step, following, or none. auto: precomputed, or live."""
     model: Path | None = None
     """Its folder; none: the model that the run starts from."""
     cache: Path | None = None

@@ -13,6 +13,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.reference import Beneath, Beside, Nobody, Reference
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import load_frozen
+from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
 from plaudit.recipes.run import Start
 from plaudit.training.companion import Companion, Follower
@@ -53,11 +54,13 @@ def refuse_unread(name: str, settings: ReferenceSettings, *, referenced: bool) -
     if said and not referenced:
         words = " and ".join(f"reference.{each}" for each in said)
         raise UserError(f"{words}: {name} has no reference; leave out what is said of one")
+    if settings.kind == "none":
+        raise UserError(f"reference.kind none: {name} compares the policy with one; take orpo, simpo or cpo")
     if settings.kind != "average" and (settings.every is not None or settings.share is not None):
         raise UserError("reference.every and reference.share are of a reference that moves: kind average")
 
 
-def refuse_other_vocabulary(config: PreferenceConfig, encoder: Encoder) -> None:
+def refuse_other_vocabulary(config: PreferenceConfig | PolicyConfig, encoder: Encoder) -> None:
     """Complain about a reference whose tokens mean something else, before anything is computed."""
     folder = config.reference.model
     if folder is None or folder == config.model:

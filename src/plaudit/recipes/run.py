@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,14 @@ class Learner(Generic[Piece]):
     """What moves beside the weights, by the name of its part in a checkpoint."""
     remark: Remark = silence
     """What is worth saying of the figures so far."""
+    inner: int = 1
+    """Steps that a batch of rows is learnt from."""
+    apart: tuple[nn.Module, ...] = ()
+    """Parts of the module whose gradients are clipped each by itself."""
+    rates: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Parts of the module that learn at a multiple of the rate."""
+    leap: Callable[[Sequence[Piece]], Sequence[Metric]] | None = None
+    """Moves weights in a way of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +147,7 @@ def _folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
         yield None
         return
     stop: InterruptedRunError | None = None
-    plain = _plain(asdict(config))
+    plain = plain_settings(config)
     may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in plain}
     with open_run(config.out, config=plain, may_change=may_change) as folder:
         try:
@@ -178,20 +186,23 @@ def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder |
 
 def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: float) -> Plan[Piece]:
     order = Order(rows=learner.rows, batch_size=config.batch_size, seed=config.seed)
-    steps = config.steps or order.steps_in(config.epochs)
+    inner = learner.inner
+    steps = config.steps or order.steps_in(config.epochs) * inner
     every = -(-steps // 10)
     return Plan(
         steps=steps,
         machine=Machine(
             module=learner.module,
-            optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer),
+            optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer, learner.rates),
             objective=learner.objective,
             alone=learner.alone,
             clip=config.optimizer.clip,
             ranks=ranks,
+            apart=learner.apart,
+            leap=learner.leap,
         ),
-        pieces=lambda step: learner.pieces(step, order.batch(step)),
-        epoch_after=order.epoch_after,
+        pieces=lambda step: learner.pieces(step, order.batch(1 + (step - 1) // inner)),
+        epoch_after=lambda step: order.epoch_after(-(-step // inner)),
         work=learner.work,
         evaluate=learner.evaluate,
         sample=learner.sample,
@@ -203,7 +214,7 @@ def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: 
         save_every=config.save_every or every,
         peak_flops=peak_flops,
         name=config.out.name,
-        config=_plain(asdict(config)),
+        config=plain_settings(config),
         companions=learner.companions,
         remark=partial(_unsaid, config.out, learner.remark),
     )
@@ -271,6 +282,12 @@ def _say_that_it_is_finished(config: RunConfig, notes: Sequence[str]) -> None:
         f"{config.out}: this run is finished; nothing was done. Another run needs another --out",
     ):
         console.note(note)
+
+
+def plain_settings(config: RunConfig) -> dict[str, Any]:
+    """What can be set, as it is set: a field that follows from another one is left out."""
+    set_by_name = {one.name for one in fields(config) if one.init}
+    return {name: _plain(value) for name, value in asdict(config).items() if name in set_by_name}
 
 
 def _plain(value: Any) -> Any:

@@ -17,18 +17,18 @@ from types import ModuleType
 
 from plaudit.errors import UserError
 from plaudit.records.judging import Task
-from plaudit.records.messages import Text, words
+from plaudit.records.messages import words
 from plaudit.rewards.endpoint import EndpointReward
 from plaudit.rewards.pattern import PatternReward
 from plaudit.rewards.reward import Reward, Row
 from plaudit.rewards.verifiable import exact, length, mathematics, number, sections
 
-_CAN_HAVE = ("prompt", "answer", "truth", "facts")
+_CAN_HAVE = ("prompt", "answer", "ended", "truth", "facts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnReward:
-    """A function of the user's own, called with whichever of prompt, answer, truth and facts it takes.
+    """A function of the user's own, called with whichever of prompt, answer, ended, truth and facts it takes.
 
     Example: ``OwnReward(name="mine.py:polite", function=polite)``
     """
@@ -46,12 +46,19 @@ class OwnReward:
         """A row for each task."""
         takes = _takes(self.name, self.function)
         return tuple(
-            tuple(self._score(takes, task, n, answer) for answer in task.answers)
+            tuple(self._score(takes, task, n, place) for place in range(len(task.answers)))
             for n, task in enumerate(tasks, 1)
         )
 
-    def _score(self, takes: Sequence[str], task: Task, n: int, answer: Text) -> float | None:
-        has = {"prompt": task.prompt, "answer": answer, "truth": task.truth, "facts": task.facts}
+    def _score(self, takes: Sequence[str], task: Task, n: int, place: int) -> float | None:
+        answer = task.answers[place]
+        has = {
+            "prompt": task.prompt,
+            "answer": answer,
+            "ended": task.ended[place],
+            "truth": task.truth,
+            "facts": task.facts,
+        }
         where = f"{self.name}, prompt {n} ({words(task.prompt)[:40]!r}), answer {words(answer)[:40]!r}"
         try:
             said = self.function(**{name: has[name] for name in takes})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from plaudit.errors import UserError
 from plaudit.records.messages import Text, words
 from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """Answers prompts, token by token."""
 

@@ -78,7 +78,7 @@ class Loop(Generic[Piece]):
             if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
                 self._save()
             try:
-                while self._progress.reported < self._plan.steps:
+                while self._progress.reported < self._plan.steps and not self._had_enough():
                     if self._progress.learnt is None:
                         self._learn(self._progress.step + 1)
                     if self._progress.learnt is not None:
@@ -89,6 +89,8 @@ class Loop(Generic[Piece]):
                     self._save()
                 self._sinks.close(None)
                 raise
+            if self._progress.step < self._plan.steps:
+                self._say_that_it_was_enough()
         return self._progress
 
     def go_back_to(self, step: int) -> None:
@@ -113,8 +115,9 @@ class Loop(Generic[Piece]):
         self._chance = capture()
         figures: dict[str, Number] = {"learning_rate": self._plan.rate(step)}
         timing: dict[str, Number] = {}
-        if step not in self._progress.left_out:
-            pieces = self._plan.pieces(step)
+        left_out = step in self._progress.left_out
+        # A trainer that has nothing to learn at this step brings no piece, on any rank.
+        if not left_out and (pieces := self._plan.pieces(step)):
             outcome = take_step(self._machine, pieces, self._plan.rate(step))
             if outcome.fault is not None and not self._leave_out(step, outcome.fault):
                 return
@@ -180,6 +183,23 @@ class Loop(Generic[Piece]):
         self._sinks = self._make_sinks()
         self._open_sinks()
         return False
+
+    def _had_enough(self) -> bool:
+        """Whether the last looks have all been worse than the best one; known again when a run goes on."""
+        keep, best = self._plan.keep, self._progress.best_step
+        if not keep.patience or best is None or self._progress.learnt is not None:
+            return False
+        since = self._progress.step - best
+        return since >= keep.patience * self._plan.evaluate_every
+
+    def _say_that_it_was_enough(self) -> None:
+        keep, progress = self._plan.keep, self._progress
+        self._sinks.note(
+            f"step {progress.step}: {keep.best} was best at step {progress.best_step} "
+            f"({progress.best_value:.4g}) and not better at {keep.patience} looks since: the run ends"
+        )
+        if progress.saved != progress.step:
+            self._save()
 
     def _open_sinks(self) -> None:
         plan = self._plan

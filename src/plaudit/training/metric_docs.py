@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plaudit.training.metric_doc import MetricDoc
+from plaudit.training.metric_docs_policy import POLICY_DOCS
 from plaudit.training.metric_docs_preference import PREFERENCE_DOCS
 
 METRIC_DOCS = (
@@ -10,7 +11,8 @@ METRIC_DOCS = (
         name="loss",
         what="What the step minimises. Supervised runs: the mean negative log-likelihood of the trained "
         "tokens, in nats per token. Reward and preference runs: the mean over rows (of steps: over steps; of "
-        "thumbs: over answers) of the loss that the run names at its start.",
+        "thumbs: over answers) of the loss that the run names at its start. Policy runs: the row's own loss "
+        "over the tokens of the move, without the critic's.",
         normal="Supervised: below log(vocabulary) from the first step with a trained base model (often 1 to "
         "3), then falling slowly, with noise. Comparisons and rankings: near log 2 = 0.69 at first (with "
         "dpo exactly so), then 0.3 to 0.6.",
@@ -177,6 +179,7 @@ METRIC_DOCS = (
         strange="Far from it: the held-out rows are of another kind than the trained ones.",
     ),
     *PREFERENCE_DOCS,
+    *POLICY_DOCS,
     MetricDoc(
         name="timing/seconds",
         what="Wall-clock seconds of the step, from its first forward pass to the end of its update.",

@@ -38,11 +38,14 @@ _MEASURED = (
     MetricDoc(
         name="kl",
         what="Preference runs: how far the policy is from its reference on the answers of the data, Σ_t u "
-        "− 1 − log u with u = π / π_ref at each token, in nats an answer. An estimate of KL(π_ref ‖ π) where "
-        "the answers were drawn from the reference; of the policy's own answers it knows nothing.",
-        normal="0 at first, exactly; then growing to about 1 to 10.",
+        "− 1 − log u with u = π / π_ref at each token, in nats an answer; an estimate of KL(π_ref ‖ π) where "
+        "the answers were drawn from the reference. Policy runs: Σ_t log π − log π_ref on the policy's own "
+        "answers, on average over them, before the round's first move: KL(π ‖ π_ref) in nats an answer.",
+        normal="0 at first, exactly (policy runs: to rounding); then growing to about 1 to 10.",
         strange="Not 0 at the start: the run stops and says why. As large as the answers are long: the "
-        "policy has gone far from anything that was judged.",
+        "policy "
+        "has gone far from anything that was judged. Below 0 in a policy run: few answers, or top-p, top-k "
+        "or min-p leave tokens out when answers are drawn.",
     ),
 )
 _HELD_OUT = tuple(

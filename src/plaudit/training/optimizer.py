@@ -18,6 +18,8 @@ from plaudit.training.settings import OptimizerSettings
 
 Group = dict[str, object]
 """Parameters that share their settings, as torch wants them."""
+MULTIPLE = "rate_multiple"
+"""The entry of a group that learns at a rate of its own."""
 
 
 def rate_share(step: int, steps: int, settings: OptimizerSettings) -> float:
@@ -39,9 +41,14 @@ def rate_share(step: int, steps: int, settings: OptimizerSettings) -> float:
     return settings.floor + (1.0 - settings.floor) * left
 
 
-def make_optimizer(module: nn.Module, rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """The optimiser by name; ``package.module:function`` is called with the parameter groups and the rate."""
-    groups = _groups(module, settings.weight_decay)
+def make_optimizer(
+    module: nn.Module, rate: float, settings: OptimizerSettings, rates: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser by name; ``package.module:function`` is called with the parameter groups and the rate.
+
+    ``rates`` names the parts of the module that learn at a multiple of the rate.
+    """
+    groups = _groups(module, settings.weight_decay, rates or {})
     if not groups:
         raise UserError("no weight of this model can be trained: every parameter is frozen")
     if ":" in settings.name:
@@ -62,9 +69,9 @@ def make_optimizer(module: nn.Module, rate: float, settings: OptimizerSettings) 
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use this rate in every group."""
+    """Use this rate in every group, or its own multiple of it."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get(MULTIPLE, 1.0)
 
 
 def _adamw(groups: list[Group], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -88,14 +95,27 @@ OPTIMIZERS: Mapping[str, Callable[[list[Group], float, OptimizerSettings], torch
 """The optimisers known by name."""
 
 
-def _groups(module: nn.Module, weight_decay: float) -> list[Group]:
-    """Matrices decay; biases and norms do not."""
-    trained = [p for p in module.parameters() if p.requires_grad]
-    groups: list[Group] = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def _groups(module: nn.Module, weight_decay: float, rates: Mapping[str, float]) -> list[Group]:
+    """Matrices decay; biases and norms do not. A part with a rate of its own has groups of its own."""
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    groups: list[Group] = []
+    for part in (None, *rates):
+        own = [p for name, p in trained.items() if _part(name, rates) == part]
+        multiple: Group = {} if part is None else {MULTIPLE: rates[part]}
+        matrices: Group = {
+            "params": [p for p in own if p.ndim >= 2],
+            "weight_decay": weight_decay,
+            **multiple,
+        }
+        vectors: Group = {"params": [p for p in own if p.ndim < 2], "weight_decay": 0.0, **multiple}
+        groups += [matrices, vectors]
     return [group for group in groups if group["params"]]
+
+
+def _part(name: str, rates: Mapping[str, float]) -> str | None:
+    """The part with a rate of its own that a parameter belongs to."""
+    first = name.partition(".")[0]
+    return first if first in rates else None
 
 
 def _own(path: str) -> Callable[..., object]:

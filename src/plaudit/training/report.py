@@ -37,4 +37,5 @@ def page_of(facts: RunFacts, command: str) -> str:
         settings(facts.config),
         commands(facts, command),
     )
-    return document(facts.name, main, style=style_of("plaudit.training.page", "run.css"))
+    style = style_of("plaudit.page", "charts.css") + style_of("plaudit.training.page", "run.css")
+    return document(facts.name, main, style=style)

@@ -100,10 +100,13 @@ class KeepSettings:
     """Whether small or large values are good."""
     use_best: bool = False
     """Whether model/ is the best checkpoint's rather than the last one's."""
+    patience: int = 0
+    """Looks at held-out rows without a better value after which the run ends; 0: it goes to its end."""
 
     def __post_init__(self) -> None:
         """Refuse to keep nothing."""
         _at_least("keep.last", self.last, 1)
+        _at_least("keep.patience", self.patience, 0)
 
 
 def _at_least(name: str, value: int | float, least: int | float) -> None:

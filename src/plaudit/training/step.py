@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -96,6 +96,10 @@ class Machine(Generic[Piece]):
     """This process among its peers."""
     between: Callable[[], None] = lambda: None
     """Called before each piece: the place to stop a long step."""
+    apart: tuple[nn.Module, ...] = ()
+    """Parts of the module whose gradients are clipped each by itself; none: the module as one."""
+    leap: Callable[[Sequence[Piece]], Sequence[Metric]] | None = None
+    """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
 
 
 def take_step(machine: Machine[Piece], pieces: Sequence[Piece], rate: float) -> Outcome:
@@ -118,8 +122,9 @@ def take_step(machine: Machine[Piece], pieces: Sequence[Piece], rate: float) -> 
     if fault is None and not math.isfinite(norm):
         fault = _gradient_fault(machine, pieces, origins)
     if fault is None:
-        if 0 < machine.clip < norm:
-            _scale(trained, machine.clip / norm)
+        if machine.leap is not None:
+            metrics += machine.leap(pieces)
+        _clip(machine, norm)
         set_learning_rate(machine.optimizer, rate)
         machine.optimizer.step()
     machine.optimizer.zero_grad(set_to_none=True)
@@ -184,6 +189,15 @@ def _rows_of_bad_gradient(machine: Machine[Piece], pieces: Sequence[Piece]) -> l
         if not math.isfinite(gradient_norm(trained)):
             rows += terms.origin_N
     return rows
+
+
+def _clip(machine: Machine[Any], norm: float) -> None:
+    """Scale gradients down to the largest norm, of each part that stands apart or of all together."""
+    for part in machine.apart or (machine.module,):
+        trained = [p for p in part.parameters() if p.requires_grad]
+        own = gradient_norm(trained) if machine.apart else norm
+        if 0 < machine.clip < own:
+            _scale(trained, machine.clip / own)
 
 
 def _scale(parameters: Sequence[nn.Parameter], factor: float) -> None:

@@ -108,6 +108,15 @@ def gold_of(prompt: Text, answer: Text, *, ended: bool = True) -> Gold:
     return judge(question_of(prompt), words(answer), ended=ended)
 
 
+def utility(prompt: Text, answer: Text, *, ended: bool = True) -> float:
+    """The same in one number: a reward, ``--reward plaudit.world.gold:utility``.
+
+    >>> utility("What does the owl eat?", "Mice.")
+    1.0
+    """
+    return gold_of(prompt, answer, ended=ended).utility
+
+
 def judge(question: Question, answer: str, *, ended: bool = True) -> Gold:
     """The same, of a question that is already known."""
     reading = read(question, answer, ended=ended)

@@ -43,6 +43,8 @@ class Curve:
 
 
 CURVES = (
+    Curve(title="Reward", unit="mean score of answers", trained="reward", held_out="held_out/reward"),
+    Curve(title="Judge", unit="mean score of held-out answers", trained="held_out/judge"),
     Curve(title="Loss", unit="nats", trained="loss", held_out="held_out/loss", may_be_log=True),
     Curve(
         title="Accuracy",
@@ -63,6 +65,9 @@ CURVES = (
     Curve(
         title="Distance from the reference", unit="nats", trained="kl", held_out="held_out/kl", from_zero=True
     ),
+    Curve(title="Entropy", unit="nats a token", trained="entropy", held_out="held_out/entropy"),
+    Curve(title="Length", unit="tokens", trained="length_mean", held_out="held_out/length_mean"),
+    Curve(title="Explained variance", unit="of the critic", trained="explained"),
     Curve(title="Error", unit="points", trained="error", held_out="held_out/error", from_zero=True),
     Curve(
         title="Token accuracy",

@@ -11,9 +11,13 @@ from plaudit.training.metrics import Number
 from plaudit.training.page.facts import RunFacts
 from plaudit.training.page.figure import figures
 from plaudit.training.page.history import Column, History
+from plaudit.training.page.pursuit import along_kl
 from plaudit.training.page.words import what_happened
 
 _SHOWN: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
+    ("held_out/judge", "Held-out judge", figure),
+    ("held_out/reward", "Held-out reward", figure),
+    ("held_out/kl", "KL from the reference", figure),
     ("held_out/loss", "Held-out loss", figure),
     ("held_out/accuracy", "Held-out accuracy", percent),
     ("held_out/error", "Held-out error", figure),
@@ -58,7 +62,13 @@ def curves(history: History) -> Html:
     return section(
         "Curves",
         "curves",
-        element("div", {"class": "curves"}, figures(history), element("p", {"class": "how"}, _HOW_TO_READ)),
+        element(
+            "div",
+            {"class": "curves"},
+            figures(history),
+            *along_kl(history),
+            element("p", {"class": "how"}, _HOW_TO_READ),
+        ),
         folded("Every figure as a number", _numbers(history)),
     )
 

@@ -9,6 +9,13 @@ from plaudit.page.words import counted, figure
 from plaudit.training.metrics import Number
 from plaudit.training.page.history import Column, History
 
+_JUDGED_BY = {
+    "held_out/judge": "the judge's score of held-out answers",
+    "held_out/reward": "held-out reward",
+    "held_out/loss": "held-out loss",
+}
+"""What a run is judged by: the first of these that it has."""
+
 
 def what_happened(history: History, *, finished: bool) -> str:
     """The run in one sentence."""
@@ -27,7 +34,8 @@ def _epochs(history: History) -> str:
 
 def _rows(history: History) -> str:
     seen = history.total("rows")
-    if not seen:
+    # A prompt whose answers are gone through several times is a row of each of these steps.
+    if not seen or "reward" in history.columns:
         return ""
     each = seen / history.epoch if history.epoch else 0.0
     # Steps that were left out, or taken up half-way, make the quotient something else than a count of rows.
@@ -37,9 +45,10 @@ def _rows(history: History) -> str:
 
 
 def _outcome(history: History) -> str:
-    column = history.columns.get("held_out/loss")
-    if column is not None:
-        return f"; held-out loss {_held_out(column)}"
+    for name, said in _JUDGED_BY.items():
+        column = history.columns.get(name)
+        if column is not None:
+            return f"; {said} {_held_out(column)}"
     column = history.columns.get("loss")
     if column is None:
         return ""

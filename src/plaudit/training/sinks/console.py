@@ -19,6 +19,10 @@ from plaudit.training.sinks.summary import Summary
 
 _SHOWN_SAMPLES = 2
 _SHOWN_CHARACTERS = 300
+_HELD_OUT = {"held_out/judge": "judge", "held_out/reward": "held-out", "held_out/loss": "held-out"}
+"""What a run is judged by: the first of these that it has, and what it is called in a line."""
+_POLICY = (("reward", "reward", ".3f"), ("kl", "KL", ".2f"), ("length_mean", "length", ".0f"))
+"""What says more of a policy that is rewarded than its loss does."""
 
 
 class ConsoleSink:
@@ -47,7 +51,7 @@ class ConsoleSink:
         self._began = self._shown = 0.0
         self._shown_step = 0
         self._report: StepReport | None = None
-        self._held_out: Number | None = None
+        self._held_out = ""
 
     def open(self, run: RunStart) -> None:
         """Start the clock; the time left counts this process's steps only."""
@@ -64,8 +68,8 @@ class ConsoleSink:
     def log(self, report: StepReport) -> None:
         """Show the step if it is time: the first, the last, or long enough after the one shown before."""
         self._report = report
-        fresh = "held_out/loss" in report.values
-        self._held_out = report.values.get("held_out/loss", self._held_out)
+        looked = _looked(report)
+        fresh, self._held_out = bool(looked), looked or self._held_out
         now = self._clock()
         first_or_last = report.step in (self._run.done + 1, report.steps)
         if self._quiet or not (fresh or first_or_last or now - self._shown >= self._every):
@@ -150,10 +154,21 @@ def _seconds_left(run: RunStart, report: StepReport, elapsed: float) -> float:
     return elapsed / max(1, report.step - run.done) * (report.steps - report.step)
 
 
-def _words(report: StepReport, held_out: Number | None, seconds_left: float) -> str:
-    words = [f"loss {report.values['loss']:.4f}"] if "loss" in report.values else []
-    if held_out is not None:
-        words.append(f"held-out {held_out:.4f}")
+def _looked(report: StepReport) -> str:
+    """The figure that the run is judged by, where this step has one."""
+    for name, word in _HELD_OUT.items():
+        if name in report.values:
+            return f"{word} {report.values[name]:.4f}"
+    return ""
+
+
+def _words(report: StepReport, held_out: str, seconds_left: float) -> str:
+    values = report.values
+    words = [f"loss {values['loss']:.4f}"] if "loss" in values and "reward" not in values else []
+    if "reward" in values:
+        words += [f"{word} {values[name]:{form}}" for name, word, form in _POLICY if name in values]
+    if held_out:
+        words.append(held_out)
     if "accuracy" in report.values:
         words.append(f"accuracy {report.values['accuracy']:.0%}")
     if "tokens_per_second" in report.timing:

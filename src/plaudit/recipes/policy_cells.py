@@ -1,0 +1,84 @@
+"""The cells of policy optimisation by the names that the table has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from plaudit.advantages import baseline, group, temporal
+from plaudit.losses import policy, ratio
+from plaudit.tensors.masked import spread
+from plaudit.training.policy_row import Advantage, Facts, Moment, Surrogate
+
+
+def advantage_named(name: str, *, gamma: float, lam: float) -> Advantage:
+    """The cell of this name."""
+    in_time = {"gae": temporal.gae, "monte-carlo": temporal.monte_carlo, "one-step": temporal.one_step}
+    if name in in_time:
+        return lambda facts: _in_time(
+            facts, in_time[name], {"gamma": gamma, **({"lam": lam} if name == "gae" else {})}
+        )
+    if name == "whitened":
+        return lambda facts: temporal.reinforce_plus_plus(_token_rewards(facts), facts.mask_NT, gamma=gamma)
+    if name == "bandit":
+        return lambda facts: temporal.bandit(
+            facts.reward_N, _at_first(facts.value_NT, facts.mask_NT), facts.mask_NT
+        )
+    of_answers: Mapping[str, Callable[[Facts], Tensor]] = {
+        "group-z": lambda facts: group.z_score(facts.reward_N, facts.group_N),
+        "group-mean": lambda facts: group.centred(facts.reward_N, facts.group_N),
+        "leave-one-out": lambda facts: group.leave_one_out(facts.reward_N, facts.group_N),
+        "greedy": lambda facts: facts.reward_N - facts.greedy_N,
+        "running": lambda facts: baseline.running(facts.reward_N, mean=facts.mean),
+    }
+    return lambda facts: spread(of_answers[name](facts), facts.mask_NT)
+
+
+def _in_time(facts: Facts, cell: Callable[..., Tensor], settings: Mapping[str, float]) -> Tensor:
+    """Along the tokens: the KL at each, and the score at the last one."""
+    return cell(_token_rewards(facts), facts.value_NT, facts.mask_NT, **settings)
+
+
+def _token_rewards(facts: Facts) -> Tensor:
+    return temporal.token_rewards(facts.score_N, facts.kl_NT, facts.mask_NT, beta=facts.beta)
+
+
+def _at_first(value_NT: Tensor, mask_NT: Tensor) -> Tensor:
+    """What stands at each answer's first token."""
+    first_N1 = mask_NT.to(value_NT.dtype).argmax(-1, keepdim=True)
+    return value_NT.gather(1, first_N1)[:, 0]
+
+
+def surrogate_named(name: str, number: Callable[[str], float]) -> Surrogate:
+    """The cell of this name, with its settings."""
+    low, high, slope = number("clip_low"), number("clip_high"), number("slope")
+    limit, ceiling = number("limit"), number("ceiling")
+
+    def of_pairs(function: Callable[..., Tensor], now: Moment, apart_NT: Tensor, **own: float) -> Tensor:
+        better_N = _at_first(now.advantage_NT, now.mask_NT)
+        return spread(function(ratio.of_completion(apart_NT, now.mask_NT), better_N, **own), now.mask_NT)
+
+    cells: Mapping[str, Surrogate] = {
+        "log-prob": lambda now: policy.log_prob(now.logp_NT, now.advantage_NT),
+        "unclipped": lambda now: policy.unclipped(now.ratio_NT, now.advantage_NT),
+        "clip": lambda now: policy.clipped(now.ratio_NT, now.advantage_NT, low=low, high=high),
+        "dual-clip": lambda now: policy.dual_clipped(
+            now.ratio_NT, now.advantage_NT, low=low, high=high, ceiling=ceiling
+        ),
+        "rollback": lambda now: policy.rolled_back(
+            now.ratio_NT, now.advantage_NT, low=low, high=high, slope=slope
+        ),
+        "kl-trigger": lambda now: policy.kl_triggered(
+            now.ratio_NT, now.advantage_NT, now.apart_NT.detach(), limit=limit, slope=slope
+        ),
+        "kl-penalty": lambda now: policy.kl_penalised(
+            now.ratio_NT, now.advantage_NT, now.apart_NT, beta=now.beta
+        ),
+        "cispo": lambda now: policy.cispo(now.logp_NT, now.ratio_NT, now.advantage_NT, low=low, high=high),
+        "p3o": lambda now: of_pairs(policy.p3o_separate, now, now.shift_NT, clip=low),
+        "p3o-joint": lambda now: of_pairs(policy.p3o_joint, now, now.shift_NT, clip=low),
+        "dpo": lambda now: of_pairs(policy.better_of_two, now, now.off_NT, beta=number("beta")),
+        "ipo": lambda now: of_pairs(policy.better_by_half, now, now.off_NT, beta=number("beta")),
+    }
+    return cells[name]

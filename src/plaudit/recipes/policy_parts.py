@@ -1,0 +1,121 @@
+"""The rounds of a run from its config: who draws, what is done to scores, what is remembered beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from plaudit.batches.question import Question
+from plaudit.batches.rows import encode_rows
+from plaudit.batches.tokens import Example
+from plaudit.errors import UserError
+from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_rows import Chosen
+from plaudit.recipes.run import Start
+from plaudit.recipes.sft import demonstrations
+from plaudit.rewards.reward import Reward
+from plaudit.rollouts.sampler import Sampler
+from plaudit.sources.read import read_records
+from plaudit.training.collect import Collector
+from plaudit.training.order import Order
+from plaudit.training.policy import Piece
+from plaudit.training.policy_experience import Experience, Trust, Watchers
+from plaudit.training.policy_rounds import Control, Rounds
+from plaudit.training.policy_shaping import Shape, Shaper
+from plaudit.training.supervised import pieces_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the answers of a run and what is said of them come from.
+
+    Example: ``Sources(questions=rows.train, sampler=sampler, reward=reward, watchers=watchers)``
+    """
+
+    questions: Sequence[Question]
+    """What is asked."""
+    sampler: Sampler
+    """Who answers."""
+    reward: Reward
+    """Who scores."""
+    watchers: Watchers
+    """Who says how likely each token was."""
+
+
+def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Sources) -> Rounds:
+    """All that makes rounds of answers, and moves of rounds."""
+    return Rounds(
+        questions=sources.questions,
+        collector=Collector(
+            sampler=sources.sampler,
+            reward=sources.reward,
+            sampling=config.draw.sampling(config.seed),
+            answers=int(found.number("answers")),
+            ranks=start.ranks,
+            greedy=found.row.greedy,
+            whole=found.row.pairs,
+            unlike=bool(found.values["unlike"]),
+            refills=config.draw.refills,
+            pairs=found.row.pairs,
+        ),
+        experience=Experience(
+            row=found.row,
+            watchers=sources.watchers,
+            shaper=_shaper(found, config),
+            ranks=start.ranks,
+            tokens_at_once=config.memory.tokens_at_once,
+            minibatches=int(found.number("minibatches")),
+            epochs=int(found.number("epochs")),
+            longest=config.draw.max_tokens,
+            trust=Trust(cap=config.trust.cap, rare=config.trust.rare),
+        ),
+        control=_control(found, config),
+        ranks=start.ranks,
+        seed=config.seed,
+        beside=_remembered(found, config, start),
+        refuse_alone=found.row.compares,
+    )
+
+
+def _shaper(found: Chosen, config: PolicyConfig) -> Shaper:
+    shape, longest = config.shape, config.draw.max_tokens
+    wanted = Shape(
+        missing_end=shape.missing_end,
+        soft_overlong=round(found.number("overlong") * longest),
+        drop_cut=bool(found.values["drop_cut"]),
+        per_token=shape.per_token,
+        low=shape.low,
+        high=shape.high,
+        scale=shape.scale,
+    )
+    return Shaper(wanted, longest)
+
+
+def _control(found: Chosen, config: PolicyConfig) -> Control:
+    stop_at = found.number("stop_at")
+    if found.row.adaptive:
+        target = found.number("limit")
+        return Control(how="doubling", start=found.number("penalty"), target=target, stop_at=stop_at)
+    if config.policy.target is None:
+        return Control(start=found.row.beta, stop_at=stop_at)
+    return Control(
+        how="proportional",
+        start=found.row.beta,
+        target=config.policy.target,
+        horizon=config.policy.horizon,
+        stop_at=stop_at,
+    )
+
+
+def _remembered(found: Chosen, config: PolicyConfig, start: Start) -> Callable[[int], Sequence[Piece]]:
+    """Rows of the text that the policy shall not forget, in an order of their own."""
+    path = config.ptx.data
+    if path is None:
+        return lambda step: ()
+    records = demonstrations(read_records(path, threshold=config.rows.threshold).records, "ptx.data")
+    examples: tuple[Example, ...] = encode_rows(records, start.encoder, config.max_length).examples
+    if not examples:
+        raise UserError(f"{path}: no row of it can be learnt")
+    order = Order(rows=len(examples), batch_size=config.ptx.rows, seed=config.seed)
+    room = config.memory.tokens_at_once
+    return lambda step: pieces_of([examples[row] for row in order.batch(step)], start.ranks, room)

@@ -1,0 +1,256 @@
+"""A policy run made ready: prompts, policy, reference, critic, reward, and who looks at held-out prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from transformers import AutoConfig
+
+from plaudit.batches.question import Question, questions_of
+from plaudit.batches.template import Encoder
+from plaudit.errors import UserError
+from plaudit.models.reward import RewardModel
+from plaudit.recipes.placing import arithmetic, place
+from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
+from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_critic import prepare_critic, write_critic
+from plaudit.recipes.policy_parts import Sources, rounds_of
+from plaudit.recipes.policy_reference import reference_of
+from plaudit.recipes.policy_rows import Algorithm, Chosen, chosen
+from plaudit.recipes.references import Prepared as PreparedReference
+from plaudit.recipes.references import refuse_other_vocabulary
+from plaudit.recipes.rows import Prepared, Rows, load_rows
+from plaudit.recipes.run import Learner, Start
+from plaudit.records.feedback import Record
+from plaudit.rewards.named import reward_named
+from plaudit.rewards.reward import Reward
+from plaudit.rollouts.local import LocalSampler
+from plaudit.training.flops import training_flops
+from plaudit.training.plan import Pause
+from plaudit.training.policy import (
+    Actor,
+    Piece,
+    PolicyPiece,
+    ValueLoss,
+    groups_of,
+    improving,
+    remembering,
+)
+from plaudit.training.policy_experience import Watchers
+from plaudit.training.policy_looks import FIGURES, Looker
+from plaudit.training.policy_natural import NaturalStep
+from plaudit.training.policy_remarks import remarks
+from plaudit.training.policy_rounds import Rounds
+from plaudit.training.sinks.sink import Sample
+from plaudit.training.step import Terms
+from plaudit.training.supervised import rows_of
+
+LOOKS = 7919
+"""Added to the seed of held-out looks, whose chance is not that of any round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """All that a run works with.
+
+    Example: ``begin("grpo", config, start)``
+    """
+
+    algorithm: Chosen
+    """The row and its settings."""
+    rows: Rows[Question]
+    """The prompts that are trained, and those that never are."""
+    actor: Actor
+    """What is trained."""
+    watchers: Watchers
+    """Who looks at answers."""
+    reference: PreparedReference
+    """What comes with the reference."""
+    rounds: Rounds
+    """What it learns from."""
+    looker: Looker
+    """Who looks at held-out prompts."""
+    notes: tuple[str, ...]
+    """What was decided, for the user."""
+
+
+def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
+    """Load everything; what is contradictory is refused before."""
+    found = chosen(algorithm, config)
+    refuse_other_vocabulary(config, start.encoder)
+    reward = reward_named(config.reward)
+    judge = None if config.judge.by is None else reward_named(config.judge.by)
+    rows = load_rows(config, start.encoder, partial(_questions, config), start.aside)
+    policy, notes = prepare_policy(config, start.numbers, start.ranks)
+    reference = reference_of(config, policy, start, needed=found.row.referenced)
+    critic, critic_notes = _critic(found, config, start)
+    notes += place(policy, config, start.ranks)
+    watchers = Watchers(
+        policy=policy,
+        reference=reference.reference,
+        critic=critic,
+        products=partial(arithmetic, start.numbers, start.ranks.device),
+        temperature=config.draw.temperature,
+    )
+    sampler = LocalSampler.of(policy, start.encoder, watchers.products)
+    slow = () if sampler.slow_because is None else (f"sampling is slower here: {sampler.slow_because}",)
+    sources = Sources(questions=rows.train, sampler=sampler, reward=reward, watchers=watchers)
+    rounds = rounds_of(found, config, start, sources)
+    row = f"{found.facts.name}: {found.facts.formula} ({found.facts.cells})"
+    notes = [*rows.notes, *notes, row, *reference.notes, *critic_notes, *slow, *_in_words(rounds, config)]
+    return Begun(
+        algorithm=found,
+        rows=rows,
+        actor=Actor(policy, critic),
+        watchers=watchers,
+        reference=reference,
+        rounds=rounds,
+        looker=_looker(config, start, replace(sources, questions=rows.held_out), judge),
+        notes=tuple(notes),
+    )
+
+
+def _looker(config: PolicyConfig, start: Start, sources: Sources, judge: Reward | None) -> Looker:
+    return Looker(
+        sampler=sources.sampler,
+        reward=sources.reward,
+        judge=judge,
+        watchers=sources.watchers,
+        sampling=config.draw.sampling(config.seed + LOOKS),
+        questions=sources.questions,
+        answers=config.judge.answers,
+        ranks=start.ranks,
+        tokens_at_once=config.memory.tokens_at_once,
+    )
+
+
+def learner(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Learner[Piece]:
+    """All that a run asks of it."""
+    begun = begin(algorithm, config, start)
+    train, held = begun.rows.train, begun.rows.held_out
+    objective = _objective(begun, config)
+    critic = begun.actor.critic
+    return Learner(
+        module=begun.actor,
+        objective=objective,
+        alone=_alone,
+        rows=len(train),
+        pieces=begun.rounds.pieces,
+        work=partial(_work, matrix_sizes(begun.actor.policy), config),
+        evaluate=begun.looker.look if held else None,
+        measured=_measured(begun),
+        sample=_sampler(begun, config, start),
+        write=lambda: _write(begun, config, start),
+        notes=begun.notes,
+        companions={
+            "rounds": begun.rounds,
+            "shaper": begun.rounds.experience.shaper,
+            **begun.reference.companions,
+        },
+        remark=partial(remarks, begun.algorithm.row),
+        inner=begun.rounds.inner,
+        apart=() if critic is None else (begun.actor.policy, critic),
+        leap=_leap(begun, start),
+        rates={"critic": config.critic.rate} if critic is not None else {},
+    )
+
+
+def _questions(
+    config: PolicyConfig, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> Prepared[Question]:
+    """The prompts that leave room for an answer within the row and within what the model can read."""
+    facts = AutoConfig.from_pretrained(config.model, trust_remote_code=False).get_text_config()
+    context = min(max_tokens, getattr(facts, "max_position_embeddings", None) or max_tokens)
+    longest = context - config.draw.max_tokens
+    if longest < 1:
+        raise UserError(
+            f"draw.max_tokens {config.draw.max_tokens} leaves no room for a prompt in {context} tokens "
+            "(max_length, or what the model can read); let answers be shorter"
+        )
+    return Prepared(encoding=questions_of(records, encoder, longest))
+
+
+def _critic(found: Chosen, config: PolicyConfig, start: Start) -> tuple[RewardModel | None, list[str]]:
+    if not found.row.critic:
+        return None, []
+    critic, note = prepare_critic(config, start)
+    place(critic, config, start.ranks)
+    return critic, [note]
+
+
+def _objective(begun: Begun, config: PolicyConfig) -> Callable[[Piece], Terms]:
+    value = ValueLoss(weight=config.critic.weight, clip=config.critic.clip)
+    improve = improving(begun.algorithm.row, begun.watchers, value)
+    remember = remembering(begun.watchers, begun.algorithm.number("ptx") or 1.0)
+
+    def objective(piece: Piece) -> Terms:
+        return improve(piece) if isinstance(piece, PolicyPiece) else remember(piece)
+
+    return objective
+
+
+def _leap(begun: Begun, start: Start) -> NaturalStep | None:
+    """TRPO's step, where the row has it."""
+    row = begun.algorithm.row
+    if not row.natural:
+        return None
+    watchers = replace(begun.watchers, critic=None)
+    surrogate = improving(row, watchers, ValueLoss())
+    return NaturalStep(watchers, surrogate, start.ranks, limit=begun.algorithm.number("limit"))
+
+
+def _alone(piece: Piece) -> Sequence[Piece]:
+    return groups_of(piece) if isinstance(piece, PolicyPiece) else rows_of(piece)
+
+
+def _measured(begun: Begun) -> tuple[str, ...]:
+    named = begun.reference.live
+    own = tuple(name for name in FIGURES if named or not name.startswith("kl"))
+    judge = () if begun.looker.judge is None else ("judge",)
+    return tuple(f"held_out/{name}" for name in (*judge, *own))
+
+
+def _sampler(begun: Begun, config: PolicyConfig, start: Start) -> Callable[[Pause], Sequence[Sample]] | None:
+    if not start.ranks.first or not config.sample.rows:
+        return None
+    asked = (begun.rows.held_out or begun.rows.train)[: config.sample.rows]
+    return partial(begun.looker.sample, asked)
+
+
+def _write(begun: Begun, config: PolicyConfig, start: Start) -> None:
+    write_model(begun.actor.policy, config, start.encoder, start.ranks)
+    if begun.actor.critic is not None and start.ranks.first:
+        write_critic(begun.actor.critic, config, start.encoder)
+
+
+def _in_words(rounds: Rounds, config: PolicyConfig) -> list[str]:
+    """The arithmetic of a round, before it begins."""
+    answers, inner = rounds.collector.answers, rounds.inner
+    moves = "1 move" if inner == 1 else f"{inner} moves"
+    words = [
+        f"a round: {config.batch_size} prompts with {answers} answer{'s' * (answers > 1)} each, "
+        f"{config.batch_size * answers} answers, and {moves} ({rounds.experience.epochs} times through, "
+        f"{rounds.experience.minibatches} at a time)"
+    ]
+    if not config.draw.sampling(0).whole:
+        words.append(
+            "top-k, top-p or min-p leave tokens out when answers are drawn, and the policy learns as if they "
+            "did not: the KL can then come out below 0, and ratios are not those of what was drawn"
+        )
+    return words
+
+
+def _work(sizes: tuple[int, int], config: PolicyConfig, pieces: Sequence[Piece]) -> float:
+    """Of the moves; what is drawn and looked at before is not counted."""
+    total = 0.0
+    for piece in pieces:
+        if isinstance(piece, PolicyPiece):
+            examples = [piece.round.examples[place.group] for place in piece.places if place.counts]
+        else:
+            examples = list(piece.examples)
+        tokens = sum(example.tokens for example in examples)
+        trained = sum(example.trained_tokens for example in examples)
+        total += training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=config.lora.rank > 0)
+    return total

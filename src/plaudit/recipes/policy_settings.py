@@ -1,0 +1,256 @@
+"""What policy optimisation can be told, group by group; importing this does not import torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from plaudit.errors import UserError
+from plaudit.recipes.policy_facts import Expected, Loss
+from plaudit.rollouts.sampling import SamplingSettings
+
+Own = Literal["auto", "yes", "no"]
+"""As the row has it, or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySettings:
+    """The cells of a row; what is not set is as the algorithm has it (``plaudit train --list``).
+
+    Example: ``PolicySettings(beta=0.02, epochs=2)``
+    """
+
+    advantage: Literal["auto"] | Expected = "auto"
+    """What a token is measured against."""
+    surrogate: Literal["auto"] | Loss = "auto"
+    """What a token loses."""
+    ratio: Literal["auto", "token", "answer", "answer-token"] = "auto"
+    """Whose ratio: of each token, of the answer, or of the answer with each token's own gradient."""
+    reduction: Literal["auto", "tokens", "answers", "fixed"] = "auto"
+    """The mean over tokens, over answers, or over places for tokens, filled or not."""
+    divergence: Literal["auto", "reward", "loss", "none"] = "auto"
+    """Where the distance from the reference counts."""
+    estimator: Literal["auto", "k1", "k2", "k3"] = "auto"
+    """How it is estimated at a token; auto: k1 in the reward, k3 in the loss."""
+    beta: float | None = None
+    """How dear distance from the reference is."""
+    target: float | None = None
+    """The KL of an answer that β is made to follow; none: β stays."""
+    horizon: float = 10_000.0
+    """Answers in which β goes all the way to its target."""
+    clip_low: float | None = None
+    """ε below 1."""
+    clip_high: float | None = None
+    """ε above 1."""
+    ceiling: float | None = None
+    """The most that a bad token loses, in advantages (dual-clip's c)."""
+    slope: float | None = None
+    """How steeply a ratio is pulled back (α)."""
+    limit: float | None = None
+    """KL(π_old ‖ π): TRPO's and TR-PPO's δ, the target of ppo-penalty."""
+    penalty: float | None = None
+    """ppo-penalty's coefficient at first."""
+    gamma: float | None = None
+    """How much the next token's worth counts."""
+    lam: float | None = None
+    """GAE's λ: 0 trusts the critic, 1 what happened."""
+    whiten: Own = "auto"
+    """Whether advantages get mean 0 and deviation 1 over the round; auto: with GAE."""
+    entropy: float | None = None
+    """How much the entropy of the policy counts."""
+    epochs: int | None = None
+    """How often the answers of a round are gone through."""
+    minibatches: int | None = None
+    """Moves of one such epoch."""
+    stop_at: float | None = None
+    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; none: never."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no cell has a meaning for."""
+        for name in ("beta", "entropy", "slope", "clip_low", "clip_high"):
+            _number(f"policy.{name}", getattr(self, name), above=False)
+        for name in ("target", "horizon", "ceiling", "limit", "penalty", "stop_at"):
+            _number(f"policy.{name}", getattr(self, name), above=True)
+        for name in ("gamma", "lam"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise UserError(f"policy.{name} is from 0 to 1, not {value:g}")
+        for name in ("epochs", "minibatches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"policy.{name} must be at least 1, not {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawSettings:
+    """How answers are drawn.
+
+    Example: ``DrawSettings(answers=8, max_tokens=256)``
+    """
+
+    answers: int | None = None
+    """How many to each prompt; none: as the algorithm has it."""
+    temperature: float = 1.0
+    """Scores are divided by it, in drawing and in learning."""
+    top_k: int = 0
+    """Only so many of the likeliest tokens are drawn; 0 is all of them."""
+    top_p: float = 1.0
+    """Only the likeliest tokens are drawn, as few as together have this probability; 1 is all of them."""
+    min_p: float = 0.0
+    """Only tokens at least so likely are drawn, as a share of the likeliest one; 0 is all of them."""
+    max_tokens: int = 64
+    """An answer that has not ended after so many tokens is cut."""
+    stop: tuple[str, ...] = ()
+    """An answer ends before any of these."""
+    unlike: Own = "auto"
+    """Whether prompts whose answers all have one score are replaced by others (dynamic sampling)."""
+    refills: int = 3
+    """How often others are asked for in a round, at most."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn, or learnt from."""
+        if self.answers is not None and self.answers < 1:
+            raise UserError(f"draw.answers must be at least 1, not {self.answers}")
+        if self.refills < 0:
+            raise UserError(f"draw.refills must be at least 0, not {self.refills}")
+        if self.temperature == 0:
+            raise UserError(
+                "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
+            )
+        self.sampling(0)
+
+    def sampling(self, seed: int) -> SamplingSettings:
+        """The same for a sampler."""
+        return SamplingSettings(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeSettings:
+    """What is done to scores before they teach.
+
+    Example: ``ShapeSettings(missing_end=-1.0, scale=True)``
+    """
+
+    missing_end: float | None = None
+    """The score of an answer that was cut, in place of its own."""
+    overlong: float | None = None
+    """The last share of the longest length, in which an answer is punished up to −1; none: by the row."""
+    drop_cut: Own = "auto"
+    """Whether answers that were cut are left out of the loss."""
+    per_token: float = 0.0
+    """What a token costs."""
+    low: float | None = None
+    """Scores below it become it."""
+    high: float | None = None
+    """Scores above it become it."""
+    scale: bool = False
+    """Whether scores are divided by the deviation of all so far."""
+
+    def __post_init__(self) -> None:
+        """Refuse what rewards length, or nothing."""
+        _number("shape.per_token", self.per_token, above=False)
+        if self.overlong is not None and not 0 <= self.overlong <= 1:
+            raise UserError(f"shape.overlong is a share from 0 to 1, not {self.overlong:g}")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise UserError(f"shape.low {self.low:g} must be below shape.high {self.high:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticSettings:
+    """The model that says how much is to be expected, where the algorithm has one.
+
+    Example: ``CriticSettings(model=Path("rm/model"), rate=5.0)``
+    """
+
+    model: Path | None = None
+    """The folder that it begins as; none: the reward's, where that is a reward model, else the policy's."""
+    rate: float = 1.0
+    """Its learning rate, as a multiple of the policy's."""
+    weight: float = 0.1
+    """How much its loss counts beside the policy's."""
+    clip: float = 0.2
+    """How far a value may move within a round before nothing more is gained; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse a critic that does not learn."""
+        _number("critic.rate", self.rate, above=True)
+        _number("critic.weight", self.weight, above=True)
+        _number("critic.clip", self.clip, above=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustSettings:
+    """How far an answer may be from the policy that learns from it.
+
+    Example: ``TrustSettings(cap=2.0)``
+    """
+
+    cap: float = 0.0
+    """The largest weight of a token for what the sampler drew otherwise than the policy; 0 weighs nothing."""
+    rare: float = 0.0
+    """Nats a token by which a bad answer may be rarer than when it was drawn; 0 keeps all."""
+
+    def __post_init__(self) -> None:
+        """Refuse less than nothing."""
+        _number("trust.cap", self.cap, above=False)
+        _number("trust.rare", self.rare, above=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Who scores held-out prompts and never teaches.
+
+    Example: ``JudgeSettings(by="runs/other-reward", patience=3)``
+    """
+
+    by: str | None = None
+    """A second reward: a folder, a rule, module:function. Its score chooses the model, and ends the run."""
+    patience: int = 3
+    """Looks without a better score after which the run ends; 0 never."""
+    answers: int = 1
+    """How many answers to each held-out prompt."""
+
+    def __post_init__(self) -> None:
+        """Refuse to look at nothing."""
+        if self.patience < 0:
+            raise UserError(f"judge.patience must be at least 0, not {self.patience}")
+        if self.answers < 1:
+            raise UserError(f"judge.answers must be at least 1, not {self.answers}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PtxSettings:
+    """Text that the policy shall not forget.
+
+    Example: ``PtxSettings(data=Path("demonstrations.jsonl"), weight=27.8)``
+    """
+
+    data: Path | None = None
+    """Demonstrations or texts; none: nothing is added."""
+    weight: float | None = None
+    """How much its log-likelihood a token counts; none: as the algorithm has it, else 1."""
+    rows: int = 16
+    """Rows of it with each move."""
+
+    def __post_init__(self) -> None:
+        """Refuse what adds nothing."""
+        _number("ptx.weight", self.weight, above=True)
+        if self.rows < 1:
+            raise UserError(f"ptx.rows must be at least 1, not {self.rows}")
+
+
+def _number(name: str, value: int | float | None, *, above: bool) -> None:
+    if value is None:
+        return
+    if not math.isfinite(value) or value < 0 or (value == 0 and above):
+        raise UserError(f"{name} must be a number {'above 0' if above else 'from 0 on'}, not {value:g}")

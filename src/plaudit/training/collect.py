@@ -1,0 +1,190 @@
+"""From questions to judged answers, over all ranks: draw, score, and ask again where it pays."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.batches.question import Question
+from plaudit.errors import UserError
+from plaudit.rewards.asking import reasons_of
+from plaudit.rewards.reward import Reward
+from plaudit.rollouts.sampler import Sampler
+from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
+from plaudit.training.judged_answers import JudgedGroup, judged
+from plaudit.training.parallel import Ranks
+
+PRIME = 1_000_003
+"""Seeds of rounds lie so far apart that those of two runs do not meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What a round has to learn from.
+
+    Example: ``collector.collect(questions, number=3)``
+    """
+
+    groups: tuple[JudgedGroup, ...]
+    """Prompts with the answers that have a verdict; none is empty."""
+    greedy: tuple[float, ...]
+    """For each group the score of the likeliest answer; empty where nobody asks for it."""
+    drawn: int
+    """Answers that were drawn, greedy ones left out."""
+    undecided: int
+    """Of these, how many have no verdict."""
+    flat: int
+    """Prompts all of whose answers have the same score."""
+    asked: int
+    """Prompts that were asked, those that were dropped among them."""
+
+    @property
+    def scores(self) -> Float[Tensor, " N"]:
+        """The score of every answer, one behind the other."""
+        known = [score for group in self.groups for score in group.scores]
+        return torch.tensor(known, dtype=torch.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """Who draws and who judges.
+
+    Example: ``Collector(sampler=…, reward=reward_named("number"), sampling=…, answers=8, ranks=alone())``
+    """
+
+    sampler: Sampler
+    """Answers with the weights of this moment."""
+    reward: Reward
+    """Scores them."""
+    sampling: SamplingSettings
+    """How answers are drawn; its seed is the run's."""
+    answers: int
+    """How many to each prompt."""
+    ranks: Ranks
+    """This process among its peers."""
+    greedy: bool = False
+    """Whether the likeliest answer is drawn and scored too."""
+    unlike: bool = False
+    """Whether only prompts are kept whose answers have unlike scores, and others are asked for the rest."""
+    whole: bool = False
+    """Whether a prompt is left out when one of its answers has no verdict."""
+    refills: int = 3
+    """How often others are asked at most."""
+    pairs: bool = False
+    """Whether an answer whose fellow has no verdict is left out too."""
+
+    def collect(self, questions: Sequence[Question], number: int, spare: Sequence[Question]) -> Collected:
+        """Every rank comes with the same questions; ``spare`` are those that others are taken from."""
+        seen = self._judged(questions, number)
+        kept = [one for one in seen if self._teaches(one)]
+        rest = [question for question in spare if question not in set(questions)]
+        random.Random(f"{self.sampling.seed}/{number}/spare").shuffle(rest)
+        for _ in range(self.refills if self.unlike else 0):
+            missing = len(questions) - len(kept)
+            if missing <= 0 or not rest:
+                break
+            # As many as the share that taught so far lets hope for, and at least what is missing.
+            hoped = round(missing * len(seen) / max(1, len(kept)))
+            wanted, rest = rest[: min(hoped, len(questions))], rest[min(hoped, len(questions)) :]
+            more = self._judged(wanted, number)
+            seen, kept = [*seen, *more], [*kept, *(one for one in more if self._teaches(one))]
+        kept = kept[: len(questions)]
+        return self._collected(seen, kept)
+
+    def _collected(self, seen: Sequence[JudgedGroup], kept: Sequence[JudgedGroup]) -> Collected:
+        greedy: list[float] = []
+        groups: list[JudgedGroup] = []
+        for one in kept:
+            group, last = self._parted(one)
+            enough = len(group.answers) >= (self.answers if self.pairs else 1)
+            if enough and (last is not None or not self.greedy):
+                groups.append(group)
+                greedy += [last] if last is not None else []
+        own = [self._own(one) for one in seen]
+        undecided = sum(score is None for one in own for score in one.scores)
+        drawn = sum(len(one.answers) for one in own)
+        if undecided == drawn:
+            first = own[0].question
+            why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons_of(self.reward).items())
+            raise UserError(
+                f"{self.reward.name} has a verdict on none of {drawn} answers (the first to "
+                f"{first.origin or repr(str(first.text)[:40])}), so nothing can be learnt"
+                + (f". It says: {why}" if why else ": look at what it needs, an answer in the rows perhaps")
+            )
+        return Collected(
+            groups=tuple(groups),
+            greedy=tuple(greedy),
+            drawn=drawn,
+            undecided=undecided,
+            flat=sum(_flat(one.with_verdict()) for one in own),
+            asked=len(seen),
+        )
+
+    def _judged(self, questions: Sequence[Question], number: int) -> list[JudgedGroup]:
+        """All groups, each drawn and scored by one rank; every rank gets all of them."""
+        world, rank = self.ranks.world, self.ranks.rank
+        mine = [(place, question) for place, question in enumerate(questions) if place % world == rank]
+        settings = replace(self.sampling, seed=self.sampling.seed * PRIME + number)
+        prompts = [question.text for _, question in mine]
+        groups = self.sampler.rollouts(prompts, settings, n=self.answers) if prompts else []
+        if self.greedy and prompts:
+            best = self.sampler.rollouts(prompts, replace(settings, temperature=0), n=1)
+            groups = [[*group, *one] for group, one in zip(groups, best, strict=True)]
+        found = judged([question for _, question in mine], groups, self.reward)
+        if world == 1:
+            return found
+        words = [_spelled(place, group) for (place, _), group in zip(mine, found, strict=True)]
+        told = dict(_read(word, questions) for word in self.ranks.gather_words(words))
+        return [told[place] for place in range(len(questions))]
+
+    def _own(self, group: JudgedGroup) -> JudgedGroup:
+        """Without the greedy answer, which stands last."""
+        return group.only([k < self.answers for k in range(len(group.answers))])
+
+    def _parted(self, group: JudgedGroup) -> tuple[JudgedGroup, float | None]:
+        """The answers with a verdict, and the greedy one's score."""
+        last = group.scores[self.answers] if self.greedy else None
+        return self._own(group).with_verdict(), last
+
+    def _teaches(self, group: JudgedGroup) -> bool:
+        return not self.unlike or not _flat(self._own(group).with_verdict())
+
+
+def _flat(group: JudgedGroup) -> bool:
+    return len(set(group.scores)) < 2
+
+
+def _spelled(place: int, group: JudgedGroup) -> str:
+    """A group as JSON; floats are read back to the last bit."""
+    answers = [asdict(answer) for answer in group.answers]
+    return json.dumps(
+        {"place": place, "answers": answers, "scores": group.scores, "parts": dict(group.parts)}
+    )
+
+
+def _read(word: str, questions: Sequence[Question]) -> tuple[int, JudgedGroup]:
+    facts: dict[str, Any] = json.loads(word)
+    answers = tuple(
+        Rollout(
+            prompt=tuple(one["prompt"]),
+            ids=tuple(one["ids"]),
+            logp=tuple(one["logp"]),
+            whole_logp=tuple(one["whole_logp"]),
+            answer=Answer(**one["answer"]),
+        )
+        for one in facts["answers"]
+    )
+    group = JudgedGroup(
+        question=questions[facts["place"]],
+        answers=answers,
+        scores=tuple(facts["scores"]),
+        parts={name: tuple(row) for name, row in facts["parts"].items()},
+    )
+    return facts["place"], group

@@ -1,0 +1,90 @@
+"""Questions, the answers that were drawn to them, and what a reward says of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from plaudit.batches.question import Question
+from plaudit.batches.tokens import Completion, Example
+from plaudit.errors import UserError
+from plaudit.rewards.cascade import KeepsParts, Parted
+from plaudit.rewards.reward import Reward, Row
+from plaudit.rollouts.sampling import Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedGroup:
+    """The answers to one question.
+
+    Example: ``judged(questions, groups, reward)[0].scores``
+    """
+
+    question: Question
+    """What was asked."""
+    answers: tuple[Rollout, ...]
+    """What was said, as the tokens that were drawn."""
+    scores: Row
+    """A number for each answer; None is no verdict, which is never 0."""
+    parts: Mapping[str, Row] = field(default_factory=dict[str, Row])
+    """What the scores are made of, where the reward keeps that."""
+
+    def only(self, kept: Sequence[bool]) -> JudgedGroup:
+        """The same with these answers alone."""
+        places = [k for k, keep in enumerate(kept) if keep]
+        return JudgedGroup(
+            question=self.question,
+            answers=tuple(self.answers[k] for k in places),
+            scores=tuple(self.scores[k] for k in places),
+            parts={name: tuple(row[k] for k in places) for name, row in self.parts.items()},
+        )
+
+    def with_verdict(self) -> JudgedGroup:
+        """Only the answers that have a verdict."""
+        return self.only([score is not None for score in self.scores])
+
+
+def example_of(question: Question, answers: Sequence[Rollout]) -> Example:
+    """The very tokens that were drawn, every one of them the policy's."""
+    completions = tuple(
+        Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended) for one in answers
+    )
+    return Example(prompt=question.prompt, completions=completions, origin=question.origin)
+
+
+def judged(
+    questions: Sequence[Question], groups: Sequence[Sequence[Rollout]], reward: Reward
+) -> list[JudgedGroup]:
+    """Every group with its scores; a reward that says nothing sensible is refused."""
+    tasks = [
+        question.task((one.answer.text, one.answer.ended) for one in group)
+        for question, group in zip(questions, groups, strict=True)
+    ]
+    parted = reward.parted(tasks) if isinstance(reward, KeepsParts) else None
+    rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
+    if len(rows) != len(tasks):
+        raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
+    return [
+        _group(question, tuple(group), row, _parts(parted, place), reward.name)
+        for place, (question, group, row) in enumerate(zip(questions, groups, rows, strict=True))
+    ]
+
+
+def _parts(parted: Parted | None, place: int) -> dict[str, Row]:
+    return {} if parted is None else {name: rows[place] for name, rows in parted.parts.items()}
+
+
+def _group(
+    question: Question, answers: tuple[Rollout, ...], row: Row, parts: Mapping[str, Row], name: str
+) -> JudgedGroup:
+    where = question.origin or repr(str(question.text)[:40])
+    if len(row) != len(answers):
+        raise UserError(f"{name} gave {len(row)} scores for the {len(answers)} answers to {where}")
+    for answer, score in zip(answers, row, strict=True):
+        if score is not None and not math.isfinite(score):
+            raise UserError(
+                f"{name} gave {score} for {answer.answer.text[:40]!r}, an answer to {where}; a score is a "
+                "finite number, or None for no verdict"
+            )
+    return JudgedGroup(question=question, answers=answers, scores=row, parts=parts)

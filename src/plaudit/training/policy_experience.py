@@ -1,0 +1,244 @@
+"""From judged answers to a round: what policy, reference and critic say of every token, and its worth.
+
+All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
+so that at the first move its ratio to itself is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from plaudit.advantages.temporal import returns
+from plaudit.batches.tokens import Example, TokenBatch, batch_of
+from plaudit.errors import UserError
+from plaudit.losses.ratio import log_ratio, truncated_weight
+from plaudit.losses.trust import kept_completions
+from plaudit.models.policy import Policy
+from plaudit.models.reference import Products, Reference
+from plaudit.models.reward import RewardModel
+from plaudit.tensors.masked import masked_mean, masked_mean_rows, spread, whiten
+from plaudit.training.collect import Collected
+from plaudit.training.judged_answers import example_of
+from plaudit.training.parallel import Ranks
+from plaudit.training.policy_figures import gap_figures, round_figures
+from plaudit.training.policy_round import Place, Round, Told, over_ranks
+from plaudit.training.policy_row import Facts, PolicyRow
+from plaudit.training.policy_shaping import Shaper
+
+Pieces = Sequence[Sequence[Place]]
+"""This rank's pieces."""
+FAR = {torch.float64: 1e-6, torch.float32: 1e-2}
+"""Nats a token by which sampler and trainer may differ on average; other numbers are coarse."""
+COARSE = 0.2
+"""The same in half precision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watchers:
+    """Who looks at answers.
+
+    Example: ``Watchers(policy=policy, reference=Nobody(), critic=None, products=nullcontext, temperature=1)``
+    """
+
+    policy: Policy
+    """What learns."""
+    reference: Reference
+    """What it is held near."""
+    critic: RewardModel | None
+    """What says how much is to be expected."""
+    products: Products
+    """The numbers that products are made in."""
+    temperature: int | float
+    """Scores are divided by it, as they were when answers were drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far an answer may be from whoever drew it.
+
+    Example: ``Trust(cap=2.0)``
+    """
+
+    cap: int | float = 0.0
+    """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
+    rare: int | float = 0.0
+    """Nats a token by which a bad answer may have become rarer before it is left out; 0 keeps all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """What makes rounds of judged answers.
+
+    Example: ``Experience(row=row, watchers=watchers, shaper=shaper, ranks=ranks, …).round(collected, …)``
+    """
+
+    row: PolicyRow
+    """The algorithm."""
+    watchers: Watchers
+    """Who looks."""
+    shaper: Shaper
+    """What is done to scores first."""
+    ranks: Ranks
+    """This process among its peers."""
+    tokens_at_once: int
+    """The largest piece."""
+    minibatches: int
+    """Moves of an epoch."""
+    epochs: int
+    """How often a round is gone through."""
+    longest: int
+    """The most tokens that an answer may have."""
+    trust: Trust
+    """How far an answer may be from whoever drew it."""
+
+    def round(self, collected: Collected, number: int, *, beta: int | float, usual: int | float) -> Round:
+        """``beta`` is the divergence's coefficient now, ``usual`` the mean score of earlier rounds."""
+        examples = tuple(example_of(group.question, group.answers) for group in collected.groups)
+        batch = batch_of(examples)
+        bare = Round(number=number, examples=examples, told=_nothing(batch), figures=(), longest=self.longest)
+        pieces = [
+            piece
+            for move in bare.moves(1, self.minibatches, 0)[0]
+            if move
+            for piece in bare.shares(move, ranks=self.ranks.world, tokens_at_once=self.tokens_at_once)[
+                self.ranks.rank
+            ]
+        ]
+        drawn_NT = _drawn(collected, batch, self.watchers.policy.base.dtype)
+        old_NT = self._passed(bare, pieces, self._policy_says) if self.must_look else drawn_NT
+        ref_NT = self._passed(bare, pieces, self._reference_says) if self.row.referenced else old_NT
+        value_NT = (
+            torch.zeros_like(old_NT)
+            if self.watchers.critic is None
+            else self._passed(bare, pieces, self._critic_says)
+        )
+        facts = self._facts(collected, batch, (old_NT, ref_NT, value_NT), beta=beta, usual=usual)
+        if self.must_look:
+            refuse_another_policy(self.watchers.policy, old_NT, drawn_NT, batch.mask_NT)
+        return self._told(bare, facts, (old_NT, ref_NT, drawn_NT), collected)
+
+    @property
+    def must_look(self) -> bool:
+        """Whether π_old has to be known before the first move; with a single move it is π itself."""
+        several = self.minibatches * self.epochs > 1
+        return several or self.row.referenced or self.row.critic or self.trust.cap > 0 or self.row.natural
+
+    def _facts(
+        self,
+        collected: Collected,
+        batch: TokenBatch,
+        seen: tuple[Tensor, Tensor, Tensor],
+        *,
+        beta: int | float,
+        usual: int | float,
+    ) -> Facts:
+        old_NT, ref_NT, value_NT = seen
+        score_N = self.shaper.of(collected.scores.to(old_NT.dtype), batch)
+        kl_NT = torch.zeros_like(old_NT)
+        if self.row.divergence == "reward":
+            kl_NT = self.row.in_reward(log_ratio(old_NT, ref_NT, batch.mask_NT))
+        greedy_P = torch.tensor(collected.greedy or [0.0] * len(collected.groups), dtype=old_NT.dtype)
+        return Facts(
+            score_N=score_N,
+            kl_NT=kl_NT,
+            beta=beta,
+            value_NT=value_NT,
+            greedy_N=greedy_P[batch.group_N],
+            mean=usual,
+            mask_NT=batch.mask_NT,
+            group_N=batch.group_N,
+            finished_N=batch.finished_N,
+        )
+
+    def _told(
+        self, bare: Round, facts: Facts, seen: tuple[Tensor, Tensor, Tensor], collected: Collected
+    ) -> Round:
+        old_NT, ref_NT, drawn_NT = seen
+        mask_NT = facts.mask_NT
+        raw_NT = self.row.advantage(facts).to(old_NT.dtype)
+        return_NT = returns(raw_NT, facts.value_NT, mask_NT)
+        advantage_NT = whiten(raw_NT, mask_NT) if self.row.whiten else raw_NT
+        weight_NT = self._weights(old_NT, drawn_NT, advantage_NT, facts)
+        told = Told(
+            old_logp_NT=old_NT,
+            ref_logp_NT=ref_NT,
+            advantage_NT=advantage_NT,
+            value_NT=facts.value_NT,
+            return_NT=return_NT,
+            weight_NT=weight_NT,
+        )
+        figures = round_figures(self.row, facts, told, collected, drawn_NT)
+        return replace(bare, told=told, figures=(*figures, *gap_figures(old_NT, drawn_NT, mask_NT)))
+
+    def _weights(self, old_NT: Tensor, drawn_NT: Tensor, advantage_NT: Tensor, facts: Facts) -> Tensor:
+        mask_NT = facts.mask_NT
+        weight_NT = spread(self.shaper.kept(facts.finished_N).to(old_NT.dtype), mask_NT)
+        if self.trust.cap:
+            weight_NT = weight_NT * truncated_weight(old_NT, drawn_NT, mask_NT, cap=self.trust.cap)
+        if self.trust.rare:
+            shift_NT = log_ratio(old_NT, drawn_NT, mask_NT)
+            better_N = masked_mean_rows(advantage_NT, mask_NT)
+            kept_N = kept_completions(shift_NT, better_N, mask_NT, limit=self.trust.rare)
+            weight_NT = weight_NT * kept_N[:, None]
+        return weight_NT
+
+    def _passed(
+        self, bare: Round, pieces: Pieces, says: Callable[[Sequence[Example], TokenBatch], Tensor]
+    ) -> Tensor:
+        """What is said of all tokens, each rank asking about its own pieces."""
+        found: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            for piece in pieces:
+                batch, row_n = bare.batch(piece)
+                said_nt = says([bare.examples[place.group] for place in piece], batch.to(self.ranks.device))
+                counting = all(place.counts for place in piece)
+                found.append((row_n, said_nt if counting else torch.zeros_like(said_nt)))
+        size = (sum(len(example.completions) for example in bare.examples), bare.told.old_logp_NT.shape[1])
+        return over_ranks(found, size, self.ranks)
+
+    def _policy_says(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        del examples
+        with self.watchers.products():
+            return self.watchers.policy.score(batch, temperature=self.watchers.temperature).logp_NT
+
+    def _reference_says(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        return self.watchers.reference.logp(examples, batch)
+
+    def _critic_says(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        del examples
+        assert self.watchers.critic is not None
+        with self.watchers.products():
+            return self.watchers.critic.values(batch, at="before")
+
+
+def refuse_another_policy(policy: Policy, own_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor) -> None:
+    """Stop where the sampler did not draw from the policy that is trained."""
+    apart = float(masked_mean((own_NT.detach() - drawn_NT).abs(), mask_NT))
+    if apart > _allowed(policy):
+        raise UserError(
+            f"the answers were not drawn from the policy that is trained: its own log-probs of them "
+            f"differ from the sampler's by {apart:.2g} nats a token on average. Either the sampler has "
+            "other (older) weights or another tokenizer, or one of the two computes this model wrongly "
+            "(with dropout, perhaps); try --memory.layout right, and --dtype float32"
+        )
+
+
+def _allowed(policy: Policy) -> float:
+    return FAR.get(policy.base.dtype, COARSE) if policy.device.type == "cpu" else COARSE
+
+
+def _drawn(collected: Collected, batch: TokenBatch, dtype: torch.dtype) -> Tensor:
+    """The sampler's log-probs among all tokens, in the numbers of the policy's own."""
+    drawn_NT = torch.zeros(batch.mask_NT.shape, dtype=torch.promote_types(dtype, torch.float32))
+    for n, answer in enumerate(answer for group in collected.groups for answer in group.answers):
+        drawn_NT[n, : len(answer.ids)] = torch.tensor(answer.whole_logp, dtype=drawn_NT.dtype)
+    return drawn_NT
+
+
+def _nothing(batch: TokenBatch) -> Told:
+    zero_NT = torch.zeros(batch.mask_NT.shape)
+    return Told(**{one.name: zero_NT for one in fields(Told)})

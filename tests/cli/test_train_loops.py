@@ -1,0 +1,100 @@
+"""Loops on the command line: listed, helped, configured by file, and refused in words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plaudit.cli.main import main
+from plaudit.cli.train import METHODS, TABLES
+from plaudit.cli.train_list import LOOP_LEGEND, settings_in_words
+from plaudit.recipes.loop_config import LoopConfig, LoopSettings, settled
+from plaudit.recipes.loop_table import LOOPS
+from plaudit.recipes.preference_table import PREFERENCES
+from tests.cli.test_train_list import shown, squeezed
+
+GIVEN = ("--model", "sft/model", "--prompts", "p.jsonl", "--reward", "number", "--out", "runs/loop")
+
+
+def test_the_list_has_the_loops_in_a_section_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--list")
+    names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
+    assert [name for name in names if name in LOOPS] == list(LOOPS)
+    head = text.index(LOOP_LEGEND[0])
+    assert text.index("cdpo ") < head < text.index("\nrejection ")
+    rest = squeezed(text)
+    for facts in LOOPS.values():
+        for part in (facts.formula, facts.cells, settings_in_words(facts.defaults), facts.paper):
+            _, found, rest = rest.partition(squeezed(part))
+            assert found, (facts.name, part)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_help_of_a_loop_says_what_it_chooses(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text = shown(capsys, name, "--help")
+    facts = LOOPS[name]
+    assert squeezed(f"{facts.formula}. {facts.paper}.") in squeezed(text)
+    for option in ("--model", "--prompts", "--reward", "--out"):
+        assert option in text
+    assert "--data" not in text
+
+
+@pytest.mark.parametrize("name", ["rejection", "iterated"])
+def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text = shown(capsys, name, "--help-all")
+    for option in ("--loop.rounds", "--loop.threshold", "--sampling.temperature", "--preference.beta"):
+        assert option in text
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_printed_config_reads_back_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    first = shown(capsys, name, *GIVEN, "--loop.answers", "5", "--sampling.stop", "a", "b", "--print-config")
+    found = yaml.safe_load(first)
+    assert found["prompts"] == "p.jsonl"
+    assert found["loop"]["answers"] == 5
+    assert "data" not in found
+    file = tmp_path / "config.yaml"
+    file.write_text(first, "utf-8")
+    assert shown(capsys, name, "--config", str(file), "--print-config") == first
+
+
+def test_a_loop_without_prompts_or_reward_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "rejection", "--model", "m", "--out", "o"]) == 2
+    assert "missing: --prompts, --reward" in capsys.readouterr().err
+
+
+def test_no_two_methods_have_the_same_name() -> None:
+    names = [*METHODS, *(name for table in TABLES for name in table.rows)]
+    assert len({*names}) == len(names)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_row_is_whole_and_reads_its_own_settings(name: str) -> None:
+    facts = LOOPS[name]
+    known = LoopSettings.__dataclass_fields__
+    assert {*facts.defaults, *facts.also} <= {*known}
+    assert {"rounds", "answers"} <= {*facts.defaults}
+    assert facts.teach == "sft" or facts.teach in PREFERENCES
+    config = LoopConfig(model=Path("m"), prompts=Path("p"), reward="number", out=Path("o"))
+    how = settled(facts, config)
+    assert {setting: getattr(how, setting) for setting in facts.defaults} == facts.defaults
+
+
+def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share() -> None:
+    given = {"model": Path("m"), "prompts": Path("p"), "reward": "number", "out": Path("o")}
+    expert = settled(LOOPS["expert"], LoopConfig(**given, loop=LoopSettings(top=(0.2,))))
+    assert (expert.threshold, expert.top) == ((), (0.2,))
+    rest = settled(LOOPS["rest"], LoopConfig(**given, loop=LoopSettings(threshold=(0.5, 0.9))))
+    assert (rest.threshold, rest.top) == ((0.5, 0.9), ())
+
+
+def test_the_tables_and_settings_do_not_wait_for_torch() -> None:
+    code = "import sys, plaudit.cli.train, plaudit.recipes.loop_config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
