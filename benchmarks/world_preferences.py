@@ -11,11 +11,9 @@ start is fine-tuned on few demonstrations, so that there is something left to le
 from __future__ import annotations
 
 import json
-import math
-import statistics
-from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.preference_lab import RATE, SHOWN, Way, asked, config_of, found, mean_length
 from benchmarks.studies import Table, run_studies
@@ -28,8 +26,6 @@ FEW = 3
 """Runs of each kind in the studies of one setting."""
 BETA = 0.3
 """DPO's β, from the study of choices."""
-STUDENT = {2: 4.303, 4: 2.776}
-"""The 97.5 % point of Student's t, by degrees of freedom."""
 
 
 def choices(lab: Lab) -> Table:
@@ -254,21 +250,6 @@ STUDIES = {
     "references": references,
     "precomputing": precomputing,
 }
-
-
-def shares(values: Sequence[float]) -> str:
-    """The mean with its 95 % interval, in per cent; one value alone has none."""
-    return f"{statistics.fmean(values):.1%}" + (f" ± {_half(values):.1%}" if len(values) > 1 else "")
-
-
-def numbers(values: Sequence[float], digits: int) -> str:
-    """The mean with its 95 % interval; one value alone has none."""
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean + (f" ± {_half(values):.{digits}f}" if len(values) > 1 else "")
-
-
-def _half(values: Sequence[float]) -> float:
-    return STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
 
 
 if __name__ == "__main__":

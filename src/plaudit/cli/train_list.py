@@ -15,9 +15,8 @@ LEGEND = (
 )
 """What stands under the table of preference optimisation."""
 POLICY_LEGEND = (
-    "Policy optimisation: draw answers, score them, move towards those that were better than expected; with",
-    "r = π / π_old or the reward, A the advantage (docs/policy.md). Settings are given as --policy.beta 0.05,",
-    "--draw.answers 8, --policy.epochs 2; plaudit train NAME --help-all shows all of them.",
+    "Policy optimisation: draw answers, score them, move to those better than expected (docs/policy.md).",
+    "r is π / π_old or the reward, A the advantage. Settings: --policy.beta 0.05, --draw.answers 8.",
 )
 """What stands over the table of policy optimisation."""
 LOOP_LEGEND = (

@@ -34,7 +34,7 @@ def _as_long(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
 
 def _with_judge(config: PolicyConfig) -> PolicyConfig:
     """Who names a judge has the model that the judge likes best, and no rounds beyond it."""
-    if config.judge.by is None or config.keep.best != "held_out/reward":
+    if config.judge.by is None or not config.judge.chooses or config.keep.best != "held_out/reward":
         return config
     keep = replace(config.keep, best="held_out/judge", use_best=True, patience=config.judge.patience)
     return replace(config, keep=keep)

@@ -20,6 +20,7 @@ from plaudit.training.collect import Collector
 from plaudit.training.order import Order
 from plaudit.training.policy import Piece
 from plaudit.training.policy_experience import Experience, Trust, Watchers
+from plaudit.training.policy_memory import Curriculum, Replay
 from plaudit.training.policy_rounds import Control, Rounds
 from plaudit.training.policy_shaping import Shape, Shaper
 from plaudit.training.supervised import pieces_of
@@ -67,14 +68,29 @@ def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Source
             minibatches=int(found.number("minibatches")),
             epochs=int(found.number("epochs")),
             longest=config.draw.max_tokens,
-            trust=Trust(cap=config.trust.cap, rare=config.trust.rare),
+            trust=Trust(cap=config.trust.cap, again=config.draw.replay > 0, rare=config.trust.rare),
         ),
         control=_control(found, config),
         ranks=start.ranks,
         seed=config.seed,
         beside=_remembered(found, config, start),
         refuse_alone=found.row.compares,
+        curriculum=_curriculum(config, sources),
+        replay=_replay(config, sources),
     )
+
+
+def _curriculum(config: PolicyConfig, sources: Sources) -> Curriculum | None:
+    if not config.draw.curriculum:
+        return None
+    return Curriculum(sources.questions, passes=config.draw.passes, seed=config.seed)
+
+
+def _replay(config: PolicyConfig, sources: Sources) -> Replay | None:
+    draw = config.draw
+    if not draw.replay:
+        return None
+    return Replay(sources.questions, share=draw.replay, window=draw.window, seed=config.seed)
 
 
 def _shaper(found: Chosen, config: PolicyConfig) -> Shaper:

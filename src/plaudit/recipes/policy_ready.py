@@ -234,6 +234,12 @@ def _in_words(rounds: Rounds, config: PolicyConfig) -> list[str]:
         f"{config.batch_size * answers} answers, and {moves} ({rounds.experience.epochs} times through, "
         f"{rounds.experience.minibatches} at a time)"
     ]
+    row = rounds.experience.row
+    if row.divergence == "reward" and config.policy.estimator in ("k2", "k3"):
+        words.append(
+            f"{config.policy.estimator} in the reward: what the policy then climbs lacks the estimator's own "
+            "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
+        )
     if not config.draw.sampling(0).whole:
         words.append(
             "top-k, top-p or min-p leave tokens out when answers are drawn, and the policy learns as if they "

@@ -13,7 +13,7 @@ from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_facts import CONTRASTS, IN_GROUPS, IN_PAIRS, WITH_CRITIC, PolicyFacts, Value
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
 from plaudit.recipes.policy_table import POLICIES
-from plaudit.training.policy_row import PolicyRow, by_token
+from plaudit.training.policy_row import Estimator, PolicyRow, by_token
 
 Algorithm = str | PolicyRow
 """A name of the table, or a row of one's own."""
@@ -189,7 +189,7 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
         ],
         reduction=facts.reduction,
         divergence=facts.divergence,
-        estimator={"k1": divergence.k1, "k2": divergence.k2}.get(settings.estimator, divergence.k3),
+        estimator=_estimator(settings.estimator, facts.divergence),
         beta=number("beta") if facts.divergence != "none" else 0.0,
         critic=facts.advantage in WITH_CRITIC,
         whiten=whitens,
@@ -205,6 +205,12 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
     )
 
 
+def _estimator(name: str, where: str) -> Estimator:
+    if name == "auto":
+        return divergence.k1 if where == "reward" else divergence.k3
+    return {"k1": divergence.k1, "k2": divergence.k2, "k3": divergence.k3}[name]
+
+
 def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
     """What would teach nothing, or something else than what is meant."""
     facts, row, draw = found.facts, found.row, config.draw
@@ -216,8 +222,7 @@ def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
         )
     if row.pairs and answers != 2:
         raise UserError(f"draw.answers {answers:g}: {facts.name} learns from pairs; give 2")
-    if config.policy.target is not None and row.divergence != "reward":
-        raise UserError(f"policy.target moves the β of a KL in the reward, and {facts.name} has none there")
+    _refuse_other_distance(facts, row, config.policy)
     if row.adaptive and moves < 2:
         raise UserError(
             f"{facts.name} adapts its coefficient to how far a round has moved the policy, and with a single "
@@ -225,7 +230,25 @@ def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
         )
     if found.number("ptx") and config.ptx.data is None:
         raise UserError(f"{facts.name} needs text that it shall not forget: add --ptx.data FILE")
+    if row.greedy and draw.replay:
+        raise UserError(
+            f"draw.replay: {facts.name} measures answers against the likeliest one of the same moment, so "
+            "those of an earlier round have nothing to be measured against; leave it out"
+        )
     _refuse_other_draws(facts, draw, answers)
+
+
+def _refuse_other_distance(facts: PolicyFacts, row: PolicyRow, settings: PolicySettings) -> None:
+    """An estimator that holds nothing, and targets of a divergence that is not there."""
+    if settings.estimator != "auto" and row.divergence == "none":
+        raise UserError(f"policy.estimator: {facts.name} has no divergence to estimate; leave it out")
+    if settings.estimator == "k1" and row.divergence == "loss":
+        raise UserError(
+            "policy.estimator k1 holds nothing in a loss: its expected gradient is 0 (plaudit prove "
+            "estimators). Use k2 or k3, or --policy.divergence reward"
+        )
+    if settings.target is not None and row.divergence != "reward":
+        raise UserError(f"policy.target moves the β of a KL in the reward, and {facts.name} has none there")
 
 
 def _refuse_other_draws(facts: PolicyFacts, draw: DrawSettings, answers: float) -> None:

@@ -108,6 +108,14 @@ class DrawSettings:
     """Whether prompts whose answers all have one score are replaced by others (dynamic sampling)."""
     refills: int = 3
     """How often others are asked for in a round, at most."""
+    curriculum: bool = False
+    """Whether prompts that are passed sometimes are asked more often than those passed always or never."""
+    passes: float = 0.5
+    """The score from which on an answer passes, for the curriculum."""
+    replay: float = 0.0
+    """The share of a round's prompts that come with the answers of an earlier round."""
+    window: int = 4
+    """How many rounds ago these may have been drawn, at most."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn, or learnt from."""
@@ -115,6 +123,10 @@ class DrawSettings:
             raise UserError(f"draw.answers must be at least 1, not {self.answers}")
         if self.refills < 0:
             raise UserError(f"draw.refills must be at least 0, not {self.refills}")
+        if not 0 <= self.replay < 1:
+            raise UserError(f"draw.replay is a share from 0 to below 1, not {self.replay:g}")
+        if self.window < 1:
+            raise UserError(f"draw.window must be at least 1, not {self.window}")
         if self.temperature == 0:
             raise UserError(
                 "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
@@ -215,6 +227,8 @@ class JudgeSettings:
 
     by: str | None = None
     """A second reward: a folder, a rule, module:function. Its score chooses the model, and ends the run."""
+    chooses: bool = True
+    """Whether it does; otherwise it is only shown."""
     patience: int = 3
     """Looks without a better score after which the run ends; 0 never."""
     answers: int = 1

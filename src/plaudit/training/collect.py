@@ -42,13 +42,20 @@ class Collected:
     """Of these, how many have no verdict."""
     flat: int
     """Prompts all of whose answers have the same score."""
-    asked: int
-    """Prompts that were asked, those that were dropped among them."""
+    seen: tuple[JudgedGroup, ...]
+    """All prompts that were asked, those that were dropped among them."""
+    again: tuple[JudgedGroup, ...] = ()
+    """Groups of earlier rounds that are learnt from once more."""
+
+    @property
+    def fresh(self) -> int:
+        """How many answers are new."""
+        return sum(len(group.answers) for group in self.groups)
 
     @property
     def scores(self) -> Float[Tensor, " N"]:
-        """The score of every answer, one behind the other."""
-        known = [score for group in self.groups for score in group.scores]
+        """The score of every answer, new ones first, one behind the other."""
+        known = [score for group in (*self.groups, *self.again) for score in group.scores]
         return torch.tensor(known, dtype=torch.float64)
 
 
@@ -124,7 +131,7 @@ class Collector:
             drawn=drawn,
             undecided=undecided,
             flat=sum(_flat(one.with_verdict()) for one in own),
-            asked=len(seen),
+            seen=tuple(own),
         )
 
     def _judged(self, questions: Sequence[Question], number: int) -> list[JudgedGroup]:
@@ -140,8 +147,8 @@ class Collector:
         found = judged([question for _, question in mine], groups, self.reward)
         if world == 1:
             return found
-        words = [_spelled(place, group) for (place, _), group in zip(mine, found, strict=True)]
-        told = dict(_read(word, questions) for word in self.ranks.gather_words(words))
+        words = [words_of(place, group) for (place, _), group in zip(mine, found, strict=True)]
+        told = dict(group_from(word, questions) for word in self.ranks.gather_words(words))
         return [told[place] for place in range(len(questions))]
 
     def _own(self, group: JudgedGroup) -> JudgedGroup:
@@ -161,7 +168,7 @@ def _flat(group: JudgedGroup) -> bool:
     return len(set(group.scores)) < 2
 
 
-def _spelled(place: int, group: JudgedGroup) -> str:
+def words_of(place: int, group: JudgedGroup) -> str:
     """A group as JSON; floats are read back to the last bit."""
     answers = [asdict(answer) for answer in group.answers]
     return json.dumps(
@@ -169,7 +176,8 @@ def _spelled(place: int, group: JudgedGroup) -> str:
     )
 
 
-def _read(word: str, questions: Sequence[Question]) -> tuple[int, JudgedGroup]:
+def group_from(word: str, questions: Sequence[Question]) -> tuple[int, JudgedGroup]:
+    """The group that was made to words, and its place."""
     facts: dict[str, Any] = json.loads(word)
     answers = tuple(
         Rollout(

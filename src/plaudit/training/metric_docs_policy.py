@@ -75,6 +75,12 @@ _ROUND = (
         strange="Above 0.8: most of the drawing is for nothing.",
     ),
     MetricDoc(
+        name="replayed",
+        what="Policy runs: the share of the round's prompts whose answers are those of an earlier round.",
+        normal="0, or --draw.replay once there are rounds to take them from.",
+        strange="Far below --draw.replay: the window is short.",
+    ),
+    MetricDoc(
         name="advantage_std",
         what="Policy runs: the standard deviation of the advantages over the tokens of the round.",
         normal="1 where they are whitened, a little below 1 for GRPO.",

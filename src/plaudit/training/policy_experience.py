@@ -31,8 +31,10 @@ from plaudit.training.policy_shaping import Shaper
 
 Pieces = Sequence[Sequence[Place]]
 """This rank's pieces."""
-FAR = {torch.float64: 1e-6, torch.float32: 1e-2}
+FAR = {torch.float64: 1e-4, torch.float32: 1e-2}
 """Nats a token by which sampler and trainer may differ on average; other numbers are coarse."""
+USUAL_CAP = 2.0
+"""The largest weight of a token of an earlier round, where none was named."""
 COARSE = 0.2
 """The same in half precision."""
 
@@ -65,6 +67,8 @@ class Trust:
 
     cap: int | float = 0.0
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
+    again: bool = False
+    """Whether answers of earlier rounds come again, which are always weighed."""
     rare: int | float = 0.0
     """Nats a token by which a bad answer may have become rarer before it is left out; 0 keeps all."""
 
@@ -97,7 +101,8 @@ class Experience:
 
     def round(self, collected: Collected, number: int, *, beta: int | float, usual: int | float) -> Round:
         """``beta`` is the divergence's coefficient now, ``usual`` the mean score of earlier rounds."""
-        examples = tuple(example_of(group.question, group.answers) for group in collected.groups)
+        groups = (*collected.groups, *collected.again)
+        examples = tuple(example_of(group.question, group.answers) for group in groups)
         batch = batch_of(examples)
         bare = Round(number=number, examples=examples, told=_nothing(batch), figures=(), longest=self.longest)
         pieces = [
@@ -118,14 +123,20 @@ class Experience:
         )
         facts = self._facts(collected, batch, (old_NT, ref_NT, value_NT), beta=beta, usual=usual)
         if self.must_look:
-            refuse_another_policy(self.watchers.policy, old_NT, drawn_NT, batch.mask_NT)
+            new = slice(collected.fresh)
+            refuse_another_policy(self.watchers.policy, old_NT[new], drawn_NT[new], batch.mask_NT[new])
         return self._told(bare, facts, (old_NT, ref_NT, drawn_NT), collected)
 
     @property
     def must_look(self) -> bool:
         """Whether π_old has to be known before the first move; with a single move it is π itself."""
         several = self.minibatches * self.epochs > 1
-        return several or self.row.referenced or self.row.critic or self.trust.cap > 0 or self.row.natural
+        return several or self.row.referenced or self.row.critic or self.row.natural or self.corrects
+
+    @property
+    def corrects(self) -> bool:
+        """Whether answers are weighed by who drew them."""
+        return self.trust.cap > 0 or self.trust.again
 
     def _facts(
         self,
@@ -140,8 +151,9 @@ class Experience:
         score_N = self.shaper.of(collected.scores.to(old_NT.dtype), batch)
         kl_NT = torch.zeros_like(old_NT)
         if self.row.divergence == "reward":
-            kl_NT = self.row.in_reward(log_ratio(old_NT, ref_NT, batch.mask_NT))
-        greedy_P = torch.tensor(collected.greedy or [0.0] * len(collected.groups), dtype=old_NT.dtype)
+            kl_NT = self.row.estimator(log_ratio(old_NT, ref_NT, batch.mask_NT))
+        groups = len(collected.groups) + len(collected.again)
+        greedy_P = torch.tensor(collected.greedy or [0.0] * groups, dtype=old_NT.dtype)
         return Facts(
             score_N=score_N,
             kl_NT=kl_NT,
@@ -162,7 +174,7 @@ class Experience:
         raw_NT = self.row.advantage(facts).to(old_NT.dtype)
         return_NT = returns(raw_NT, facts.value_NT, mask_NT)
         advantage_NT = whiten(raw_NT, mask_NT) if self.row.whiten else raw_NT
-        weight_NT = self._weights(old_NT, drawn_NT, advantage_NT, facts)
+        weight_NT = self._weights((old_NT, drawn_NT), advantage_NT, facts, collected.fresh)
         told = Told(
             old_logp_NT=old_NT,
             ref_logp_NT=ref_NT,
@@ -172,13 +184,18 @@ class Experience:
             weight_NT=weight_NT,
         )
         figures = round_figures(self.row, facts, told, collected, drawn_NT)
-        return replace(bare, told=told, figures=(*figures, *gap_figures(old_NT, drawn_NT, mask_NT)))
+        new = slice(collected.fresh)
+        apart = gap_figures(old_NT[new], drawn_NT[new], mask_NT[new]) if self.must_look else ()
+        return replace(bare, told=told, figures=(*figures, *apart))
 
-    def _weights(self, old_NT: Tensor, drawn_NT: Tensor, advantage_NT: Tensor, facts: Facts) -> Tensor:
-        mask_NT = facts.mask_NT
+    def _weights(self, seen: tuple[Tensor, Tensor], advantage_NT: Tensor, facts: Facts, fresh: int) -> Tensor:
+        (old_NT, drawn_NT), mask_NT = seen, facts.mask_NT
         weight_NT = spread(self.shaper.kept(facts.finished_N).to(old_NT.dtype), mask_NT)
-        if self.trust.cap:
-            weight_NT = weight_NT * truncated_weight(old_NT, drawn_NT, mask_NT, cap=self.trust.cap)
+        if self.corrects:
+            own_NT = truncated_weight(old_NT, drawn_NT, mask_NT, cap=self.trust.cap or USUAL_CAP)
+            if not self.trust.cap:
+                own_NT[:fresh] = 1.0
+            weight_NT = weight_NT * own_NT
         if self.trust.rare:
             shift_NT = log_ratio(old_NT, drawn_NT, mask_NT)
             better_N = masked_mean_rows(advantage_NT, mask_NT)
@@ -234,7 +251,8 @@ def _allowed(policy: Policy) -> float:
 def _drawn(collected: Collected, batch: TokenBatch, dtype: torch.dtype) -> Tensor:
     """The sampler's log-probs among all tokens, in the numbers of the policy's own."""
     drawn_NT = torch.zeros(batch.mask_NT.shape, dtype=torch.promote_types(dtype, torch.float32))
-    for n, answer in enumerate(answer for group in collected.groups for answer in group.answers):
+    groups = (*collected.groups, *collected.again)
+    for n, answer in enumerate(answer for group in groups for answer in group.answers):
         drawn_NT[n, : len(answer.ids)] = torch.tensor(answer.whole_logp, dtype=drawn_NT.dtype)
     return drawn_NT
 

@@ -16,9 +16,7 @@ from plaudit.training.policy_row import Facts, PolicyRow
 
 
 def gap_figures(old_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
-    """How far sampler and trainer are apart, where both are known."""
-    if old_NT is drawn_NT:
-        return ()
+    """How far sampler and trainer are apart."""
     apart_NT = (old_NT - drawn_NT).abs().masked_fill(~mask_NT, 0.0)
     average = mean("sampler_gap", float(masked_mean(apart_NT, mask_NT)), 1)
     return average, largest("sampler_gap_max", float(apart_NT.max()))
@@ -29,7 +27,7 @@ def round_figures(
 ) -> tuple[Metric, ...]:
     """What is reported of the round; the same on every rank, so all are means."""
     mask_NT, length_N = facts.mask_NT, facts.mask_NT.sum(-1)
-    scores = collected.scores.to(drawn_NT.dtype)
+    scores = collected.scores[: collected.fresh]
     found = {
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
@@ -38,8 +36,9 @@ def round_figures(
         "length_mean": float(length_N.double().mean()),
         "finished": float(facts.finished_N.double().mean()),
         "undecided": collected.undecided / collected.drawn,
-        "flat": collected.flat / collected.asked,
-        "dropped": 1 - len(collected.groups) / collected.asked,
+        "flat": collected.flat / len(collected.seen),
+        "dropped": 1 - len(collected.groups) / len(collected.seen),
+        "replayed": len(collected.again) / len((*collected.groups, *collected.again)),
         "advantage_std": float(told.advantage_NT[mask_NT].std(unbiased=False)),
     }
     if row.referenced:

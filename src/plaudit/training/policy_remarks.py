@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 
 from plaudit.training.metrics import StepReport
 from plaudit.training.policy_row import PolicyRow
@@ -49,7 +49,7 @@ def _nothing_to_lose(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[s
 
 def _below_zero(reports: Sequence[StepReport]) -> Mapping[str, str]:
     kls = _series("kl", reports)[-SOME:]
-    if len(kls) < SOME or fmean(kls) >= -0.01:
+    if len(kls) < SOME or fmean(kls) + 3 * stdev(kls) / math.sqrt(SOME) >= -0.01:
         return {}
     return {
         "the KL is below 0": f" ({fmean(kls):.3f} nats an answer). A KL never is; its estimate from a few "

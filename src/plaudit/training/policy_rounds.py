@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -22,6 +22,7 @@ from plaudit.training.metrics import Number
 from plaudit.training.parallel import Ranks
 from plaudit.training.policy import Piece, PolicyPiece
 from plaudit.training.policy_experience import Experience
+from plaudit.training.policy_memory import Curriculum, Replay
 from plaudit.training.policy_round import Round
 
 
@@ -96,6 +97,10 @@ class Rounds:
     """Further pieces of a move: text that the policy shall not forget."""
     refuse_alone: bool = False
     """Whether a group of one answer can teach nothing."""
+    curriculum: Curriculum | None = None
+    """Chooses the prompts of a round; without one the order does."""
+    replay: Replay | None = None
+    """Groups of earlier rounds that are learnt from again."""
 
     def __post_init__(self) -> None:
         """Begin without a round."""
@@ -113,7 +118,8 @@ class Rounds:
         if number in (self.memory.stopped, self.memory.idle):
             return ()
         if self.current is None or self.current.number != number:
-            self.current = self._begin(number, [self.questions[row] for row in batch])
+            rows = batch if self.curriculum is None else self.curriculum.choose(number, len(batch))
+            self.current = self._begin(number, [self.questions[row] for row in rows])
             if self.current is None:
                 return ()
         moves = self.current.moves(self.experience.epochs, self.experience.minibatches, self.seed)
@@ -159,15 +165,22 @@ class Rounds:
     def tensors(self) -> Mapping[str, Tensor]:
         """The memory, and the round that is under way."""
         kept = {"memory": torch.tensor(self.memory.facts(), dtype=torch.float64)}
-        return kept if self.current is None else {**kept, **self.current.tensors()}
+        for part in (self.curriculum, self.replay, self.current):
+            kept |= {} if part is None else part.tensors()
+        return kept
 
     def take_up(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on in the middle of a round, or before the next one."""
         self.memory = Memory.from_facts(tensors["memory"].tolist())
+        for part in (self.curriculum, self.replay):
+            if part is not None:
+                part.take_up(tensors)
         self.current = Round.from_tensors(tensors) if "facts" in tensors else None
 
     def _begin(self, number: int, questions: Sequence[Question]) -> Round | None:
         collected = self.collector.collect(questions, number, self.questions)
+        if self.curriculum is not None:
+            self.curriculum.learn(collected.seen)
         alone = all(len(group.answers) < 2 for group in collected.groups)
         if self.refuse_alone and alone and (collected.groups or self.collector.pairs) and collected.undecided:
             raise UserError(
@@ -177,6 +190,8 @@ class Rounds:
         if not collected.groups:
             self.memory.idle = number
             return None
+        if self.replay is not None:
+            collected = replace(collected, again=self.replay.again(collected.groups, number))
         usual = self.memory.mean if self.memory.scores else _mean(collected)
         made = self.experience.round(collected, number, beta=self._beta, usual=usual)
         self._remember(collected)

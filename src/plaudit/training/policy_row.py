@@ -14,7 +14,7 @@ from typing import Literal
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.losses.divergence import k1, k3
+from plaudit.losses.divergence import k3
 from plaudit.losses.ratio import of_completion
 from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
 
@@ -127,7 +127,7 @@ class PolicyRow:
     divergence: Literal["reward", "loss", "none"] = "none"
     """Where the distance from the reference counts."""
     estimator: Estimator = k3
-    """How it is estimated at a token."""
+    """How it is estimated at a token: in a reward k1 has the right gradient, in a loss k2 or k3."""
     beta: int | float = 0.0
     """How much it counts."""
     critic: bool = False
@@ -157,11 +157,6 @@ class PolicyRow:
     def referenced(self) -> bool:
         """Whether a reference is asked."""
         return self.divergence != "none" or self.contrasts
-
-    @property
-    def in_reward(self) -> Estimator:
-        """What is taken from the reward: k1, whose gradient is right there, unless another is wanted."""
-        return k1 if self.estimator is k3 else self.estimator
 
 
 def reduced(

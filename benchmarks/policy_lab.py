@@ -1,0 +1,182 @@
+"""One policy run on the embedded world and what came of it, against the model that it began as."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from benchmarks.lab import Lab
+from benchmarks.preference_lab import ROWS, SHOWN, asked, mean_length
+from plaudit.recipes.config import SampleSettings
+from plaudit.recipes.policy import policy
+from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_settings import (
+    CriticSettings,
+    DrawSettings,
+    JudgeSettings,
+    PolicySettings,
+    ShapeSettings,
+)
+from plaudit.recipes.policy_table import POLICIES
+from plaudit.sources import write_records
+from plaudit.training.settings import OptimizerSettings
+from plaudit.world.making import prompts
+from plaudit.world.measure import duel, standings
+from plaudit.world.prompts import Split
+from plaudit.world.questions import CATEGORIES, Category
+
+ANSWERS = 128
+"""Answers of a round, whatever the algorithm makes of them."""
+ROUNDS = 40
+"""Rounds of a run."""
+RATE = 1e-4
+"""The usual learning rate."""
+LONGEST = 48
+"""Tokens that an answer may have."""
+GOLD = "plaudit.world.gold:utility"
+"""The truth, as a reward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """An algorithm with what is unusual about it.
+
+    Example: ``Way(algorithm="grpo", settings=PolicySettings(beta=0.1))``
+    """
+
+    algorithm: str
+    """Its name in the table of algorithms."""
+    settings: PolicySettings = field(default_factory=PolicySettings)
+    """Its cells."""
+    draw: DrawSettings = field(default_factory=DrawSettings)
+    """How answers are drawn, but for their length."""
+    shape: ShapeSettings = field(default_factory=ShapeSettings)
+    """What is done to scores."""
+    rate: float = RATE
+    """Its learning rate."""
+    rounds: int = ROUNDS
+    """How often answers are drawn."""
+    annotators: str = "crowd"
+    """Who taught the reward model."""
+    reward: str = ""
+    """Another reward than a learned one."""
+    category: Category | None = None
+    """The kind of prompts; all kinds where none is named."""
+    longest: int = LONGEST
+    """Tokens that an answer may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was seen at one look of a run.
+
+    Example: ``Look(root=0.4, proxy=1.2, gold=0.71, length=8.1)``
+    """
+
+    root: float
+    """√KL."""
+    proxy: float
+    """The reward that teaches, on held-out prompts."""
+    gold: float
+    """The truth, on the same answers."""
+    length: float
+    """Their mean number of tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of one run.
+
+    Example: ``found(lab, Way(algorithm="ppo"), seed=0).won``
+    """
+
+    won: float
+    """Of the prompts on which the two answers differ in worth, the share that is won."""
+    gold: float
+    """The mean utility on the test split."""
+    length: float
+    """The mean number of tokens of an answer."""
+    seconds: float
+    """What the run took, looks included."""
+    looks: tuple[Look, ...]
+    """What was seen on the way, from the first look to the last."""
+
+
+def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Found:
+    """One run, and how its answers stand against those of the fine-tuned model."""
+    run = trained(lab, name, way, seed)
+    mine, theirs = asked(run / "model", split), asked(lab.sft_model(SHOWN), split)
+    lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
+    looks = tuple(
+        Look(
+            root=line["held_out/kl_root"],
+            proxy=line["held_out/reward"],
+            gold=line.get("held_out/judge", math.nan),
+            length=line["held_out/length_mean"],
+        )
+        for line in lines
+        if "held_out/reward" in line
+    )
+    return Found(
+        won=duel(mine, theirs).share,
+        gold=standings(mine)["all"].mean,
+        length=mean_length(mine),
+        seconds=float((run / "finished").read_text("utf-8")),
+        looks=looks,
+    )
+
+
+def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:
+    """The run's folder; made once."""
+    out = lab.folder / "runs" / f"policy-{name}-{seed}"
+    if not (out / "finished").exists():
+        config = config_of(lab, way, seed, out)
+        began = time.perf_counter()
+        policy(way.algorithm, config)
+        (out / "finished").write_text(f"{time.perf_counter() - began:.3f}", encoding="utf-8")
+    return out
+
+
+def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
+    """The settings of a run of this way."""
+    answers = way.draw.answers or int(POLICIES[way.algorithm].defaults["answers"])
+    reward = way.reward or str(reward_model(lab, way.annotators, seed))
+    return PolicyConfig(
+        model=lab.sft_model(SHOWN),
+        prompts=asked_prompts(lab, way.category),
+        reward=reward,
+        out=out,
+        rounds=way.rounds,
+        batch_size=ANSWERS // answers,
+        learning_rate=way.rate,
+        seed=seed,
+        device="cpu",
+        sinks=(),
+        save_every=100_000,
+        sample=SampleSettings(rows=0),
+        policy=way.settings,
+        draw=replace(way.draw, max_tokens=way.longest),
+        shape=way.shape,
+        critic=CriticSettings(rate=10.0),
+        judge=JudgeSettings(by=GOLD, chooses=False),
+        optimizer=OptimizerSettings(schedule="linear", floor=0.1),
+    )
+
+
+def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
+    """A reward model of comparisons of the start's own answers."""
+    start = lab.sft_model(SHOWN)
+    data = lab.judged(start, annotators, ROWS, seed)
+    usual = replace(lab.usual(), model=start, epochs=2.0, seed=seed)
+    return lab.trained(f"policy-reward-{annotators}-{seed}", data, usual)
+
+
+def asked_prompts(lab: Lab, category: Category | None) -> Path:
+    """The world's prompts of the training split, or those of one kind."""
+    path = lab.folder / "data" / f"prompts-{category or 'all'}.jsonl"
+    if not path.exists():
+        write_records(prompts(categories=[category] if category else CATEGORIES), path)
+    return path

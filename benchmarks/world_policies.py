@@ -1,0 +1,161 @@
+"""What policy optimisation makes of a model on the embedded world: tables for docs/policy.md.
+
+    python -m benchmarks.world_policies --out lab              # every study; begun again, it goes on
+    python -m benchmarks.world_policies --out lab --only betas # one of them
+
+A fine-tuned model answers the world's prompts twice, a pool of annotators compares the answers, a reward
+model learns from that, a policy learns from the reward model, and the world's truth says how often it is
+better than the model that it began as.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from benchmarks.intervals import numbers, shares
+from benchmarks.lab import Lab
+from benchmarks.policy_lab import Found, Look, Way, found
+from benchmarks.preference_lab import SHOWN, asked, mean_length
+from benchmarks.studies import Table, run_studies
+from plaudit.recipes.policy_settings import DrawSettings, PolicySettings, ShapeSettings
+from plaudit.world.measure import standings
+
+SEEDS = 5
+"""Runs of each kind: other comparisons, another reward model, another order."""
+FEW = 3
+"""Runs of each kind in the studies of one setting."""
+WAYS = {
+    "PPO": Way(algorithm="ppo", rate=2e-4),
+    "GRPO": Way(algorithm="grpo", rate=2e-4),
+    "Dr. GRPO": Way(algorithm="dr-grpo", rate=2e-4),
+    "DAPO": Way(algorithm="dapo", rate=2e-4),
+    "RLOO": Way(algorithm="rloo", rate=2e-4),
+    "REINFORCE": Way(algorithm="reinforce", rate=2e-4),
+    "A2C": Way(algorithm="a2c", rate=2e-4),
+    "TRPO": Way(algorithm="trpo", rate=2e-4),
+}
+"""The algorithms that are compared, and their settings."""
+
+
+def algorithms(lab: Lab) -> Table:
+    """From the same fine-tuned model and reward models of 2,000 comparisons by the crowd."""
+    yield "algorithm", "better, of those that differ", "utility", "reward", "KL", "length", "seconds"
+    start = asked(lab.sft_model(SHOWN))
+    yield "(the start)", "", f"{standings(start)['all'].mean:.3f}", "", "0", f"{mean_length(start):.1f}", ""
+    for name, way in WAYS.items():
+        runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
+        yield (
+            name,
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.looks[-1].proxy for one in runs], 2),
+            numbers([one.looks[-1].root ** 2 for one in runs], 2),
+            numbers([one.length for one in runs], 1),
+            f"{statistics.fmean(one.seconds for one in runs):.0f}",
+        )
+
+
+def betas(lab: Lab) -> Table:
+    """PPO by the coefficient of the KL in its reward."""
+    yield "β", "better, of those that differ", "utility", "reward", "KL"
+    for beta in (0.001, 0.02, 0.1, 0.5):
+        way = replace(WAYS["PPO"], settings=PolicySettings(beta=beta))
+        runs = [found(lab, f"ppo-beta{beta:g}", way, seed) for seed in range(FEW)]
+        yield (
+            f"{beta:g}",
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.looks[-1].proxy for one in runs], 2),
+            numbers([one.looks[-1].root ** 2 for one in runs], 2),
+        )
+
+
+def leash(lab: Lab) -> Table:
+    """A reward taught by annotators who love length, without a leash and with one, along √KL."""
+    yield "leash", "√KL", "reward", "utility", "tokens"
+    for name, beta in (("none", 0.0), ("β 0.2", 0.2)):
+        settings = PolicySettings(beta=beta)
+        way = Way(algorithm="ppo", settings=settings, annotators="length-lovers", rate=3e-4, rounds=80)
+        runs = [found(lab, f"ppo-length-lovers-beta{beta:g}", way, seed) for seed in range(FEW)]
+        for looks in zip(*(one.looks for one in runs), strict=True):
+            yield (name, *(_mean(looks, what, digits) for what, digits in SEEN.items()))
+
+
+SEEN = {"root": 2, "proxy": 2, "gold": 3, "length": 1}
+"""What is shown of a look, and with how many digits."""
+
+
+def _mean(looks: Sequence[Look], what: str, digits: int) -> str:
+    return f"{statistics.fmean(getattr(look, what) for look in looks):.{digits}f}"
+
+
+def ladder(lab: Lab) -> Table:
+    """From GRPO to DAPO, a step at a time, on arithmetic that can be checked."""
+    yield "row", "right, of held-out sums", "length", "KL"
+    plain = PolicySettings(divergence="none")
+    higher = replace(plain, clip_low=0.2, clip_high=0.28)
+    rungs = {
+        "grpo": Way(algorithm="grpo"),
+        "without a KL": Way(algorithm="grpo", settings=plain),
+        "+ clip-higher": Way(algorithm="grpo", settings=higher),
+        "+ unlike groups only": Way(algorithm="grpo", settings=higher, draw=DrawSettings(unlike="yes")),
+        "+ token mean": Way(
+            algorithm="grpo", settings=replace(higher, reduction="tokens"), draw=DrawSettings(unlike="yes")
+        ),
+        "+ soft overlong (dapo)": Way(algorithm="dapo"),
+    }
+    for name, rung in rungs.items():
+        way = replace(rung, reward="number", category="arithmetic", rate=2e-4, longest=32)
+        runs = [found(lab, f"ladder-{name.strip('+ ').replace(' ', '-')}", way, seed) for seed in range(FEW)]
+        yield name, *_last(runs)
+
+
+def _last(runs: Sequence[Found]) -> tuple[str, ...]:
+    last = [one.looks[-1] for one in runs]
+    return (
+        shares([look.proxy for look in last]),
+        numbers([look.length for look in last], 1),
+        numbers([look.root**2 for look in last], 2),
+    )
+
+
+def lengths(lab: Lab) -> Table:
+    """GRPO's reductions where answers that are wrong are long: what becomes of their length."""
+    yield "row", "right, of held-out sums", "length", "KL"
+    for name in ("grpo", "dr-grpo"):
+        settings = PolicySettings(divergence="none", epochs=2)
+        way = Way(algorithm=name, settings=settings, reward="number", category="arithmetic", rate=2e-4)
+        runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(FEW)]
+        yield name, *_last(runs)
+
+
+def punished(lab: Lab) -> Table:
+    """A reward that likes length, with a price for each token in place of the leash."""
+    yield "price of a token", "utility", "length", "reward"
+    for price in (0.0, 0.02, 0.1):
+        shape = ShapeSettings(per_token=price)
+        way = Way(algorithm="ppo", shape=shape, annotators="length-lovers", rate=2e-4)
+        runs = [found(lab, f"ppo-price{price:g}", way, seed) for seed in range(FEW)]
+        yield (
+            f"{price:g}",
+            numbers([one.gold for one in runs], 3),
+            numbers([one.length for one in runs], 1),
+            numbers([one.looks[-1].proxy for one in runs], 2),
+        )
+
+
+STUDIES = {
+    "policies": algorithms,
+    "policy-betas": betas,
+    "leash": leash,
+    "ladder": ladder,
+    "lengths": lengths,
+    "punished": punished,
+}
+"""Every table."""
+
+
+if __name__ == "__main__":
+    run_studies(__doc__, STUDIES)
