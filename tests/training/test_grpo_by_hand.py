@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from plaudit.rewards.reward import FunctionReward, Row
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampling import SamplingSettings
 from tests.rollouts.talkers import write_talker
+from tests.training.policy_commands import make_place, well
 
 PROMPTS = [Prompt(prompt=f"w{number}") for number in range(7, 19)]
 SHORT = SamplingSettings(max_tokens=8)
@@ -124,3 +126,31 @@ def test_settings_that_would_teach_nothing_are_refused() -> None:
         Grpo(group=1)
     with pytest.raises(UserError, match="tokens left out"):
         Grpo(sampling=SamplingSettings(top_p=0.9))
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: int) -> None:
+    place = make_place(tmp_path)
+    policy, reference, encoder = parts(place.model, torch.float64)
+    rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text("utf-8").splitlines()]
+    prompts = [Prompt(prompt=row["prompt"]) for row in rows]
+    # Round n of a run with seed 0 draws with seed n; the page's step n with its own seed + n, from 0.
+    how = Grpo(
+        steps=3,
+        prompts=len(prompts),
+        group=4,
+        inner=inner,
+        learning_rate=0.005,
+        sampling=SamplingSettings(max_tokens=6, seed=1),
+    )
+    scores = list(grpo_by_hand(policy, reference, encoder, prompts, W33, how))
+    went = well(
+        *(place, "grpo", "out", "--batch-size", len(prompts), "--held-out", 0, "--rounds", 3),
+        *("--draw.answers", 4, "--policy.epochs", inner, "--optimizer.schedule", "constant"),
+        *("--dtype", "float64", "--sample.rows", 0),
+    )
+    assert went.figures("reward")[::inner] == pytest.approx(scores)
+    trained = load_model(went.run / "model", dtype=torch.float64, device=torch.device("cpu"))
+    for (name, found), wanted in zip(trained.named_parameters(), policy.parameters(), strict=True):
+        # The page keeps scores in float32.
+        assert float((found - wanted).detach().abs().max()) < 1e-6, name
