@@ -17,8 +17,9 @@ test: .venv  ## every test that this machine can run
 check: .venv  ## format, lint, types, imports, budgets, duplication, docs, tests
 	./check $(ARGS)
 
-bench-peer:  ## the environment with TRL that benchmarks/ compares with
+bench-peer:  ## the environments with TRL that benchmarks/ compares with; 1.12 is the last line with PPO
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
+	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
 
 clean:  ## remove what the targets above made, never a run
 	rm -rf .venv .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

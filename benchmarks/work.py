@@ -61,11 +61,21 @@ THUMBS = "thumbs.jsonl"
 """The same answers one by one, called good or bad."""
 REFERENCE = "reference"
 """The folder of the policy that the model is compared with: other weights, so that first losses tell."""
+REWARD = "reward"
+"""The folder of a reward model, which is also what a critic begins as."""
+PROMPTS, SAMPLED = "prompts.jsonl", "sampled.jsonl"
+"""What a policy is asked, every prompt of the same length; and those of them that have fixed answers."""
+SAMPLES = "samples.json"
+"""Of each prompt in ``sampled.jsonl``, answers that nobody has to draw."""
+ANSWERS = 8
+"""How many fixed answers a prompt has."""
 LONGEST = 2048
 """No row of a work folder is longer, so nothing is cut on either side."""
 
 SPECIAL = ("<pad>", "<eos>", "<unk>")
 """The tokenizer's first words; all others are w0, w1 …"""
+EOS = SPECIAL.index("<eos>")
+"""The token that ends a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +140,44 @@ def write_preference_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0)
         for side in ("chosen", "rejected")
     ]
     (folder / THUMBS).write_text("".join(f"{json.dumps(line)}\n" for line in thumbs), encoding="utf-8")
+
+
+def write_policy_work(folder: Path, shape: Shape, rows: Rows, asked: int = 8, seed: int = 0) -> None:
+    """Write a policy, a reference near it, a reward model, prompts, and fixed answers to the first ones.
+
+    Of each prompt's fixed answers the first is as long as the longest; all end with the end-of-text token.
+    """
+    policy, reference = model_of(shape, seed), model_of(shape, seed)
+    with torch.no_grad():
+        for weight in reference.parameters():
+            weight.add_(torch.randn_like(weight) * 0.5 * weight.std())
+    models = {"model": policy, REFERENCE: reference, REWARD: scorer_of(shape, seed + 1)}
+    for name, model in models.items():
+        tokenizer_of(shape).save_pretrained(folder / name)
+        model.save_pretrained(folder / name)
+    chance = random.Random(seed)
+    known = shape.vocabulary - len(SPECIAL)
+    prompts = [
+        " ".join(f"w{chance.randrange(known)}" for _ in range(rows.prompt)) + " " for _ in range(rows.count)
+    ]
+    lengths = [rows.completion, *(chance.randint(2, rows.completion) for _ in range(ANSWERS - 1))]
+    samples = [
+        [[*(len(SPECIAL) + chance.randrange(known) for _ in range(length - 1)), EOS] for length in lengths]
+        for _ in prompts[:asked]
+    ]
+    for name, own in ((PROMPTS, prompts), (SAMPLED, prompts[:asked])):
+        lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in own)
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    (folder / SAMPLES).write_text(json.dumps(samples), encoding="utf-8")
+
+
+def sevens(answer: str) -> float:
+    """A reward that costs nothing and differs from answer to answer: how many sevens there are in it.
+
+    >>> sevens("w17 w277")
+    3.0
+    """
+    return float(answer.count("7"))
 
 
 def model_of(shape: Shape, seed: int = 0) -> LlamaForCausalLM:

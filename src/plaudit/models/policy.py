@@ -102,6 +102,17 @@ class Policy(nn.Module):
         logp_NT, greedy_NT = (_spread(value_M, batch) for value_M in self(batch, _read_alike))
         return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT)
 
+    def distributions(self, batch: TokenBatch, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
+        """log π over the whole vocabulary at each of the M trained tokens: for small vocabularies."""
+
+        def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+            del batch
+            logits_MV = replace(head.rule, temperature=temperature).apply(head.layer(hidden_MH))
+            return (logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)).log_softmax(-1),)
+
+        [logp_MV] = self(batch, read)
+        return logp_MV
+
     def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
         hidden_MH = self.trunk.states(batch, lambda inputs: inputs.state_NT[batch.mask_NT])

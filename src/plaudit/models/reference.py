@@ -33,6 +33,15 @@ class Reference(Protocol):
         ...
 
 
+@runtime_checkable
+class SaysAll(Protocol):
+    """A reference that is in memory, and can say how likely any token is."""
+
+    def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
+        """log π_ref over the whole vocabulary at each of the M trained tokens."""
+        ...
+
+
 class Nobody:
     """No reference: log-probs of 0, so that Δ is the policy's own log-prob."""
 
@@ -55,6 +64,11 @@ class Beside:
         with torch.no_grad(), self._products():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
+    def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
+        """One pass without gradient."""
+        with torch.no_grad(), self._products():
+            return self.policy.distributions(batch, temperature=self._temperature)
+
 
 class Beneath:
     """The policy itself without its adapters: no second model in memory."""
@@ -69,6 +83,12 @@ class Beneath:
         adapted: Any = self._policy.model
         with adapted.disable_adapter(), torch.no_grad(), self._products():
             return self._policy.score(batch, temperature=self._temperature).logp_NT
+
+    def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
+        """One pass without adapters and without gradient."""
+        adapted: Any = self._policy.model
+        with adapted.disable_adapter(), torch.no_grad(), self._products():
+            return self._policy.distributions(batch, temperature=self._temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

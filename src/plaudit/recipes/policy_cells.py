@@ -8,19 +8,22 @@ from torch import Tensor
 
 from plaudit.advantages import baseline, group, temporal
 from plaudit.losses import policy, ratio
-from plaudit.tensors.masked import spread
+from plaudit.tensors.masked import spread, whiten
 from plaudit.training.policy_row import Advantage, Facts, Moment, Surrogate
 
 
-def advantage_named(name: str, *, gamma: float, lam: float) -> Advantage:
-    """The cell of this name."""
+def advantage_named(name: str, *, gamma: float, lam: float, scaled: bool = False) -> Advantage:
+    """The cell of this name; ``scaled`` divides the rewards of tokens by their deviation over the round."""
     in_time = {"gae": temporal.gae, "monte-carlo": temporal.monte_carlo, "one-step": temporal.one_step}
     if name in in_time:
-        return lambda facts: _in_time(
-            facts, in_time[name], {"gamma": gamma, **({"lam": lam} if name == "gae" else {})}
+        settings = {"gamma": gamma, "lam": lam} if name == "gae" else {"gamma": gamma}
+        return lambda facts: in_time[name](
+            _token_rewards(facts, scaled=scaled), facts.value_NT, facts.mask_NT, **settings
         )
     if name == "whitened":
-        return lambda facts: temporal.reinforce_plus_plus(_token_rewards(facts), facts.mask_NT, gamma=gamma)
+        return lambda facts: temporal.reinforce_plus_plus(
+            _token_rewards(facts, scaled=scaled), facts.mask_NT, gamma=gamma
+        )
     if name == "bandit":
         return lambda facts: temporal.bandit(
             facts.reward_N, _at_first(facts.value_NT, facts.mask_NT), facts.mask_NT
@@ -35,13 +38,10 @@ def advantage_named(name: str, *, gamma: float, lam: float) -> Advantage:
     return lambda facts: spread(of_answers[name](facts), facts.mask_NT)
 
 
-def _in_time(facts: Facts, cell: Callable[..., Tensor], settings: Mapping[str, float]) -> Tensor:
+def _token_rewards(facts: Facts, *, scaled: bool) -> Tensor:
     """Along the tokens: the KL at each, and the score at the last one."""
-    return cell(_token_rewards(facts), facts.value_NT, facts.mask_NT, **settings)
-
-
-def _token_rewards(facts: Facts) -> Tensor:
-    return temporal.token_rewards(facts.score_N, facts.kl_NT, facts.mask_NT, beta=facts.beta)
+    reward_NT = temporal.token_rewards(facts.score_N, facts.kl_NT, facts.mask_NT, beta=facts.beta)
+    return whiten(reward_NT, facts.mask_NT, shift=False) if scaled else reward_NT
 
 
 def _at_first(value_NT: Tensor, mask_NT: Tensor) -> Tensor:

@@ -31,8 +31,12 @@ class PolicyConfig(RunConfig):
     """The prompts, under the name that all runs have."""
     prompts: Path
     """Rows with prompts; whatever else they hold is handed to the reward."""
-    reward: str
+    reward: str | None = None
     """A reward's folder, a rule, http://…, module:function or file.py:function."""
+    environment: str | None = None
+    """In place of a reward: module:function or file.py:function that answers the policy's turns."""
+    max_turns: int | None = None
+    """The most turns of the policy in an episode of the environment; none: 8."""
     epochs: float = 1.0
     """How often the prompts are gone through."""
     rounds: int | None = None
@@ -67,6 +71,7 @@ class PolicyConfig(RunConfig):
         object.__setattr__(self, "data", self.prompts)
         # Without arguments super() has no class to look up in a dataclass with slots.
         super(PolicyConfig, self).__post_init__()
+        self._refuse_two_judges_or_none()
         if self.rounds is not None and self.rounds < 1:
             raise UserError(f"rounds must be at least 1, not {self.rounds}")
         if self.rounds is not None and self.steps is not None:
@@ -76,3 +81,22 @@ class PolicyConfig(RunConfig):
                 "--shard is not supported here: answers are drawn with whole weights. Leave it out; several "
                 "processes share the work all the same"
             )
+
+    def _refuse_two_judges_or_none(self) -> None:
+        """Either a reward scores, or an environment does."""
+        if self.reward is None and self.environment is None:
+            raise UserError(
+                "nothing says what an answer is worth: give --reward (a folder, a rule, file.py:function) or "
+                "--environment (file.py:function)"
+            )
+        if self.reward is not None and self.environment is not None:
+            raise UserError(
+                "--reward and --environment both say what an answer is worth: leave one of them out; a "
+                "second opinion on held-out prompts is --judge.by"
+            )
+        if self.max_turns is not None and self.environment is None:
+            raise UserError(
+                "--max-turns is read with --environment only: leave it out, or name an environment"
+            )
+        if self.max_turns is not None and self.max_turns < 1:
+            raise UserError(f"max_turns must be at least 1, not {self.max_turns}")

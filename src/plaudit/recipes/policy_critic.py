@@ -54,8 +54,8 @@ def _folder(config: PolicyConfig, encoder: Encoder) -> Path:
         folder = model_folder(config.critic.model)
         refuse_other_tokenizer(folder, encoder.info)
         return folder
-    reward = Path(config.reward)
-    if reward.is_dir():
+    reward = None if config.reward is None else Path(config.reward)
+    if reward is not None and reward.is_dir():
         folder = model_folder(reward)
         if is_reward_folder(folder):
             try:

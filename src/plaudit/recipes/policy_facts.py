@@ -75,6 +75,8 @@ class PolicyFacts:
 
 WITH_CRITIC = frozenset({"gae", "monte-carlo", "one-step", "bandit"})
 """What needs a critic."""
+IN_TIME = frozenset({"gae", "monte-carlo", "one-step", "whitened"})
+"""What is paid token by token."""
 CONTRASTS = frozenset({"dpo", "ipo"})
 """What compares policy and reference by itself."""
 IN_PAIRS = frozenset({"p3o", "p3o-joint", *CONTRASTS})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from plaudit.batches.question import Question
 from plaudit.batches.rows import encode_rows
@@ -13,10 +14,12 @@ from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_rows import Chosen
 from plaudit.recipes.run import Start
 from plaudit.recipes.sft import demonstrations
-from plaudit.rewards.reward import Reward
-from plaudit.rollouts.sampler import Sampler
+from plaudit.rewards.named import function_named, reward_named
+from plaudit.rollouts.episodes import TURNS, EpisodeSampler
+from plaudit.rollouts.local import LocalSampler
 from plaudit.sources.read import read_records
 from plaudit.training.collect import Collector
+from plaudit.training.judged_answers import OfEpisodes, Scorer, Speaker
 from plaudit.training.order import Order
 from plaudit.training.policy import Piece
 from plaudit.training.policy_experience import Experience, Trust, Watchers
@@ -35,12 +38,29 @@ class Sources:
 
     questions: Sequence[Question]
     """What is asked."""
-    sampler: Sampler
+    sampler: Speaker
     """Who answers."""
-    reward: Reward
+    reward: Scorer
     """Who scores."""
     watchers: Watchers
     """Who says how likely each token was."""
+
+
+def scorer_of(config: PolicyConfig) -> Scorer:
+    """The reward, or the environment."""
+    if config.environment is None:
+        assert config.reward is not None
+        return reward_named(config.reward)
+    function: Any = function_named(config.environment)
+    return OfEpisodes(name=config.environment, environment=function)
+
+
+def speaker_of(config: PolicyConfig, sampler: LocalSampler, scorer: Scorer) -> Speaker:
+    """Who answers: the policy alone, or in turns with the environment."""
+    if not isinstance(scorer, OfEpisodes):
+        return sampler
+    turns = config.max_turns or TURNS
+    return EpisodeSampler(sampler=sampler, environment=scorer.environment, name=scorer.name, turns=turns)
 
 
 def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Sources) -> Rounds:
@@ -57,7 +77,6 @@ def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Source
             whole=found.row.pairs,
             unlike=bool(found.values["unlike"]),
             refills=config.draw.refills,
-            pairs=found.row.pairs,
         ),
         experience=Experience(
             row=found.row,
@@ -68,7 +87,7 @@ def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Source
             minibatches=int(found.number("minibatches")),
             epochs=int(found.number("epochs")),
             longest=config.draw.max_tokens,
-            trust=Trust(cap=config.trust.cap, again=config.draw.replay > 0, rare=config.trust.rare),
+            trust=Trust(cap=config.trust.cap, again=config.draw.replay > 0),
         ),
         control=_control(found, config),
         ranks=start.ranks,

@@ -16,7 +16,7 @@ from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_critic import prepare_critic, write_critic
-from plaudit.recipes.policy_parts import Sources, rounds_of
+from plaudit.recipes.policy_parts import Sources, rounds_of, scorer_of, speaker_of
 from plaudit.recipes.policy_reference import reference_of
 from plaudit.recipes.policy_rows import Algorithm, Chosen, chosen
 from plaudit.recipes.references import Prepared as PreparedReference
@@ -26,6 +26,7 @@ from plaudit.recipes.run import Learner, Start
 from plaudit.records.feedback import Record
 from plaudit.rewards.named import reward_named
 from plaudit.rewards.reward import Reward
+from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
 from plaudit.training.flops import training_flops
 from plaudit.training.plan import Pause
@@ -80,7 +81,7 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     """Load everything; what is contradictory is refused before."""
     found = chosen(algorithm, config)
     refuse_other_vocabulary(config, start.encoder)
-    reward = reward_named(config.reward)
+    reward = scorer_of(config)
     judge = None if config.judge.by is None else reward_named(config.judge.by)
     rows = load_rows(config, start.encoder, partial(_questions, config), start.aside)
     policy, notes = prepare_policy(config, start.numbers, start.ranks)
@@ -96,7 +97,8 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     )
     sampler = LocalSampler.of(policy, start.encoder, watchers.products)
     slow = () if sampler.slow_because is None else (f"sampling is slower here: {sampler.slow_because}",)
-    sources = Sources(questions=rows.train, sampler=sampler, reward=reward, watchers=watchers)
+    speaker = speaker_of(config, sampler, reward)
+    sources = Sources(questions=rows.train, sampler=speaker, reward=reward, watchers=watchers)
     rounds = rounds_of(found, config, start, sources)
     row = f"{found.facts.name}: {found.facts.formula} ({found.facts.cells})"
     notes = [*rows.notes, *notes, row, *reference.notes, *critic_notes, *slow, *_in_words(rounds, config)]
@@ -182,7 +184,7 @@ def _critic(found: Chosen, config: PolicyConfig, start: Start) -> tuple[RewardMo
 
 def _objective(begun: Begun, config: PolicyConfig) -> Callable[[Piece], Terms]:
     value = ValueLoss(weight=config.critic.weight, clip=config.critic.clip)
-    improve = improving(begun.algorithm.row, begun.watchers, value)
+    improve = improving(begun.algorithm.row, begun.watchers, value, rare=config.trust.rare)
     remember = remembering(begun.watchers, begun.algorithm.number("ptx") or 1.0)
 
     def objective(piece: Piece) -> Terms:
@@ -234,6 +236,12 @@ def _in_words(rounds: Rounds, config: PolicyConfig) -> list[str]:
         f"{config.batch_size * answers} answers, and {moves} ({rounds.experience.epochs} times through, "
         f"{rounds.experience.minibatches} at a time)"
     ]
+    speaker = rounds.collector.sampler
+    if isinstance(speaker, EpisodeSampler):
+        words.append(
+            f"episodes: {speaker.name} answers the policy, which speaks {speaker.turns} times at most; an "
+            f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
+        )
     row = rounds.experience.row
     if row.divergence == "reward" and config.policy.estimator in ("k2", "k3"):
         words.append(

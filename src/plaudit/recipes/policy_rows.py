@@ -10,7 +10,15 @@ from plaudit.errors import UserError
 from plaudit.losses import divergence, ratio
 from plaudit.recipes.policy_cells import advantage_named, surrogate_named
 from plaudit.recipes.policy_config import PolicyConfig
-from plaudit.recipes.policy_facts import CONTRASTS, IN_GROUPS, IN_PAIRS, WITH_CRITIC, PolicyFacts, Value
+from plaudit.recipes.policy_facts import (
+    CONTRASTS,
+    IN_GROUPS,
+    IN_PAIRS,
+    IN_TIME,
+    WITH_CRITIC,
+    PolicyFacts,
+    Value,
+)
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
 from plaudit.recipes.policy_table import POLICIES
 from plaudit.training.policy_row import Estimator, PolicyRow, by_token
@@ -157,7 +165,7 @@ def _refuse_unread(facts: PolicyFacts, settings: PolicySettings) -> None:
     reads = {"entropy", "epochs", "minibatches", "stop_at", *_READ_BY.get(facts.surrogate, ())}
     if facts.divergence != "none":
         reads |= {"beta"}
-    if facts.advantage in ("gae", "monte-carlo", "one-step", "whitened"):
+    if facts.advantage in IN_TIME:
         reads |= {"gamma"}
     if facts.advantage == "gae":
         reads |= {"lam"}
@@ -182,7 +190,12 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
     kind = settings.ratio if settings.ratio != "auto" else values["ratio"] or "token"
     whitens = settings.whiten == "yes" or (settings.whiten == "auto" and facts.advantage == "gae")
     return PolicyRow(
-        advantage=advantage_named(facts.advantage, gamma=number("gamma"), lam=number("lam")),
+        advantage=advantage_named(
+            facts.advantage,
+            gamma=number("gamma"),
+            lam=number("lam"),
+            scaled=settings.whiten_rewards,
+        ),
         surrogate=surrogate_named(facts.surrogate, number),
         ratio={"token": by_token, "answer": ratio.sequence, "answer-token": ratio.sequence_by_token}[
             str(kind)
@@ -193,6 +206,7 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
         beta=number("beta") if facts.divergence != "none" else 0.0,
         critic=facts.advantage in WITH_CRITIC,
         whiten=whitens,
+        bandit=facts.advantage == "bandit",
         entropy=number("entropy"),
         greedy=facts.advantage == "greedy",
         natural=bool(values["natural"]),
@@ -246,6 +260,10 @@ def _refuse_other_distance(facts: PolicyFacts, row: PolicyRow, settings: PolicyS
         raise UserError(
             "policy.estimator k1 holds nothing in a loss: its expected gradient is 0 (plaudit prove "
             "estimators). Use k2 or k3, or --policy.divergence reward"
+        )
+    if settings.whiten_rewards and facts.advantage not in IN_TIME:
+        raise UserError(
+            f"policy.whiten_rewards divides the rewards of tokens, and {facts.name} has only those of answers"
         )
     if settings.target is not None and row.divergence != "reward":
         raise UserError(f"policy.target moves the β of a KL in the reward, and {facts.name} has none there")

@@ -58,6 +58,8 @@ class PolicySettings:
     """GAE's λ: 0 trusts the critic, 1 what happened."""
     whiten: Own = "auto"
     """Whether advantages get mean 0 and deviation 1 over the round; auto: with GAE."""
+    whiten_rewards: bool = False
+    """Whether the rewards of tokens are divided by their deviation over the round (Ziegler et al. 2019)."""
     entropy: float | None = None
     """How much the entropy of the policy counts."""
     epochs: int | None = None
@@ -210,7 +212,7 @@ class TrustSettings:
     cap: float = 0.0
     """The largest weight of a token for what the sampler drew otherwise than the policy; 0 weighs nothing."""
     rare: float = 0.0
-    """Nats a token by which a bad answer may be rarer than when it was drawn; 0 keeps all."""
+    """Nats a token by which a bad answer may have become rarer in its round, at most; 0 keeps all."""
 
     def __post_init__(self) -> None:
         """Refuse less than nothing."""

@@ -225,7 +225,7 @@ POLICIES: Mapping[str, PolicyFacts] = _facts(
         surrogate="p3o",
         divergence="reward",
         reduction="answers",
-        defaults={"beta": 0.05, "answers": 2, "clip_low": 0.2, "clip_high": 0.2},
+        defaults={"beta": 0.05, "answers": 2, "clip_low": 0.2},
     ),
     _pairs("online-dpo", "−log σ(βh) of two fresh answers", "Guo et al. 2024, arXiv:2402.04792", "dpo"),
     _pairs(

@@ -154,6 +154,18 @@ _TOLD: Mapping[str, Callable[[str], Reward]] = {"pattern": _pattern, "format": _
 _FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
 
 
+def function_named(word: str) -> Callable[..., object]:
+    """The function of ``module:function`` or ``file.py:function``.
+
+    >>> function_named("math:sqrt")(4.0)
+    2.0
+    """
+    module, _, name = word.rpartition(":")
+    if not module or not name.isidentifier():
+        raise UserError(f"{word!r} is no function; name it as module:function or file.py:function")
+    return _function(word, module, name)
+
+
 def _function(word: str, module: str, name: str) -> Callable[..., object]:
     try:
         home = _from_file(Path(module)) if module.endswith(".py") else _imported(module)

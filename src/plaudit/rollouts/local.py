@@ -68,6 +68,11 @@ class LocalSampler:
         self._most = MOST_AT_ONCE.get(policy.device.type, MOST_AT_ONCE["cpu"])
 
     @property
+    def encoder(self) -> Encoder:
+        """Text to tokens and back."""
+        return self._encoder
+
+    @property
     def chats(self) -> bool:
         """Whether the tokenizer has a chat template: then a string is a user's turn."""
         return self._encoder.manner is not None
@@ -87,14 +92,32 @@ class LocalSampler:
         """
         if n < 1:
             raise UserError(f"n {n}: expected 1 answer or more to every prompt")
-        wanted = self._wanted(prompts, settings, n)
+        said = self.drawn(self.wanted(prompts, settings, n), settings)
+        return [said[p * n : (p + 1) * n] for p in range(len(prompts))]
+
+    def wanted(self, prompts: Sequence[Text], settings: SamplingSettings, n: int) -> list[Wanted]:
+        """What `rollouts` draws: ``n`` answers to each prompt as tokens, with their chances."""
+        before: Counter[tuple[int, ...]] = Counter()
+        wanted: list[Wanted] = []
+        for prompt in prompts:
+            ids, plain = self._tokens(prompt)
+            room = settings.max_tokens if self._context is None else self._context - len(ids)
+            room = min(room, settings.max_tokens)
+            for draw in range(before[ids], before[ids] + n):
+                chance_T = chances(settings, ids, draw, room)
+                wanted.append(Wanted(prompt=ids, behind=ids[-_TAIL:] if plain else (), chance_T=chance_T))
+            before[ids] += n
+        return wanted
+
+    def drawn(self, wanted: Sequence[Wanted], settings: SamplingSettings) -> list[Rollout]:
+        """An answer for each, in their order; what the model is shown are any tokens."""
         order = sorted(range(len(wanted)), key=lambda a: (len(wanted[a].prompt), wanted[a].prompt))
         said: dict[int, Rollout] = {}
         for start in range(0, len(order), self._most):
             chosen = order[start : start + self._most]
-            drawn = self._engine.rollouts([wanted[a] for a in chosen], settings)
-            said.update(zip(chosen, drawn, strict=True))
-        return [[said[p * n + k] for k in range(n)] for p in range(len(prompts))]
+            rollouts = self._engine.rollouts([wanted[a] for a in chosen], settings)
+            said.update(zip(chosen, rollouts, strict=True))
+        return [said[a] for a in range(len(wanted))]
 
     def sample(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
@@ -104,7 +127,7 @@ class LocalSampler:
 
     def stream(self, prompt: Text, settings: SamplingSettings) -> Generator[str, None, Answer]:
         """The first answer that `sample` gives, in pieces as they come; the generator returns it whole."""
-        [asked] = self._wanted([prompt], settings, 1)
+        [asked] = self.wanted([prompt], settings, 1)
         return self._pieces(asked, settings)
 
     def _pieces(self, asked: Wanted, settings: SamplingSettings) -> Generator[str, None, Answer]:
@@ -121,19 +144,6 @@ class LocalSampler:
         if answer.text != sent:
             yield answer.text[len(sent) :]
         return answer
-
-    def _wanted(self, prompts: Sequence[Text], settings: SamplingSettings, n: int) -> list[Wanted]:
-        before: Counter[tuple[int, ...]] = Counter()
-        wanted: list[Wanted] = []
-        for prompt in prompts:
-            ids, plain = self._tokens(prompt)
-            room = settings.max_tokens if self._context is None else self._context - len(ids)
-            room = min(room, settings.max_tokens)
-            for draw in range(before[ids], before[ids] + n):
-                chance_T = chances(settings, ids, draw, room)
-                wanted.append(Wanted(prompt=ids, behind=ids[-_TAIL:] if plain else (), chance_T=chance_T))
-            before[ids] += n
-        return wanted
 
     def _tokens(self, prompt: Text) -> tuple[tuple[int, ...], bool]:
         """What the model is shown, and whether that is plain text to go on from."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from plaudit.errors import UserError
+from plaudit.rollouts.environment import Played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +82,14 @@ class Rollout:
     prompt: tuple[int, ...]
     """The tokens that the model was shown."""
     ids: tuple[int, ...]
-    """The tokens that were drawn."""
+    """The tokens that were drawn; of an episode those between them too."""
     logp: tuple[float, ...]
-    """The log-probability of each among the tokens that could be drawn."""
+    """The log-probability of each among the tokens that could be drawn; 0 where it was not drawn."""
     whole_logp: tuple[float, ...]
     """The same among all tokens, at the same temperature: what a policy's own log-prob is compared with."""
     answer: Answer
     """What they say."""
+    mask: tuple[bool, ...] | None = None
+    """True where a token was drawn, False where an environment wrote it; None: all were drawn."""
+    played: Played | None = None
+    """What came of it, where it is an episode."""

@@ -13,12 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from plaudit.batches.question import Question
-from plaudit.errors import UserError
 from plaudit.rewards.asking import reasons_of
-from plaudit.rewards.reward import Reward
-from plaudit.rollouts.sampler import Sampler
 from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
-from plaudit.training.judged_answers import JudgedGroup, judged
+from plaudit.training.judged_answers import JudgedGroup, Scorer, Speaker, answers_to, judged
 from plaudit.training.parallel import Ranks
 
 PRIME = 1_000_003
@@ -34,8 +31,8 @@ class Collected:
 
     groups: tuple[JudgedGroup, ...]
     """Prompts with the answers that have a verdict; none is empty."""
-    greedy: tuple[float, ...]
-    """For each group the score of the likeliest answer; empty where nobody asks for it."""
+    greedy: tuple[JudgedGroup, ...]
+    """For each group the likeliest answer alone; empty where nobody asks for it."""
     drawn: int
     """Answers that were drawn, greedy ones left out."""
     undecided: int
@@ -66,9 +63,9 @@ class Collector:
     Example: ``Collector(sampler=…, reward=reward_named("number"), sampling=…, answers=8, ranks=alone())``
     """
 
-    sampler: Sampler
+    sampler: Speaker
     """Answers with the weights of this moment."""
-    reward: Reward
+    reward: Scorer
     """Scores them."""
     sampling: SamplingSettings
     """How answers are drawn; its seed is the run's."""
@@ -84,8 +81,6 @@ class Collector:
     """Whether a prompt is left out when one of its answers has no verdict."""
     refills: int = 3
     """How often others are asked at most."""
-    pairs: bool = False
-    """Whether an answer whose fellow has no verdict is left out too."""
 
     def collect(self, questions: Sequence[Question], number: int, spare: Sequence[Question]) -> Collected:
         """Every rank comes with the same questions; ``spare`` are those that others are taken from."""
@@ -106,25 +101,17 @@ class Collector:
         return self._collected(seen, kept)
 
     def _collected(self, seen: Sequence[JudgedGroup], kept: Sequence[JudgedGroup]) -> Collected:
-        greedy: list[float] = []
+        greedy: list[JudgedGroup] = []
         groups: list[JudgedGroup] = []
         for one in kept:
             group, last = self._parted(one)
-            enough = len(group.answers) >= (self.answers if self.pairs else 1)
-            if enough and (last is not None or not self.greedy):
+            enough = len(group.answers) >= (self.answers if self.whole else 1)
+            if enough and (last.answers or not self.greedy):
                 groups.append(group)
-                greedy += [last] if last is not None else []
+                greedy += [last] if self.greedy else []
         own = [self._own(one) for one in seen]
         undecided = sum(score is None for one in own for score in one.scores)
         drawn = sum(len(one.answers) for one in own)
-        if undecided == drawn:
-            first = own[0].question
-            why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons_of(self.reward).items())
-            raise UserError(
-                f"{self.reward.name} has a verdict on none of {drawn} answers (the first to "
-                f"{first.origin or repr(str(first.text)[:40])}), so nothing can be learnt"
-                + (f". It says: {why}" if why else ": look at what it needs, an answer in the rows perhaps")
-            )
         return Collected(
             groups=tuple(groups),
             greedy=tuple(greedy),
@@ -134,17 +121,35 @@ class Collector:
             seen=tuple(own),
         )
 
+    def objection(self, collected: Collected, *, alone: bool) -> str | None:
+        """Why nothing can be learnt of these answers; ``alone`` says that one to a prompt is enough."""
+        if collected.undecided == collected.drawn:
+            first = collected.seen[0].question
+            why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons_of(self.reward).items())
+            return (
+                f"{self.reward.name} has a verdict on none of {collected.drawn} answers (the first to "
+                f"{first.origin or repr(str(first.text)[:40])}), so nothing can be learnt"
+                + (f". It says: {why}" if why else ": look at what it needs, an answer in the rows perhaps")
+            )
+        lonely = all(len(group.answers) < 2 for group in collected.groups)
+        if not alone and lonely and collected.undecided:
+            return (
+                "no prompt has two answers with a verdict, and this algorithm compares the answers to one "
+                "prompt; look at what the reward needs to give a verdict"
+            )
+        return None
+
     def _judged(self, questions: Sequence[Question], number: int) -> list[JudgedGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
         world, rank = self.ranks.world, self.ranks.rank
         mine = [(place, question) for place, question in enumerate(questions) if place % world == rank]
         settings = replace(self.sampling, seed=self.sampling.seed * PRIME + number)
-        prompts = [question.text for _, question in mine]
-        groups = self.sampler.rollouts(prompts, settings, n=self.answers) if prompts else []
-        if self.greedy and prompts:
-            best = self.sampler.rollouts(prompts, replace(settings, temperature=0), n=1)
+        own = [question for _, question in mine]
+        groups = answers_to(own, self.sampler, settings, n=self.answers) if own else []
+        if self.greedy and own:
+            best = answers_to(own, self.sampler, replace(settings, temperature=0), n=1)
             groups = [[*group, *one] for group, one in zip(groups, best, strict=True)]
-        found = judged([question for _, question in mine], groups, self.reward)
+        found = judged(own, groups, self.reward)
         if world == 1:
             return found
         words = [words_of(place, group) for (place, _), group in zip(mine, found, strict=True)]
@@ -155,10 +160,10 @@ class Collector:
         """Without the greedy answer, which stands last."""
         return group.only([k < self.answers for k in range(len(group.answers))])
 
-    def _parted(self, group: JudgedGroup) -> tuple[JudgedGroup, float | None]:
-        """The answers with a verdict, and the greedy one's score."""
-        last = group.scores[self.answers] if self.greedy else None
-        return self._own(group).with_verdict(), last
+    def _parted(self, group: JudgedGroup) -> tuple[JudgedGroup, JudgedGroup]:
+        """The answers with a verdict, and the greedy one where it has one."""
+        last = group.only([k >= self.answers for k in range(len(group.answers))])
+        return self._own(group).with_verdict(), last.with_verdict()
 
     def _teaches(self, group: JudgedGroup) -> bool:
         return not self.unlike or not _flat(self._own(group).with_verdict())
@@ -170,7 +175,7 @@ def _flat(group: JudgedGroup) -> bool:
 
 def words_of(place: int, group: JudgedGroup) -> str:
     """A group as JSON; floats are read back to the last bit."""
-    answers = [asdict(answer) for answer in group.answers]
+    answers = [asdict(replace(answer, played=None)) for answer in group.answers]
     return json.dumps(
         {"place": place, "answers": answers, "scores": group.scores, "parts": dict(group.parts)}
     )
@@ -186,6 +191,7 @@ def group_from(word: str, questions: Sequence[Question]) -> tuple[int, JudgedGro
             logp=tuple(one["logp"]),
             whole_logp=tuple(one["whole_logp"]),
             answer=Answer(**one["answer"]),
+            mask=None if one["mask"] is None else tuple(one["mask"]),
         )
         for one in facts["answers"]
     )

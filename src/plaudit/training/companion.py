@@ -18,7 +18,7 @@ class Companion(Protocol):
     """Something that changes after steps and that a resumed run must find as it was."""
 
     def after(self, step: int, figures: Mapping[str, Number]) -> None:
-        """A step was taken; ``figures`` are those of its whole batch. Every rank comes."""
+        """A step was taken, or passed over; ``figures`` are those of its whole batch. Every rank comes."""
         ...
 
     def tensors(self) -> Mapping[str, Tensor]:

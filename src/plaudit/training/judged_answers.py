@@ -11,7 +11,40 @@ from plaudit.batches.tokens import Completion, Example
 from plaudit.errors import UserError
 from plaudit.rewards.cascade import KeepsParts, Parted
 from plaudit.rewards.reward import Reward, Row
-from plaudit.rollouts.sampling import Rollout
+from plaudit.rollouts.environment import Environment, Outcome
+from plaudit.rollouts.episodes import EpisodeSampler
+from plaudit.rollouts.sampler import Sampler
+from plaudit.rollouts.sampling import Rollout, SamplingSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfEpisodes:
+    """What episodes are worth by the environments that they were played in.
+
+    Example: ``OfEpisodes(name="tools.py:shop", environment=shop)``
+    """
+
+    name: str
+    """What the environment is called."""
+    environment: Environment
+    """It itself."""
+
+    def parted(self, groups: Sequence[Sequence[Rollout]]) -> Parted:
+        """The outcome of every episode, with its parts."""
+        played = [[one.played.outcome for one in group if one.played is not None] for group in groups]
+        names = dict.fromkeys(name for group in played for one in group for name in one.parts)
+        return Parted(
+            rows=tuple(tuple(_number(one.score) for one in group) for group in played),
+            parts={
+                name: tuple(tuple(_part(one, name) for one in group) for group in played) for name in names
+            },
+        )
+
+
+Scorer = Reward | OfEpisodes
+"""Who says what an answer is worth."""
+Speaker = Sampler | EpisodeSampler
+"""Who answers: in one turn, or in an episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,23 +79,41 @@ class JudgedGroup:
 
 
 def example_of(question: Question, answers: Sequence[Rollout]) -> Example:
-    """The very tokens that were drawn, every one of them the policy's."""
+    """The very tokens that were drawn, and between them those of an environment, which are not trained."""
     completions = tuple(
-        Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended) for one in answers
+        Completion(
+            ids=one.ids,
+            mask=(True,) * len(one.ids) if one.mask is None else one.mask,
+            finished=one.answer.ended,
+        )
+        for one in answers
     )
     return Example(prompt=question.prompt, completions=completions, origin=question.origin)
 
 
+def answers_to(
+    questions: Sequence[Question], speaker: Speaker, settings: SamplingSettings, *, n: int
+) -> list[list[Rollout]]:
+    """For every question ``n`` answers."""
+    if isinstance(speaker, EpisodeSampler):
+        return speaker.play(questions, settings, n=n)
+    return speaker.rollouts([question.text for question in questions], settings, n=n)
+
+
 def judged(
-    questions: Sequence[Question], groups: Sequence[Sequence[Rollout]], reward: Reward
+    questions: Sequence[Question], groups: Sequence[Sequence[Rollout]], reward: Scorer
 ) -> list[JudgedGroup]:
     """Every group with its scores; a reward that says nothing sensible is refused."""
     tasks = [
         question.task((one.answer.text, one.answer.ended) for one in group)
         for question, group in zip(questions, groups, strict=True)
     ]
-    parted = reward.parted(tasks) if isinstance(reward, KeepsParts) else None
-    rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
+    if isinstance(reward, OfEpisodes):
+        parted = reward.parted(groups)
+        rows = parted.rows
+    else:
+        parted = reward.parted(tasks) if isinstance(reward, KeepsParts) else None
+        rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
     if len(rows) != len(tasks):
         raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
     return [
@@ -88,3 +139,11 @@ def _group(
                 "finite number, or None for no verdict"
             )
     return JudgedGroup(question=question, answers=answers, scores=row, parts=parts)
+
+
+def _part(outcome: Outcome, name: str) -> float | None:
+    return _number(outcome.parts.get(name))
+
+
+def _number(value: int | float | None) -> float | None:
+    return None if value is None else float(value)

@@ -117,15 +117,17 @@ class Loop(Generic[Piece]):
         timing: dict[str, Number] = {}
         left_out = step in self._progress.left_out
         # A trainer that has nothing to learn at this step brings no piece, on any rank.
-        if not left_out and (pieces := self._plan.pieces(step)):
+        pieces = () if left_out else self._plan.pieces(step)
+        if pieces:
             outcome = take_step(self._machine, pieces, self._plan.rate(step))
             if outcome.fault is not None and not self._leave_out(step, outcome.fault):
                 return
             figures = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **figures}
-            if outcome.fault is None:
-                for companion in self._plan.companions.values():
-                    companion.after(step, figures)
+            left_out = outcome.fault is not None
             timing = self._timing(pieces, figures, time.perf_counter() - began)
+        if not left_out:
+            for companion in self._plan.companions.values():
+                companion.after(step, figures)
         learnt = {"figures": figures, "timing": timing}
         self._progress = replace(self._progress, step=step, learnt=learnt)
         self._chance = capture()

@@ -29,7 +29,7 @@ _REWARDED = (
     ),
     MetricDoc(
         name="kl_root",
-        what="Policy runs: √kl, the axis along which gold rewards rise and fall (Gao et al. 2022).",
+        what="Policy runs: √kl_k3, the axis along which gold rewards rise and fall (Gao et al. 2022).",
         normal="Growing slowly.",
         strange="Growing while a held-out judge falls: stop earlier or raise β.",
     ),
@@ -141,6 +141,13 @@ _MOVES = (
         better="higher",
     ),
     MetricDoc(
+        name="penalty",
+        what="Runs of ppo-penalty: the coefficient of KL(π_old ‖ π) in the loss. It is doubled or halved by "
+        "the KL at a round's last move.",
+        normal="Settling near what keeps that KL at --policy.limit.",
+        strange="Doubling without end: the rate is too high for any penalty.",
+    ),
+    MetricDoc(
         name="step_share",
         what="Policy runs with TRPO's step: how much of the longest step was taken, after the line search.",
         normal="1, 0.5 or 0.25.",
@@ -198,8 +205,15 @@ _LOOKS = (
         strange="As with kl_k3.",
     ),
     MetricDoc(
+        name="held_out/kl_exact",
+        what="Policy runs with a vocabulary of at most 4,096: the KL of the whole next-token distributions "
+        "at every token, summed over an answer; no estimate but for which answers were drawn.",
+        normal="Near held_out/kl, and smoother.",
+        strange="Far from held_out/kl: too few answers, or tokens are left out when they are drawn.",
+    ),
+    MetricDoc(
         name="held_out/kl_root",
-        what="Policy runs: √ of held_out/kl, the axis of the chart of reward against judge.",
+        what="Policy runs: √ of held_out/kl_k3, the axis of the chart of reward against judge.",
         normal="Growing slowly.",
         strange="As with kl_root.",
     ),

@@ -16,11 +16,11 @@ from plaudit.batches.tokens import TokenBatch
 from plaudit.errors import UserError
 from plaudit.losses.ratio import FARTHEST, log_ratio, ratio
 from plaudit.losses.reduce import token_mean
-from plaudit.losses.trust import clipped_high, clipped_low
+from plaudit.losses.trust import clipped_high, clipped_low, kept_completions
 from plaudit.losses.value import clipped_squared, squared
 from plaudit.models.policy import Policy, Scores
 from plaudit.models.reward import RewardModel
-from plaudit.tensors.masked import masked_sum, masked_sum_rows
+from plaudit.tensors.masked import masked_mean_rows, masked_sum, masked_sum_rows
 from plaudit.training.metrics import Metric, count, mean
 from plaudit.training.policy_experience import Watchers, refuse_another_policy
 from plaudit.training.policy_round import Place, Round, Told
@@ -85,8 +85,13 @@ def groups_of(piece: PolicyPiece) -> tuple[PolicyPiece, ...]:
     return tuple(replace(piece, places=(place,)) for place in piece.places)
 
 
-def improving(row: PolicyRow, watchers: Watchers, critic: ValueLoss) -> Callable[[PolicyPiece], Terms]:
-    """The row's loss over the tokens of a minibatch, and the critic's."""
+def improving(
+    row: PolicyRow, watchers: Watchers, critic: ValueLoss, *, rare: int | float = 0.0
+) -> Callable[[PolicyPiece], Terms]:
+    """The row's loss over the tokens of a minibatch, and the critic's.
+
+    A bad answer that has become ``rare`` nats a token rarer since its round began teaches nothing more.
+    """
 
     def objective(piece: PolicyPiece) -> Terms:
         batch, row_n = piece.round.batch(piece.places)
@@ -97,17 +102,17 @@ def improving(row: PolicyRow, watchers: Watchers, critic: ValueLoss) -> Callable
             scores = watchers.policy.score(batch, also=also, temperature=watchers.temperature)
         if piece.only:
             refuse_another_policy(watchers.policy, scores.logp_NT, told.old_logp_NT, batch.mask_NT)
-            told = _as_itself(told, scores, batch)
+            told = _as_itself(row, told, scores, batch)
         shift_NT = log_ratio(scores.logp_NT, told.old_logp_NT, batch.mask_NT)
         if piece.first:
             _refuse_to_have_moved(shift_NT, watchers, batch)
         moment = _moment(row, scores, told, shift_NT, batch, piece.penalty)
-        loss_NT = row.surrogate(moment)
+        loss_NT = row.surrogate(moment) * told.weight_NT
         if row.divergence == "loss":
             loss_NT = loss_NT + row.beta * row.estimator(moment.off_NT)
         if scores.entropy_NT is not None:
             loss_NT = loss_NT - row.entropy * scores.entropy_NT
-        loss_NT = loss_NT * told.weight_NT
+        loss_NT = loss_NT.masked_fill(_left_out(told, moment, rare), 0.0)
         loss = reduced(row.reduction, loss_NT, batch.mask_NT, piece.counts)
         value_NT = _value_loss(watchers, critic, batch, told)
         whole = loss
@@ -135,10 +140,20 @@ def remembering(watchers: Watchers, weight: int | float) -> Callable[[Supervised
     return objective
 
 
-def _as_itself(told: Told, scores: Scores, batch: TokenBatch) -> Told:
+def _as_itself(row: PolicyRow, told: Told, scores: Scores, batch: TokenBatch) -> Told:
     """With a single move π_old is π: to compute it twice would give the same numbers."""
     own_NT = scores.logp_NT.detach().masked_fill(~batch.mask_NT, 0.0)
-    return replace(told, old_logp_NT=own_NT, ref_logp_NT=own_NT)
+    return replace(told, old_logp_NT=own_NT, ref_logp_NT=told.ref_logp_NT if row.referenced else own_NT)
+
+
+def _left_out(told: Told, moment: Moment, rare: int | float) -> Tensor:
+    """Tokens that lose nothing and are still counted: weight 0, or a bad answer that is rare already."""
+    none_NT = told.weight_NT == 0
+    if not rare:
+        return none_NT
+    better_N = masked_mean_rows(moment.advantage_NT, moment.mask_NT)
+    kept_N = kept_completions(moment.shift_NT.detach(), better_N, moment.mask_NT, limit=rare)
+    return none_NT | ~kept_N[:, None]
 
 
 def _moment(
@@ -194,6 +209,8 @@ def _metrics(
             mean("clipped_low", share(clipped_low(ratio_NT, advantage_NT, low=row.clip_low)), tokens),
             mean("clipped_high", share(clipped_high(ratio_NT, advantage_NT, high=row.clip_high)), tokens),
         ]
+    if row.adaptive:
+        found.append(mean("penalty", piece.penalty * tokens, tokens))
     if value_NT is not None:
         found.append(mean("value_loss", float(masked_sum(value_NT.detach(), mask_NT)), tokens))
     return (*found, count("tokens", _computed(piece) if counting else 0), count("rows", counting))

@@ -12,15 +12,13 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from plaudit.advantages.temporal import returns
 from plaudit.batches.tokens import Example, TokenBatch, batch_of
 from plaudit.errors import UserError
 from plaudit.losses.ratio import log_ratio, truncated_weight
-from plaudit.losses.trust import kept_completions
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Products, Reference
 from plaudit.models.reward import RewardModel
-from plaudit.tensors.masked import masked_mean, masked_mean_rows, spread, whiten
+from plaudit.tensors.masked import masked_mean, spread, whiten
 from plaudit.training.collect import Collected
 from plaudit.training.judged_answers import example_of
 from plaudit.training.parallel import Ranks
@@ -69,8 +67,6 @@ class Trust:
     """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
     again: bool = False
     """Whether answers of earlier rounds come again, which are always weighed."""
-    rare: int | float = 0.0
-    """Nats a token by which a bad answer may have become rarer before it is left out; 0 keeps all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +95,10 @@ class Experience:
     trust: Trust
     """How far an answer may be from whoever drew it."""
 
-    def round(self, collected: Collected, number: int, *, beta: int | float, usual: int | float) -> Round:
-        """``beta`` is the divergence's coefficient now, ``usual`` the mean score of earlier rounds."""
+    def round(
+        self, collected: Collected, number: int, *, beta: int | float, usual: int | float | None
+    ) -> Round:
+        """``beta`` is the divergence's coefficient now, ``usual`` the mean score of rounds before, if any."""
         groups = (*collected.groups, *collected.again)
         examples = tuple(example_of(group.question, group.answers) for group in groups)
         batch = batch_of(examples)
@@ -131,7 +129,7 @@ class Experience:
     def must_look(self) -> bool:
         """Whether π_old has to be known before the first move; with a single move it is π itself."""
         several = self.minibatches * self.epochs > 1
-        return several or self.row.referenced or self.row.critic or self.row.natural or self.corrects
+        return several or self.row.divergence == "reward" or self.row.natural or self.corrects
 
     @property
     def corrects(self) -> bool:
@@ -145,26 +143,33 @@ class Experience:
         seen: tuple[Tensor, Tensor, Tensor],
         *,
         beta: int | float,
-        usual: int | float,
+        usual: int | float | None,
     ) -> Facts:
         old_NT, ref_NT, value_NT = seen
         score_N = self.shaper.of(collected.scores.to(old_NT.dtype), batch)
         kl_NT = torch.zeros_like(old_NT)
         if self.row.divergence == "reward":
             kl_NT = self.row.estimator(log_ratio(old_NT, ref_NT, batch.mask_NT))
-        groups = len(collected.groups) + len(collected.again)
-        greedy_P = torch.tensor(collected.greedy or [0.0] * groups, dtype=old_NT.dtype)
+        greedy_P = self._likeliest(collected, old_NT.dtype)
         return Facts(
             score_N=score_N,
             kl_NT=kl_NT,
             beta=beta,
             value_NT=value_NT,
             greedy_N=greedy_P[batch.group_N],
-            mean=usual,
+            mean=float(score_N[: collected.fresh].mean()) if usual is None else usual,
             mask_NT=batch.mask_NT,
             group_N=batch.group_N,
             finished_N=batch.finished_N,
         )
+
+    def _likeliest(self, collected: Collected, dtype: torch.dtype) -> Tensor:
+        """The score of the likeliest answer to each prompt, shaped like the others; 0 without one."""
+        if not collected.greedy:
+            return torch.zeros(len(collected.groups) + len(collected.again), dtype=dtype)
+        batch = batch_of([example_of(one.question, one.answers) for one in collected.greedy])
+        scores = torch.tensor([one.scores[0] for one in collected.greedy], dtype=dtype)
+        return self.shaper.of(scores, batch, takes_in=False)
 
     def _told(
         self, bare: Round, facts: Facts, seen: tuple[Tensor, Tensor, Tensor], collected: Collected
@@ -172,9 +177,10 @@ class Experience:
         old_NT, ref_NT, drawn_NT = seen
         mask_NT = facts.mask_NT
         raw_NT = self.row.advantage(facts).to(old_NT.dtype)
-        return_NT = returns(raw_NT, facts.value_NT, mask_NT)
+        taught_NT = spread(facts.reward_N, mask_NT) if self.row.bandit else raw_NT + facts.value_NT
+        return_NT = taught_NT.masked_fill(~mask_NT, 0.0)
         advantage_NT = whiten(raw_NT, mask_NT) if self.row.whiten else raw_NT
-        weight_NT = self._weights((old_NT, drawn_NT), advantage_NT, facts, collected.fresh)
+        weight_NT = self._weights(old_NT, drawn_NT, facts, collected.fresh)
         told = Told(
             old_logp_NT=old_NT,
             ref_logp_NT=ref_NT,
@@ -186,21 +192,17 @@ class Experience:
         figures = round_figures(self.row, facts, told, collected, drawn_NT)
         new = slice(collected.fresh)
         apart = gap_figures(old_NT[new], drawn_NT[new], mask_NT[new]) if self.must_look else ()
-        return replace(bare, told=told, figures=(*figures, *apart))
+        average = float(facts.score_N[new].mean())
+        return replace(bare, told=told, figures=(*figures, *apart), mean=average)
 
-    def _weights(self, seen: tuple[Tensor, Tensor], advantage_NT: Tensor, facts: Facts, fresh: int) -> Tensor:
-        (old_NT, drawn_NT), mask_NT = seen, facts.mask_NT
+    def _weights(self, old_NT: Tensor, drawn_NT: Tensor, facts: Facts, fresh: int) -> Tensor:
+        mask_NT = facts.mask_NT
         weight_NT = spread(self.shaper.kept(facts.finished_N).to(old_NT.dtype), mask_NT)
         if self.corrects:
             own_NT = truncated_weight(old_NT, drawn_NT, mask_NT, cap=self.trust.cap or USUAL_CAP)
             if not self.trust.cap:
                 own_NT[:fresh] = 1.0
             weight_NT = weight_NT * own_NT
-        if self.trust.rare:
-            shift_NT = log_ratio(old_NT, drawn_NT, mask_NT)
-            better_N = masked_mean_rows(advantage_NT, mask_NT)
-            kept_N = kept_completions(shift_NT, better_N, mask_NT, limit=self.trust.rare)
-            weight_NT = weight_NT * kept_N[:, None]
         return weight_NT
 
     def _passed(

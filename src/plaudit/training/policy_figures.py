@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from plaudit.losses.divergence import k3
 from plaudit.losses.ratio import log_ratio, of_completion
 from plaudit.losses.value import explained_variance
 from plaudit.tensors.masked import masked_mean
@@ -44,11 +45,11 @@ def round_figures(
     if row.referenced:
         shift_NT = log_ratio(told.old_logp_NT, told.ref_logp_NT, mask_NT)
         kl = float(of_completion(shift_NT, mask_NT).mean())
-        k3_NT = (-shift_NT).clamp(max=20.0).expm1() + shift_NT
+        sure = float(of_completion(k3(shift_NT), mask_NT).mean())
         found |= {
             "kl": kl,
-            "kl_k3": float(of_completion(k3_NT, mask_NT).mean()),
-            "kl_root": math.sqrt(max(0.0, kl)),
+            "kl_k3": sure,
+            "kl_root": math.sqrt(max(0.0, sure)),
             "beta": float(facts.beta),
         }
     if row.critic:

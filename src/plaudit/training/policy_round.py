@@ -81,6 +81,8 @@ class Round:
     """What is reported with each of its moves."""
     longest: int
     """The most tokens that an answer may have."""
+    mean: float = 0.0
+    """The mean score of its new answers, shaped."""
 
     def batch(self, places: Sequence[Place]) -> tuple[TokenBatch, Int[Tensor, " n"]]:
         """The tokens of these groups, and their rows among all answers."""
@@ -122,6 +124,7 @@ class Round:
         facts = {
             "number": self.number,
             "longest": self.longest,
+            "mean": self.mean,
             "examples": [asdict(example) for example in self.examples],
             "figures": [asdict(figure) for figure in self.figures],
         }
@@ -135,6 +138,7 @@ class Round:
         return cls(
             number=facts["number"],
             longest=facts["longest"],
+            mean=facts["mean"],
             examples=tuple(map(_example, facts["examples"])),
             figures=tuple(Metric(**figure) for figure in facts["figures"]),
             told=Told(**{one.name: tensors[one.name] for one in fields(Told)}),

@@ -17,13 +17,16 @@ from torch import Tensor
 from plaudit.batches.question import Question
 from plaudit.errors import UserError
 from plaudit.losses.control import doubling, proportional
-from plaudit.training.collect import Collected, Collector
+from plaudit.training.collect import Collector
 from plaudit.training.metrics import Number
 from plaudit.training.parallel import Ranks
 from plaudit.training.policy import Piece, PolicyPiece
 from plaudit.training.policy_experience import Experience
 from plaudit.training.policy_memory import Curriculum, Replay
 from plaudit.training.policy_round import Round
+
+PATIENCE = 3
+"""Rounds in a row without a verdict after which a run ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +65,20 @@ class Memory:
     """The newest round that was ended early."""
     idle: int = 0
     """The newest round without anything to learn."""
+    bad: int = 0
+    """Rounds in a row of which the reward said nothing that could be learnt from."""
 
     def facts(self) -> list[float]:
         """As numbers."""
-        return [self.beta, float(self.scores), self.mean, float(self.stopped), float(self.idle)]
+        counts = (self.scores, self.stopped, self.idle, self.bad)
+        return [self.beta, self.mean, *map(float, counts)]
 
     @classmethod
     def from_facts(cls, facts: Sequence[float]) -> Memory:
         """From numbers."""
-        beta, scores, mean, stopped, idle = facts
-        return cls(beta=beta, scores=int(scores), mean=mean, stopped=int(stopped), idle=int(idle))
+        beta, mean, *counts = facts
+        scores, stopped, idle, bad = map(int, counts)
+        return cls(beta=beta, mean=mean, scores=scores, stopped=stopped, idle=idle, bad=bad)
 
 
 @dataclass(kw_only=True)
@@ -146,13 +153,15 @@ class Rounds:
         """Follow the targets; the last move of a round ends it."""
         apart = float(figures.get("kl_old", math.nan))
         number, last = 1 + (step - 1) // self.inner, step % self.inner == 0
+        if self.current is None:
+            return
         if self.control.stop_at and apart > self.control.stop_at:
             self.memory.stopped, last = number, True
         if not last:
             return
         if self.control.how == "doubling":
             self.memory.beta = doubling(self.memory.beta, kl=apart, target=self.control.target)
-        if self.control.how == "proportional" and self.current is not None:
+        if self.control.how == "proportional" and "kl" in figures:
             self.memory.beta = proportional(
                 self.memory.beta,
                 kl=float(figures["kl"]),
@@ -181,20 +190,21 @@ class Rounds:
         collected = self.collector.collect(questions, number, self.questions)
         if self.curriculum is not None:
             self.curriculum.learn(collected.seen)
-        alone = all(len(group.answers) < 2 for group in collected.groups)
-        if self.refuse_alone and alone and (collected.groups or self.collector.pairs) and collected.undecided:
-            raise UserError(
-                f"round {number}: no prompt has two answers with a verdict, and this algorithm compares the "
-                "answers to one prompt; look at what the reward needs to give a verdict"
-            )
-        if not collected.groups:
+        objection = self.collector.objection(collected, alone=not self.refuse_alone)
+        if objection is not None:
+            self.memory.bad += 1
+            # A reward that has worked may fail for a while.
+            if not self.memory.scores or self.memory.bad >= PATIENCE:
+                raise UserError(f"round {number}: {objection}")
+        if objection is not None or not collected.groups:
             self.memory.idle = number
             return None
+        self.memory.bad = 0
         if self.replay is not None:
             collected = replace(collected, again=self.replay.again(collected.groups, number))
-        usual = self.memory.mean if self.memory.scores else _mean(collected)
+        usual = self.memory.mean if self.memory.scores else None
         made = self.experience.round(collected, number, beta=self._beta, usual=usual)
-        self._remember(collected)
+        self._remember(made, collected.fresh)
         return made
 
     @property
@@ -203,14 +213,8 @@ class Rounds:
         row = self.experience.row
         return float(row.beta) if row.adaptive else self.memory.beta
 
-    def _remember(self, collected: Collected) -> None:
+    def _remember(self, made: Round, new: int) -> None:
         """The mean of all scores so far: what the next round is measured against."""
-        new = sum(len(group.scores) for group in collected.groups)
         total = self.memory.scores + new
-        self.memory.mean += (_mean(collected) - self.memory.mean) * new / total
+        self.memory.mean += (made.mean - self.memory.mean) * new / total
         self.memory.scores = total
-
-
-def _mean(collected: Collected) -> float:
-    scores = [float(score) for group in collected.groups for score in group.scores if score is not None]
-    return math.fsum(scores) / len(scores)

@@ -146,6 +146,8 @@ class PolicyRow:
     """ε below 1, for the figures of clipped tokens."""
     clip_high: int | float = 0.0
     """ε above 1, likewise."""
+    bandit: bool = False
+    """Whether the critic is taught the reward of the whole answer at each token."""
     pairs: bool = False
     """Whether every prompt needs exactly two answers."""
     contrasts: bool = False

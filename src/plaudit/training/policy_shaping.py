@@ -51,9 +51,11 @@ class Shaper:
         self._shape, self._longest = shape, longest
         self._scale = RunningScale(shift=False) if shape.scale else None
 
-    def of(self, score_N: Float[Tensor, " N"], batch: TokenBatch) -> Float[Tensor, " N"]:
-        """Cut answers first, then costs of length, then limits, then the scale."""
-        shape, length_N = self._shape, batch.length_N
+    def of(
+        self, score_N: Float[Tensor, " N"], batch: TokenBatch, *, takes_in: bool = True
+    ) -> Float[Tensor, " N"]:
+        """Cut answers first, then costs of length, then limits, then the scale, which takes them in."""
+        shape, length_N = self._shape, batch.mask_NT.sum(-1)
         if shape.missing_end is not None:
             score_N = missing_end(score_N, batch.finished_N, score=shape.missing_end)
         if shape.soft_overlong:
@@ -65,7 +67,8 @@ class Shaper:
             low, high = (_or(shape.low, -torch.inf), _or(shape.high, torch.inf))
             score_N = clipped(score_N, low=low, high=high)
         if self._scale is not None:
-            self._scale.take_in(score_N)
+            if takes_in:
+                self._scale.take_in(score_N)
             score_N = self._scale.of(score_N)
         return score_N
 

@@ -1,0 +1,263 @@
+"""One run of plaudit's policy optimisation on a work folder, in its own process; prints one line of JSON.
+
+The way is that of ``plaudit train grpo`` and ``ppo``: the run is prepared by the recipe, and a step here is a
+whole round, from drawing answers to the last of its moves.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import plaudit
+from benchmarks.measure import MIB, Report, Watch, read_all
+from benchmarks.our_preference import flops_of
+from benchmarks.our_reward import flops_of_scorer
+from benchmarks.trial import OPTIMIZER, RATE, arguments
+from benchmarks.work import LONGEST, PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES
+from plaudit.batches.judged import JudgedRow, Rated
+from plaudit.batches.template import Encoder, make_encoder
+from plaudit.batches.tokens import Completion, Example, batch_of
+from plaudit.losses.divergence import k1, k3
+from plaudit.models.files import precision
+from plaudit.models.policy import Policy
+from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_ready import learner
+from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
+from plaudit.recipes.preference_config import ReferenceSettings
+from plaudit.recipes.run import Learner, Start
+from plaudit.records.messages import Text
+from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
+from plaudit.training.flops import matmul_rate
+from plaudit.training.metrics import Number, values_of
+from plaudit.training.optimizer import make_optimizer
+from plaudit.training.order import Order
+from plaudit.training.parallel import alone
+from plaudit.training.policy import Actor, Piece, PolicyPiece
+from plaudit.training.policy_round import Round
+from plaudit.training.policy_rounds import Rounds
+from plaudit.training.settings import MemorySettings
+from plaudit.training.step import Machine, take_step
+
+METHODS = {"grpo": "grpo", "grpo-kl": "grpo", "ppo": "ppo"}
+"""What is compared, and which row of the table that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTrial:
+    """A run that can go through rounds.
+
+    Example: ``trial_on(given).round(1)``
+    """
+
+    learner: Learner[Piece]
+    """What the recipe prepared."""
+    machine: Machine[Piece]
+    """What takes a step."""
+    order: Order
+    """Which prompts make up a round."""
+    encoder: Encoder
+    """The tokenizer."""
+
+    def round(self, number: int) -> tuple[Round, list[dict[str, Number]]]:
+        """Draw, score and look; then every move of it, each with its figures."""
+        inner, said, seen = self.learner.inner, list[dict[str, Number]](), list[Piece]()
+        for step in range((number - 1) * inner + 1, number * inner + 1):
+            pieces = self.learner.pieces(step, self.order.batch(number))
+            seen += pieces
+            outcome = take_step(self.machine, pieces, RATE)
+            assert outcome.fault is None, outcome.fault
+            said.append({**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm})
+            for companion in self.learner.companions.values():
+                companion.after(step, said[-1])
+        assert isinstance(seen[0], PolicyPiece)
+        return seen[0].round, said
+
+
+def config_of(given: Any) -> PolicyConfig:
+    """The settings of a run on this folder; nothing is written to ``out``."""
+    learnt = given.method == "ppo"
+    near = given.method != "grpo"
+    # TRL's GRPO takes the mean over tokens by default, and no KL.
+    grpo = PolicySettings(reduction="tokens", divergence="loss" if near else "none")
+    return PolicyConfig(
+        model=given.work / "model",
+        prompts=given.work / (SAMPLED if given.agree else PROMPTS),
+        reward=str(given.work / REWARD) if learnt else "benchmarks.work:sevens",
+        out=given.work / "out",
+        held_out="0",
+        batch_size=given.batch,
+        learning_rate=RATE,
+        dtype=given.dtype,
+        device="cpu",
+        max_length=LONGEST,
+        optimizer=OPTIMIZER,
+        policy=PolicySettings() if learnt else grpo,
+        draw=DrawSettings(answers=1 if learnt else given.answers, max_tokens=given.completion),
+        reference=ReferenceSettings(model=given.work / REFERENCE) if near else ReferenceSettings(kind="none"),
+        memory=MemorySettings(layout=given.layout, tokens_at_once=given.tokens_at_once),
+    )
+
+
+def trial_on(given: Any) -> PolicyTrial:
+    """The parts of a run on this folder."""
+    config = config_of(given)
+    encoder = make_encoder(config.model)
+    numbers = precision(config.dtype, torch.device("cpu"))
+    ready = learner(
+        METHODS[given.method], config, Start(encoder=encoder, numbers=numbers, ranks=alone(), aside=None)
+    )
+    machine = Machine(
+        module=ready.module,
+        optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.rates),
+        objective=ready.objective,
+        alone=ready.alone,
+        clip=OPTIMIZER.clip,
+        ranks=alone(),
+        apart=ready.apart,
+    )
+    order = Order(rows=ready.rows, batch_size=config.batch_size, seed=config.seed)
+    return PolicyTrial(learner=ready, machine=machine, order=order, encoder=encoder)
+
+
+def measured(trial: PolicyTrial, given: Any) -> Report:
+    """Go through rounds and say what each cost."""
+    watch, machine, actor = Watch(), trial.machine, _actor(trial)
+    losses, flops, rounds = list[float](), list[float](), list[tuple[Example, ...]]()
+    read_all(p.detach() for p in machine.module.parameters())
+    watch.start()
+    for number in range(1, given.steps + 1):
+        done, said = trial.round(number)
+        watch.step_done()
+        losses.append(float(said[0]["loss"]))
+        flops.append(flops_of_round(actor, done.examples, given.method, trial.learner.inner))
+        rounds.append(done.examples)
+    state = sum(value.nbytes for slots in machine.optimizer.state.values() for value in slots.values())
+    return Report(
+        who=f"plaudit {plaudit.__version__}",
+        setting=f"{given.method}, {given.dtype}",
+        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        batch=sum(len(example.completions) for example in rounds[0]),
+        first_loss=losses[0],
+        seconds=tuple(watch.seconds),
+        cpu_seconds=tuple(watch.cpu_seconds),
+        base_mib=watch.resident_mib + state / MIB,
+        peak_mib=watch.peak_mib,
+        flops=statistics.median(flops[1:] or flops),
+        matmul_flops=matmul_rate("cpu", getattr(torch, given.dtype)),
+        tokens=sum(example.trained_tokens for examples in rounds for example in examples),
+    )
+
+
+def flops_of_round(actor: Actor, examples: Iterable[Example], method: str, moves: int) -> float:
+    """The operations that a round needs, each prompt computed once for all its answers.
+
+    Drawing is one forward pass, a reference another one, a move is three; log-probs of before are those of
+    drawing. A critic looks once and then moves as often, a reward model of its size looks once.
+    """
+    rows = [JudgedRow(example=example, said=Rated(score=0.0, thumb=False)) for example in examples]
+    passes = 1 + (method != "grpo") + 3 * moves
+    needed = flops_of(actor.policy, rows, live=False) / 3 * passes
+    if actor.critic is None:
+        return needed
+    return needed + flops_of_scorer(actor.critic, rows) / 3 * (2 + 3 * moves)
+
+
+class Fixed:
+    """A sampler that says what stands in the work folder, as likely as the policy finds it."""
+
+    def __init__(self, work: Path, policy: Policy, encoder: Encoder):
+        """Read the answers; prompts are known by their text."""
+        lines = (work / SAMPLED).read_text(encoding="utf-8").splitlines()
+        answers = json.loads((work / SAMPLES).read_text(encoding="utf-8"))
+        self._said = {json.loads(line)["prompt"]: own for line, own in zip(lines, answers, strict=True)}
+        self._policy = policy
+        self._encoder = encoder
+
+    def rollouts(
+        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Rollout]]:
+        """The first ``n`` answers to each."""
+        del settings
+        return [self._group(prompt, n) for prompt in prompts]
+
+    def _group(self, prompt: Text, n: int) -> list[Rollout]:
+        answers = [tuple(ids) for ids in self._said[prompt][:n]]
+        tokens = self._encoder.encode_prompt(prompt)
+        completions = tuple(Completion(ids=ids, mask=(True,) * len(ids), finished=True) for ids in answers)
+        with torch.no_grad():
+            logp_NT = self._policy.score(batch_of([Example(prompt=tokens, completions=completions)])).logp_NT
+        rows = zip(answers, logp_NT.tolist(), strict=True)
+        return [self._rollout(tokens, ids, tuple(row[: len(ids)])) for ids, row in rows]
+
+    def _rollout(self, prompt: tuple[int, ...], ids: tuple[int, ...], logp: tuple[float, ...]) -> Rollout:
+        text = self._encoder.info.tokenizer.decode(list(ids), skip_special_tokens=True)
+        said = Answer(text=str(text), tokens=len(ids), ended=True)
+        return Rollout(prompt=prompt, ids=ids, logp=logp, whole_logp=logp, answer=said)
+
+
+def agreement(trial: PolicyTrial, given: Any) -> list[float]:
+    """Of the fixed samples: their rewards, KL, loss of the first move, value loss.
+
+    The KL is what each side reports: GRPO's k3 a token, PPO's k1 an answer; 0 where there is no reference.
+    """
+    rounds = trial.learner.companions["rounds"]
+    assert isinstance(rounds, Rounds)
+    sampler = Fixed(given.work, _actor(trial).policy, trial.encoder)
+    rounds.collector = replace(rounds.collector, sampler=sampler)
+    row = trial.order.batch(1)
+    collected = rounds.collector.collect([rounds.questions[r] for r in row], 1, ())
+    scores = {r: group.scores for r, group in zip(row, collected.groups, strict=True)}
+    done, said = trial.round(1)
+    rewards = [float(score or 0.0) for r in sorted(scores) for score in scores[r]]
+    return [*rewards, _kl(done, given.method), float(said[0]["loss"]), float(said[0].get("value_loss", 0.0))]
+
+
+def _kl(done: Round, method: str) -> float:
+    if method == "grpo":
+        return 0.0
+    answers = [answer for example in done.examples for answer in example.completions]
+    shift = [
+        (done.told.old_logp_NT - done.told.ref_logp_NT)[n : n + 1, : len(answer.ids)]
+        for n, answer in enumerate(answers)
+    ]
+    if method == "ppo":
+        return statistics.fmean(float(k1(own).sum()) for own in shift)
+    return float(k3(torch.cat(shift, -1)).mean())
+
+
+def _actor(trial: PolicyTrial) -> Actor:
+    assert isinstance(trial.learner.module, Actor)
+    return trial.learner.module
+
+
+def asked(words: Sequence[str] | None = None) -> Namespace:
+    """What the command line says."""
+    parser = arguments("time plaudit's policy optimisation on a work folder")
+    parser.add_argument("--method", choices=METHODS, default="grpo")
+    parser.add_argument("--answers", type=int, default=8, help="to each prompt; PPO draws one")
+    parser.add_argument("--completion", type=int, default=64, help="tokens of an answer")
+    parser.add_argument(
+        "--agree", action="store_true", help="print what is said of the fixed samples instead"
+    )
+    return parser.parse_args(words)
+
+
+def main() -> None:
+    """From the command line: python -m benchmarks.our_policy FOLDER --method grpo --batch 8."""
+    given = asked()
+    torch.set_num_threads(given.threads)
+    trial = trial_on(given)
+    print(json.dumps(agreement(trial, given)) if given.agree else measured(trial, given).line())
+
+
+if __name__ == "__main__":
+    main()
