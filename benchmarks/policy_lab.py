@@ -21,6 +21,7 @@ from plaudit.recipes.policy_settings import (
     ShapeSettings,
 )
 from plaudit.recipes.policy_table import POLICIES
+from plaudit.recipes.reward_config import EnsembleSettings
 from plaudit.sources import write_records
 from plaudit.training.settings import OptimizerSettings
 from plaudit.world.making import prompts
@@ -36,6 +37,8 @@ RATE = 1e-4
 """The usual learning rate."""
 LONGEST = 48
 """Tokens that an answer may have."""
+MEMBERS = 3
+"""Reward models whose mean is the reward: what one of them makes up, the others do not."""
 GOLD = "plaudit.world.gold:utility"
 """The truth, as a reward."""
 
@@ -167,11 +170,12 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
 
 
 def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
-    """A reward model of comparisons of the start's own answers."""
+    """Reward models of comparisons of the start's own answers, and their mean."""
     start = lab.sft_model(SHOWN)
     data = lab.judged(start, annotators, ROWS, seed)
-    usual = replace(lab.usual(), model=start, epochs=2.0, seed=seed)
-    return lab.trained(f"policy-reward-{annotators}-{seed}", data, usual)
+    several = EnsembleSettings(members=MEMBERS)
+    usual = replace(lab.usual(), model=start, epochs=2.0, seed=seed, ensemble=several)
+    return lab.trained(f"policy-rewards-{annotators}-{seed}", data, usual)
 
 
 def asked_prompts(lab: Lab, category: Category | None) -> Path:

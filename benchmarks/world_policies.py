@@ -26,15 +26,17 @@ SEEDS = 5
 """Runs of each kind: other comparisons, another reward model, another order."""
 FEW = 3
 """Runs of each kind in the studies of one setting."""
+HELD = PolicySettings(beta=0.5)
+"""A leash for rewards of about one point from bad to good."""
 WAYS = {
-    "PPO": Way(algorithm="ppo", rate=2e-4),
-    "GRPO": Way(algorithm="grpo", rate=2e-4),
+    "PPO": Way(algorithm="ppo", rate=2e-4, settings=HELD),
+    "TRPO": Way(algorithm="trpo", rate=2e-4, settings=HELD),
+    "A2C": Way(algorithm="a2c", rate=4e-4, settings=HELD),
+    "REINFORCE": Way(algorithm="reinforce", rate=4e-4, settings=HELD),
+    "RLOO": Way(algorithm="rloo", rate=4e-4, settings=HELD),
+    "GRPO": Way(algorithm="grpo", rate=4e-4, settings=PolicySettings(beta=0.2)),
     "Dr. GRPO": Way(algorithm="dr-grpo", rate=2e-4),
     "DAPO": Way(algorithm="dapo", rate=2e-4),
-    "RLOO": Way(algorithm="rloo", rate=2e-4),
-    "REINFORCE": Way(algorithm="reinforce", rate=2e-4),
-    "A2C": Way(algorithm="a2c", rate=2e-4),
-    "TRPO": Way(algorithm="trpo", rate=2e-4),
 }
 """The algorithms that are compared, and their settings."""
 
