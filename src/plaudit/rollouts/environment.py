@@ -160,8 +160,8 @@ class Talk:
 
     def _refuse_no_number(self, outcome: Outcome) -> None:
         for name, value in (("score", outcome.score), *outcome.parts.items()):
-            if value is not None and not math.isfinite(value):
-                raise self._wrong(f"its {name} is {value}; it is a finite number, or None for no verdict")
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise self._wrong(f"its {name} is {value!r}; it is a finite number, or None for no verdict")
 
     def _wrong(self, what: str) -> UserError:
         return UserError(f"{self.where}: {what}")
