@@ -26,6 +26,7 @@ SILENT = "the reward has no verdict"
 CLIPPED = "many tokens are clipped"
 BLIND = "the critic explains nothing"
 GAMED = "the reward is being gamed"
+IDLE = "many steps had nothing to learn from"
 LONG = 20
 """Steps of a history."""
 Series = Sequence[float]
@@ -56,6 +57,7 @@ def line(first: float, last: float, length: int = LONG) -> list[float]:
 
 
 SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
+    "half of the steps were passed over": (IDLE, history(learning_rate=[1.0] * 20, reward=[1.0] * 10), "ppo"),
     "a loss of 0 and a gradient": (ZERO, history(loss=[0.0] * 3, ratio=[1.0] * 3), "dr-grpo"),
     "a loss of 0 of whitened advantages": (ZERO, history(loss=[1e-3] * 3, ratio=[1.0] * 3), "ppo"),
     "a KL below 0": (BELOW, history(kl=[0.0, -0.5, -0.4, -0.3, -0.2, -0.3]), "ppo"),

@@ -33,6 +33,7 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "trpo": ("trpo", ()),
     "replay": ("grpo", ("--draw.replay", 0.4, "--draw.window", 2, "--policy.epochs", 2)),
     "curriculum": ("grpo", ("--draw.curriculum", "--policy.epochs", 2)),
+    "shared": ("ppo", ("--critic.shared", "--policy.epochs", 2)),
     "remax": ("remax", ("--policy.minibatches", 2)),
 }
 QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following")

@@ -37,6 +37,8 @@ class Scores:
     """Entropy of the distribution that it was chosen from."""
     repeat_NT: Float[Tensor, "N T"] | None = None
     """log Σ_v π_v² of that distribution, without gradient."""
+    beside_NT: Float[Tensor, "N T"] | None = None
+    """What somebody else read off the same states."""
 
 
 class Policy(nn.Module):
@@ -86,20 +88,32 @@ class Policy(nn.Module):
         """Lay batches out like this from now on."""
         self.trunk.use_layout(layout)
 
-    def score(self, batch: TokenBatch, *, also: Sequence[Extra] = (), temperature: float = 1.0) -> Scores:
-        """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there."""
-        read = _ReadScores(also=tuple(also), temperature=temperature)
-        logp_NT, greedy_NT, *more = (_spread(value_M, batch) for value_M in self(batch, read))
+    def score(
+        self,
+        batch: TokenBatch,
+        *,
+        also: Sequence[Extra] = (),
+        temperature: float = 1.0,
+        beside: Reader | None = None,
+    ) -> Scores:
+        """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there.
+
+        ``beside`` reads one number a token off the same states: a critic that shares them.
+        """
+        read = _ReadScores(also=tuple(also), temperature=temperature, beside=beside)
+        logp_NT, greedy_NT, *more = (spread_out(value_M, batch) for value_M in self(batch, read))
+        other_NT = None if beside is None else more.pop()
         return Scores(
             logp_NT=logp_NT,
             greedy_NT=greedy_NT,
             entropy_NT=more[0] if "entropy" in also else None,
             repeat_NT=more[-1] if "repeat" in also else None,
+            beside_NT=other_NT,
         )
 
     def score_alike(self, batch: TokenBatch) -> Scores:
         """`score`, faster, for a loss that counts every trained token the same (`score_alike` of tensors)."""
-        logp_NT, greedy_NT = (_spread(value_M, batch) for value_M in self(batch, _read_alike))
+        logp_NT, greedy_NT = (spread_out(value_M, batch) for value_M in self(batch, _read_alike))
         return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT)
 
     def distributions(self, batch: TokenBatch, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
@@ -127,6 +141,7 @@ class Policy(nn.Module):
 class _ReadScores:
     also: tuple[Extra, ...]
     temperature: float
+    beside: Reader | None = None
 
     def __call__(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         scores = score_tokens(
@@ -138,7 +153,8 @@ class _ReadScores:
             also=self.also,
         )
         more = (value_M for value_M in (scores.entropy_M, scores.repeat_M) if value_M is not None)
-        return scores.logp_M, scores.greedy_M, *more
+        other = () if self.beside is None else self.beside(hidden_MH, head, batch)
+        return scores.logp_M, scores.greedy_M, *more, *other
 
 
 def _read_alike(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
@@ -147,7 +163,7 @@ def _read_alike(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tenso
     return scores.logp_M, scores.greedy_M
 
 
-def _spread(value_M: Tensor, batch: TokenBatch) -> Tensor:
+def spread_out(value_M: Tensor, batch: TokenBatch) -> Tensor:
     """Values of the trained tokens at their places in ``[N, T]``, zero elsewhere."""
     empty_NT = torch.zeros(batch.mask_NT.shape, dtype=value_M.dtype, device=value_M.device)
     return empty_NT.masked_scatter(batch.mask_NT, value_M)

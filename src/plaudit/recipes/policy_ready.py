@@ -11,7 +11,9 @@ from transformers import AutoConfig
 from plaudit.batches.question import Question, questions_of
 from plaudit.batches.template import Encoder
 from plaudit.errors import UserError
+from plaudit.models.policy import Policy
 from plaudit.models.reward import RewardModel
+from plaudit.models.value_head import ValueHead
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.policy_config import PolicyConfig
@@ -86,7 +88,7 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     rows = load_rows(config, start.encoder, partial(_questions, config), start.aside)
     policy, notes = prepare_policy(config, start.numbers, start.ranks)
     reference = reference_of(config, policy, start, needed=found.row.referenced)
-    critic, critic_notes = _critic(found, config, start)
+    critic, critic_notes = _critic(found, config, start, policy)
     notes += place(policy, config, start.ranks)
     watchers = Watchers(
         policy=policy,
@@ -174,9 +176,13 @@ def _questions(
     return Prepared(encoding=questions_of(records, encoder, longest))
 
 
-def _critic(found: Chosen, config: PolicyConfig, start: Start) -> tuple[RewardModel | None, list[str]]:
+def _critic(
+    found: Chosen, config: PolicyConfig, start: Start, policy: Policy
+) -> tuple[RewardModel | ValueHead | None, list[str]]:
     if not found.row.critic:
         return None, []
+    if config.critic.shared:
+        return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
     critic, note = prepare_critic(config, start)
     place(critic, config, start.ranks)
     return critic, [note]
@@ -223,7 +229,8 @@ def _sampler(begun: Begun, config: PolicyConfig, start: Start) -> Callable[[Paus
 
 def _write(begun: Begun, config: PolicyConfig, start: Start) -> None:
     write_model(begun.actor.policy, config, start.encoder, start.ranks)
-    if begun.actor.critic is not None and start.ranks.first:
+    # A head on the policy's layers is of no use without them.
+    if isinstance(begun.actor.critic, RewardModel) and start.ranks.first:
         write_critic(begun.actor.critic, config, start.encoder)
 
 

@@ -249,6 +249,11 @@ def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
             f"draw.replay: {facts.name} measures answers against the likeliest one of the same moment, so "
             "those of an earlier round have nothing to be measured against; leave it out"
         )
+    if config.critic.shared and row.natural:
+        raise UserError(
+            f"critic.shared: {facts.name} moves the policy by its own gradient alone, and a shared critic's "
+            "would be in it; leave it out"
+        )
     _refuse_other_draws(facts, draw, answers)
 
 

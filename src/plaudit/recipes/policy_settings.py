@@ -188,6 +188,8 @@ class CriticSettings:
 
     model: Path | None = None
     """The folder that it begins as; none: the reward's, where that is a reward model, else the policy's."""
+    shared: bool = False
+    """Whether it is a head on the policy's own layers, in place of a second model."""
     rate: float = 1.0
     """Its learning rate, as a multiple of the policy's."""
     weight: float = 0.1
@@ -196,7 +198,9 @@ class CriticSettings:
     """How far a value may move within a round before nothing more is gained; 0: no limit."""
 
     def __post_init__(self) -> None:
-        """Refuse a critic that does not learn."""
+        """Refuse a critic that does not learn, or is two things."""
+        if self.shared and self.model is not None:
+            raise UserError("critic.shared is a head on the policy's own layers: leave out --critic.model")
         _number("critic.rate", self.rate, above=True)
         _number("critic.weight", self.weight, above=True)
         _number("critic.clip", self.clip, above=False)

@@ -20,6 +20,7 @@ from plaudit.losses.trust import clipped_high, clipped_low, kept_completions
 from plaudit.losses.value import clipped_squared, squared
 from plaudit.models.policy import Policy, Scores
 from plaudit.models.reward import RewardModel
+from plaudit.models.value_head import ValueHead
 from plaudit.tensors.masked import masked_mean_rows, masked_sum, masked_sum_rows
 from plaudit.training.metrics import Metric, count, mean
 from plaudit.training.policy_experience import Watchers, refuse_another_policy
@@ -35,7 +36,7 @@ ROUNDING = 1e-4
 class Actor(nn.Module):
     """What is trained: a policy, and beside it a critic where the algorithm has one."""
 
-    def __init__(self, policy: Policy, critic: RewardModel | None) -> None:
+    def __init__(self, policy: Policy, critic: RewardModel | ValueHead | None) -> None:
         """Both are on their device."""
         super().__init__()
         self.policy = policy
@@ -99,7 +100,8 @@ def improving(
         told = piece.round.told.of(row_n, batch.mask_NT.shape[1], watchers.policy.device)
         with watchers.products():
             also = ("entropy",) if row.entropy else ()
-            scores = watchers.policy.score(batch, also=also, temperature=watchers.temperature)
+            beside = watchers.critic.read if isinstance(watchers.critic, ValueHead) else None
+            scores = watchers.policy.score(batch, also=also, temperature=watchers.temperature, beside=beside)
         if piece.only:
             refuse_another_policy(watchers.policy, scores.logp_NT, told.old_logp_NT, batch.mask_NT)
             told = _as_itself(row, told, scores, batch)
@@ -114,7 +116,7 @@ def improving(
             loss_NT = loss_NT - row.entropy * scores.entropy_NT
         loss_NT = loss_NT.masked_fill(_left_out(told, moment, rare), 0.0)
         loss = reduced(row.reduction, loss_NT, batch.mask_NT, piece.counts)
-        value_NT = _value_loss(watchers, critic, batch, told)
+        value_NT = _value_loss(watchers, critic, scores, batch, told)
         whole = loss
         if value_NT is not None:
             whole = loss + critic.weight * token_mean(value_NT, batch.mask_NT, tokens=piece.counts.tokens)
@@ -171,11 +173,15 @@ def _moment(
     )
 
 
-def _value_loss(watchers: Watchers, critic: ValueLoss, batch: TokenBatch, told: Told) -> Tensor | None:
+def _value_loss(
+    watchers: Watchers, critic: ValueLoss, scores: Scores, batch: TokenBatch, told: Told
+) -> Tensor | None:
     if watchers.critic is None:
         return None
-    with watchers.products():
-        value_NT = watchers.critic.values(batch, at="before")
+    value_NT = scores.beside_NT
+    if value_NT is None:
+        with watchers.products():
+            value_NT = watchers.critic.values(batch, at="before")
     if critic.clip:
         return clipped_squared(value_NT, told.value_NT, told.return_NT, clip=critic.clip)
     return squared(value_NT, told.return_NT)

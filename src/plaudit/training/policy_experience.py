@@ -18,6 +18,7 @@ from plaudit.losses.ratio import log_ratio, truncated_weight
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Products, Reference
 from plaudit.models.reward import RewardModel
+from plaudit.models.value_head import ValueHead
 from plaudit.tensors.masked import masked_mean, spread, whiten
 from plaudit.training.collect import Collected
 from plaudit.training.judged_answers import example_of
@@ -48,7 +49,7 @@ class Watchers:
     """What learns."""
     reference: Reference
     """What it is held near."""
-    critic: RewardModel | None
+    critic: RewardModel | ValueHead | None
     """What says how much is to be expected."""
     products: Products
     """The numbers that products are made in."""

@@ -29,6 +29,7 @@ def remarks(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
         **_cut(reports),
         **_growing(reports),
         **_undecided(reports),
+        **_idle(reports),
         **_clipped(reports),
         **_blind(reports),
         **_gamed(reports),
@@ -111,6 +112,17 @@ def _undecided(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "the reward has no verdict": f" on {fmean(shares):.0%} of the answers; they are left out and count "
         f"as nothing, not as 0. Look at what it needs. {PAGE}#no-verdict"
+    }
+
+
+def _idle(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    idle = sum("reward" not in report.values for report in reports)
+    if len(reports) < 2 * SOME or not 0.3 * len(reports) < idle < len(reports):
+        return {}
+    return {
+        "many steps had nothing to learn from": f": {idle} of {len(reports)}. Their rounds were ended early "
+        "(--policy.stop-at), or had no verdict, or only answers of one score where these are left out. "
+        f"{PAGE}#nothing-to-learn"
     }
 
 
