@@ -206,7 +206,7 @@ def test_an_algorithm_that_nobody_knows_is_refused_with_the_nearest(
 ) -> None:
     toy, found = files
     words = command("dpo", toy, found["certain"], tmp_path / "run")
-    assert "did you mean dpo?" in refused(["train", "dppo", *words[2:]])
+    assert "did you mean dpo?" in refused(["train", "dpoo", *words[2:]])
 
 
 def other_tokenizer(toy: Toy, folder: Path) -> Path:
