@@ -67,7 +67,7 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
         "short": (-2.0, -1.0),
         "right": (0.0, 1.0),
         "full": (7.0, 7.0),
-        "anything": (5.0, 5.0),
+        "anything": (6.0, 6.0),
         "yes": (1.0, 1.0),
         "tensor": (2.0, 2.0),
     }.items():

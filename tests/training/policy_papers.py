@@ -146,6 +146,9 @@ centred = of_answer(lambda r, group, others, one: r - fmean(group))
 others_mean = of_answer(lambda r, group, others, one: r - fmean(others))
 running = of_answer(lambda r, group, others, one: r - EARLIER)
 remax = of_answer(lambda r, group, others, one: r - one.greedy)
+nash = of_answer(
+    lambda r, group, others, one: 1 / (1 + math.exp(one.greedy - one.score)) - 0.5 - (one.score - r)
+)
 bandit = of_answer(lambda r, group, others, one: r - one.value[0])
 
 
@@ -275,5 +278,7 @@ PAPERS: Mapping[str, Paper] = {
         advantage=others_mean, loss=online(lambda h: -(0.1 * h).sigmoid().log()), over="answers"
     ),
     "online-ipo": Paper(advantage=others_mean, loss=online(lambda h: (h - 5) ** 2), over="answers"),
+    "ipo-md": Paper(advantage=others_mean, loss=online(lambda h: (h - 5) ** 2), over="answers"),
+    "nash-md": Paper(advantage=nash, loss=log_prob, over="fixed", kl="reward"),
 }  # fmt: skip
 """Every row of the table, with the numbers of its paper."""

@@ -44,7 +44,7 @@ BONUS = 0.03
 """How much entropy counts."""
 PTX = [("w10 w11", "w12 w13"), ("w20", "w21 w22 w23"), ("w30 w31 w32", "w33")]
 """Text that shall not be forgotten, a word a token."""
-PAIRS = ("p3o", "online-dpo", "online-ipo")
+PAIRS = ("p3o", "online-dpo", "online-ipo", "ipo-md")
 """Algorithms of two answers to a prompt."""
 ALONE = Ranks(rank=0, world=1, device=torch.device("cpu"))
 Layout = Literal["packed", "left", "right"]
@@ -165,6 +165,17 @@ def _watchers(found: Chosen, how: How) -> Watchers:
     )
 
 
+def _mixing(found: Chosen, lines: Script, like: Policy | None, dtype: torch.dtype) -> Teller | None:
+    """Who says the script with the log-probs of the mixture, where the row asks for one."""
+    share = found.number("mixture")
+    if not share:
+        return None
+    rival = found.row.duels
+    return Teller(
+        lines, build("llama", dtype), like=like, other=build("llama", dtype, seed=1), share=share, rival=rival
+    )
+
+
 def scene(name: str, **more: Any) -> Scene:
     """A tiny policy, another as its reference, a critic where the row has one, and the script."""
     how = How(**{one.name: more.pop(one.name) for one in fields(How) if one.name in more})
@@ -187,6 +198,7 @@ def scene(name: str, **more: Any) -> Scene:
         sampler=Teller(lines, build("llama", dtype), like=None if how.stale else policy),
         reward=Reader(lines),
         watchers=watchers,
+        mixed=_mixing(found, lines, None if how.stale else policy, dtype),
     )
     rounds = rounds_of(found, config, begin, sources)
     rounds.experience = replace(rounds.experience, tokens_at_once=how.tokens_at_once)

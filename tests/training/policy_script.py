@@ -62,11 +62,6 @@ def plain_scores(model: PreTrainedModel, prompt: Sequence[int], ids: Sequence[in
     return (logits / WARM).log_softmax(-1)
 
 
-def plain_logp(model: PreTrainedModel, prompt: Sequence[int], ids: Sequence[int]) -> Tensor:
-    """The tokens' own."""
-    return plain_scores(model, prompt, ids).gather(-1, torch.tensor(ids)[:, None])[:, 0]
-
-
 @dataclass(frozen=True)
 class Teller:
     """A sampler that says what stands in the script, with the log-probs of a model, or of a policy now."""
@@ -74,6 +69,11 @@ class Teller:
     lines: Script
     model: PreTrainedModel
     like: Policy | None = None
+    other: PreTrainedModel | None = None
+    """The other half of a mixture."""
+    share: float = 0.0
+    rival: bool = False
+    """Whether it says the last line alone, which the others are measured against."""
 
     def rollouts(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
@@ -83,14 +83,19 @@ class Teller:
         found: list[list[Rollout]] = []
         for text in prompts:
             group = int(words(text))
-            chosen_ones = [len(self.lines[group][1]) - 1] if settings.greedy else range(n)
+            last = settings.greedy or self.rival
+            chosen_ones = [len(self.lines[group][1]) - 1] if last else range(n)
             found.append([self._said(group, k) for k in chosen_ones])
         return found
 
     def _said(self, group: int, k: int) -> Rollout:
         prompt, lines = self.lines[group]
         with torch.no_grad():
-            logp = tuple(plain_logp(self.model, prompt, lines[k].ids).tolist())
+            scores_TV = plain_scores(self.model, prompt, lines[k].ids)
+            if self.other is not None:
+                other_TV = plain_scores(self.other, prompt, lines[k].ids)
+                scores_TV = ((1 - self.share) * scores_TV + self.share * other_TV).log_softmax(-1)
+            logp = tuple(scores_TV.gather(-1, torch.tensor(lines[k].ids)[:, None])[:, 0].tolist())
         answer = Answer(text=f"{group}.{k}", tokens=len(logp), ended=lines[k].ended)
         return Rollout(prompt=prompt, ids=lines[k].ids, logp=logp, whole_logp=logp, answer=answer)
 

@@ -143,10 +143,13 @@ def test_facts_pay_the_kl_of_whole_answers() -> None:
         kl_NT=torch.tensor([[0.5, 1.5]]),
         beta=0.25,
         value_NT=torch.zeros(1, 2),
-        greedy_N=torch.zeros(1),
+        rival_N=torch.zeros(1),
         mean=0.0,
         mask_NT=mask,
         group_N=torch.tensor([0]),
         finished_N=torch.tensor([True]),
+        paid_NT=torch.tensor([[0.75, 0.0]]),
+        end_NT=mask,
     )
     assert facts.reward_N.item() == pytest.approx(0.5)
+    assert facts.rest_N.item() == pytest.approx(0.25)

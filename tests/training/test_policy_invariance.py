@@ -20,7 +20,7 @@ from plaudit.training.policy import Piece, PolicyPiece, groups_of
 from plaudit.training.policy_round import Told
 from tests.training.policy_pieces import Learnt, Scene, learnt, same_gradients, scene
 
-SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp")
+SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
 """One of each kind of ratio, reduction, divergence and advantage."""
 ALL = [pytest.param(name, marks=[] if name in SOME else [pytest.mark.slow]) for name in POLICIES]
 """The others are slow, all together."""
@@ -100,7 +100,7 @@ class Thread(Ranks):
             tensor.copy_(mine + other)  # pyright: ignore
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "remax", "p3o", "ppo-ptx"])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "remax", "p3o", "ppo-ptx", "ipo-md", "nash-md"])
 def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
     one = scene(name)
     wanted = learnt(one, moved(one))
@@ -237,7 +237,9 @@ def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dt
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo"])
+@pytest.mark.parametrize(
+    "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]
+)
 def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> None:
     settings = PolicySettings(epochs=1, minibatches=1) if single else PolicySettings(epochs=2)
     one = scene(name, stale=True, policy=settings)

@@ -19,6 +19,7 @@ from tests.training.test_exact_resume import during_a_save, finish
 from tests.training.toy_command import Command, outcome
 
 SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
+FOLLOWING = ("--reference.kind", "average", "--reference.every", 1, "--reference.share", 0.3)
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "ppo": ("ppo", ("--policy.minibatches", 2, "--policy.epochs", 2, "--shape.scale")),
     "grpo": ("grpo", ("--policy.epochs", 2, "--draw.answers", 4)),
@@ -35,8 +36,12 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "curriculum": ("grpo", ("--draw.curriculum", "--policy.epochs", 2)),
     "shared": ("ppo", ("--critic.shared", "--policy.epochs", 2)),
     "remax": ("remax", ("--policy.minibatches", 2)),
+    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
+    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2, "--shape.scale")),
+    "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--policy.epochs", 2)),
+    "nash-ema": ("nash-md", ("--draw.mixture", 1, *FOLLOWING, "--policy.epochs", 2)),
 }
-QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following")
+QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following", "ipo-md", "nash-md", "nash-ema")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
 
 
@@ -124,12 +129,17 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
     "one held out": ("remax", ("--held-out", 0.01)),
     "trpo": ("trpo", ()),
     "ptx": ("ppo-ptx", ("--policy.epochs", 2, "--ptx.rows", 3)),
+    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
+    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2)),
 }
 
 
 @pytest.mark.parametrize(
     "manners",
-    [("ppo", "grpo", "one held out"), pytest.param(("dapo", "trpo", "ptx"), marks=pytest.mark.slow)],
+    [
+        ("ppo", "grpo", "one held out", "ipo-md", "nash-md"),
+        pytest.param(("dapo", "trpo", "ptx"), marks=pytest.mark.slow),
+    ],
 )
 def test_two_ranks_learn_what_one_process_learns(place: Place, manners: tuple[str, ...]) -> None:
     def run(manner: str, out: str) -> Run:

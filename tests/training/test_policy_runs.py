@@ -26,7 +26,10 @@ CRITICS = [name for name in POLICIES if "ppo" in name or name in ("a2c", "trpo")
 OWN = {"learning_rate", "grad_norm", "step", "steps", "epoch", "timing"}
 
 
-QUICK = ("ppo", "trpo", "ppo-ptx", "ppo-penalty", "rloo", "remax", "grpo", "dapo", "gspo", "online-dpo")
+QUICK = (
+    *("ppo", "trpo", "ppo-ptx", "ppo-penalty", "rloo", "remax", "grpo", "dapo", "gspo", "online-dpo"),
+    *("ipo-md", "nash-md"),
+)
 """Of each kind one: the others are slow, all together."""
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in POLICIES]
 

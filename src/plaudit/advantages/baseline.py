@@ -20,6 +20,18 @@ def greedy(
     return reward_N - greedy_P[group_N]
 
 
+def preferred(score_N: Float[Tensor, " N"], rival_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """P(y ≻ y′) − ½ against one answer y′ to the same prompt, P = σ(r − r′) by Bradley and Terry: Nash-MD.
+
+    Munos et al. 2023, arXiv:2312.00886, whose P is a model of its own; it is met where r − r′ is its logit.
+
+    >>> import torch
+    >>> preferred(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1.0986]))
+    tensor([ 0.0000, -0.2500])
+    """
+    return (score_N - rival_N).sigmoid() - 0.5
+
+
 def running(reward_N: Float[Tensor, " N"], *, mean: Float[Tensor, ""] | int | float) -> Float[Tensor, " N"]:
     """r − the mean reward **before** this batch: the baseline of REINFORCE. Williams 1992.
 

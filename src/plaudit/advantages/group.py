@@ -6,9 +6,11 @@ A group of equal rewards has the advantage 0 to the last bit, and so has a compl
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from plaudit.advantages.temporal import reward_to_go, step_rewards
 from plaudit.tensors.groups import (
     group_highest,
     group_lowest,
@@ -35,6 +37,35 @@ def z_score(
     # Without ε a group of equal rewards is 0 / 0; it is 0.
     std_N = (std_of_group(reward_N, group_N) + epsilon).masked_fill(centred_N == 0, 1.0)
     return centred_N / std_N
+
+
+def steps_z_score(
+    reward_NT: Float[Tensor, "N T"],
+    end_NT: Bool[Tensor, "N T"],
+    mask_NT: Bool[Tensor, "N T"],
+    group_N: Int[Tensor, " N"],
+    *,
+    epsilon: int | float = 1e-4,
+) -> Float[Tensor, "N T"]:
+    """Σ of the z-scores of the steps that end at the token or after it: GRPO with process supervision.
+
+    The reward of a step is that of its tokens together, and it is compared with those of all steps of the
+    group; each row's last token ends a step. With a step an answer it is ``z_score``. Shao et al. 2024,
+    arXiv:2402.03300, section 4.1.3.
+
+    >>> reward, end = torch.tensor([[1.0, 3.0], [0.0, 2.0]]), torch.tensor([[True, True], [False, True]])
+    >>> steps_z_score(reward, end, torch.ones(2, 2).bool(), torch.tensor([0, 0]), epsilon=0.0)
+    tensor([[0., 1.],
+            [0., 0.]])
+    """
+    ended_NT = end_NT.cumsum(-1)
+    reward_NS = torch.zeros_like(reward_NT).scatter_add(
+        1, ended_NT - end_NT.long(), reward_NT.masked_fill(~mask_NT, 0.0)
+    )
+    there_NS = torch.arange(reward_NT.shape[1], device=reward_NT.device) < ended_NT[:, -1:]
+    score_M = z_score(reward_NS[there_NS], group_N[:, None].expand_as(there_NS)[there_NS], epsilon=epsilon)
+    score_NS = torch.zeros_like(reward_NS).masked_scatter(there_NS, score_M)
+    return reward_to_go(step_rewards(score_NS, end_NT), mask_NT, gamma=1)
 
 
 def centred(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:

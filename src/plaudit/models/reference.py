@@ -6,7 +6,7 @@ A reference says log π_ref of the trained tokens of a batch, without gradient; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -42,6 +42,20 @@ class SaysAll(Protocol):
         ...
 
 
+@runtime_checkable
+class Speaks(Protocol):
+    """A reference that is in memory as a policy, and can answer."""
+
+    @property
+    def policy(self) -> Policy:
+        """The one that it is, within `alone`."""
+        ...
+
+    def alone(self) -> AbstractContextManager[object]:
+        """While this lasts the policy is the reference, and nothing else."""
+        ...
+
+
 class Nobody:
     """No reference: log-probs of 0, so that Δ is the policy's own log-prob."""
 
@@ -57,6 +71,10 @@ class Beside:
     def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
         """Use a policy that is on its device, frozen and in evaluation mode."""
         self.policy, self._products, self._temperature = policy, products, temperature
+
+    def alone(self) -> AbstractContextManager[object]:
+        """It is nothing else anyway."""
+        return nullcontext()
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """One pass without gradient."""
@@ -75,20 +93,23 @@ class Beneath:
 
     def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
         """Use a policy that has adapters; they are switched off only while this looks."""
-        self._policy, self._products, self._temperature = policy, products, temperature
+        self.policy, self._products, self._temperature = policy, products, temperature
+
+    def alone(self) -> AbstractContextManager[object]:
+        """While this lasts the adapters are off."""
+        adapted: Any = self.policy.model
+        return adapted.disable_adapter()
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """One pass without adapters and without gradient."""
         del examples
-        adapted: Any = self._policy.model
-        with adapted.disable_adapter(), torch.no_grad(), self._products():
-            return self._policy.score(batch, temperature=self._temperature).logp_NT
+        with self.alone(), torch.no_grad(), self._products():
+            return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
         """One pass without adapters and without gradient."""
-        adapted: Any = self._policy.model
-        with adapted.disable_adapter(), torch.no_grad(), self._products():
-            return self._policy.distributions(batch, temperature=self._temperature)
+        with self.alone(), torch.no_grad(), self._products():
+            return self.policy.distributions(batch, temperature=self._temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

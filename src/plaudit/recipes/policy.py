@@ -42,7 +42,7 @@ def _with_judge(config: PolicyConfig) -> PolicyConfig:
 
 def _inputs(config: PolicyConfig) -> tuple[Path, ...]:
     """Files and folders that a run that goes on must find as they were."""
-    words = [config.reward, config.judge.by]
+    words = [config.reward, config.process.by, config.judge.by]
     folders = [Path(word) for word in words if word is not None and Path(word).exists()]
     others = [config.critic.model, config.reference.model, config.ptx.data]
     return (*folders, *(path for path in others if path is not None))

@@ -12,8 +12,13 @@ from plaudit.tensors.masked import spread, whiten
 from plaudit.training.policy_row import Advantage, Facts, Moment, Surrogate
 
 
-def advantage_named(name: str, *, gamma: float, lam: float, scaled: bool = False) -> Advantage:
-    """The cell of this name; ``scaled`` divides the rewards of tokens by their deviation over the round."""
+def advantage_named(
+    name: str, *, gamma: float, lam: float, scaled: bool = False, stepwise: bool = False
+) -> Advantage:
+    """The cell of this name; ``scaled`` divides the rewards of tokens by their deviation over the round.
+
+    ``stepwise`` compares steps where it can; a cell of whole answers has the sum of what steps are paid.
+    """
     in_time = {"gae": temporal.gae, "monte-carlo": temporal.monte_carlo, "one-step": temporal.one_step}
     if name in in_time:
         settings = {"gamma": gamma, "lam": lam} if name == "gae" else {"gamma": gamma}
@@ -28,19 +33,26 @@ def advantage_named(name: str, *, gamma: float, lam: float, scaled: bool = False
         return lambda facts: temporal.bandit(
             facts.reward_N, _at_first(facts.value_NT, facts.mask_NT), facts.mask_NT
         )
+    if name == "group-z" and stepwise:
+        return lambda facts: group.steps_z_score(
+            _token_rewards(facts, scaled=False), facts.end_NT, facts.mask_NT, facts.group_N
+        )
     of_answers: Mapping[str, Callable[[Facts], Tensor]] = {
         "group-z": lambda facts: group.z_score(facts.reward_N, facts.group_N),
         "group-mean": lambda facts: group.centred(facts.reward_N, facts.group_N),
         "leave-one-out": lambda facts: group.leave_one_out(facts.reward_N, facts.group_N),
-        "greedy": lambda facts: facts.reward_N - facts.greedy_N,
+        "greedy": lambda facts: facts.reward_N - facts.rival_N,
+        "preference": lambda facts: baseline.preferred(facts.score_N, facts.rival_N) - facts.cost_N,
         "running": lambda facts: baseline.running(facts.reward_N, mean=facts.mean),
     }
     return lambda facts: spread(of_answers[name](facts), facts.mask_NT)
 
 
 def _token_rewards(facts: Facts, *, scaled: bool) -> Tensor:
-    """Along the tokens: the KL at each, and the score at the last one."""
-    reward_NT = temporal.token_rewards(facts.score_N, facts.kl_NT, facts.mask_NT, beta=facts.beta)
+    """Along the tokens: the KL at each, what steps are paid at their ends, and the rest at the last one."""
+    reward_NT = facts.paid_NT + temporal.token_rewards(
+        facts.rest_N, facts.kl_NT, facts.mask_NT, beta=facts.beta
+    )
     return whiten(reward_NT, facts.mask_NT, shift=False) if scaled else reward_NT
 
 

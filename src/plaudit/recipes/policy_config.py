@@ -17,6 +17,7 @@ from plaudit.recipes.policy_settings import (
     TrustSettings,
 )
 from plaudit.recipes.preference_config import ReferenceSettings
+from plaudit.recipes.process_settings import ProcessSettings
 from plaudit.training.settings import KeepSettings
 
 
@@ -51,6 +52,8 @@ class PolicyConfig(RunConfig):
     """How answers are drawn."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    """How the steps of an answer are paid, each at its last token."""
     critic: CriticSettings = field(default_factory=CriticSettings)
     """The model that says how much is to be expected."""
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)

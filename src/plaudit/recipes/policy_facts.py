@@ -17,6 +17,7 @@ Expected = Literal[
     "group-mean",
     "leave-one-out",
     "greedy",
+    "preference",
     "running",
     "whitened",
 ]

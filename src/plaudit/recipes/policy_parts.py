@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plaudit.batches.question import Question
 from plaudit.batches.rows import encode_rows
+from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_process import reward_of
 from plaudit.recipes.policy_rows import Chosen
 from plaudit.recipes.run import Start
 from plaudit.recipes.sft import demonstrations
-from plaudit.rewards.named import function_named, reward_named
+from plaudit.rewards.named import function_named
 from plaudit.rollouts.episodes import TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
 from plaudit.sources.read import read_records
-from plaudit.training.collect import Collector
+from plaudit.training.collect import Collector, Rival
 from plaudit.training.judged_answers import OfEpisodes, Scorer, Speaker
 from plaudit.training.order import Order
 from plaudit.training.policy import Piece
@@ -44,13 +46,19 @@ class Sources:
     """Who scores."""
     watchers: Watchers
     """Who says how likely each token was."""
+    mixed: Speaker | None = None
+    """Who answers for the mixture of policy and reference; none: the policy alone does."""
+
+    @property
+    def mixture(self) -> Speaker:
+        """Who answers where a mixture is asked for."""
+        return self.mixed or self.sampler
 
 
-def scorer_of(config: PolicyConfig) -> Scorer:
+def scorer_of(config: PolicyConfig, encoder: Encoder) -> Scorer:
     """The reward, or the environment."""
     if config.environment is None:
-        assert config.reward is not None
-        return reward_named(config.reward)
+        return reward_of(config, encoder)
     function: Any = function_named(config.environment)
     return OfEpisodes(name=config.environment, environment=function)
 
@@ -65,15 +73,16 @@ def speaker_of(config: PolicyConfig, sampler: LocalSampler, scorer: Scorer) -> S
 
 def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Sources) -> Rounds:
     """All that makes rounds of answers, and moves of rounds."""
+    learnt = 0.0 if found.row.duels else found.number("mixture")
     return Rounds(
         questions=sources.questions,
         collector=Collector(
-            sampler=sources.sampler,
+            sampler=sources.mixture if learnt else sources.sampler,
             reward=sources.reward,
             sampling=config.draw.sampling(config.seed),
             answers=int(found.number("answers")),
             ranks=start.ranks,
-            greedy=found.row.greedy,
+            rival=_rival(found, config, sources),
             whole=found.row.pairs,
             unlike=bool(found.values["unlike"]),
             refills=config.draw.refills,
@@ -88,6 +97,7 @@ def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Source
             epochs=int(found.number("epochs")),
             longest=config.draw.max_tokens,
             trust=Trust(cap=config.trust.cap, again=config.draw.replay > 0),
+            mixture=learnt,
         ),
         control=_control(found, config),
         ranks=start.ranks,
@@ -97,6 +107,14 @@ def rounds_of(found: Chosen, config: PolicyConfig, start: Start, sources: Source
         curriculum=_curriculum(config, sources),
         replay=_replay(config, sources),
     )
+
+
+def _rival(found: Chosen, config: PolicyConfig, sources: Sources) -> Rival | None:
+    """Whom each prompt's answers are measured against."""
+    usual = config.draw.sampling(config.seed)
+    if found.row.greedy:
+        return Rival(sampler=sources.sampler, sampling=replace(usual, temperature=0))
+    return Rival(sampler=sources.mixture, sampling=usual) if found.row.duels else None
 
 
 def _curriculum(config: PolicyConfig, sources: Sources) -> Curriculum | None:

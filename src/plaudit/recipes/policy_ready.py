@@ -12,13 +12,16 @@ from plaudit.batches.question import Question, questions_of
 from plaudit.batches.template import Encoder
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
+from plaudit.models.reference import Speaks
 from plaudit.models.reward import RewardModel
 from plaudit.models.value_head import ValueHead
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_critic import prepare_critic, write_critic
+from plaudit.recipes.policy_draws import mixture_in_words
 from plaudit.recipes.policy_parts import Sources, rounds_of, scorer_of, speaker_of
+from plaudit.recipes.policy_process import process_notes
 from plaudit.recipes.policy_reference import reference_of
 from plaudit.recipes.policy_rows import Algorithm, Chosen, chosen
 from plaudit.recipes.references import Prepared as PreparedReference
@@ -83,7 +86,7 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     """Load everything; what is contradictory is refused before."""
     found = chosen(algorithm, config)
     refuse_other_vocabulary(config, start.encoder)
-    reward = scorer_of(config)
+    reward = scorer_of(config, start.encoder)
     judge = None if config.judge.by is None else reward_named(config.judge.by)
     rows = load_rows(config, start.encoder, partial(_questions, config), start.aside)
     policy, notes = prepare_policy(config, start.numbers, start.ranks)
@@ -98,12 +101,16 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
         temperature=config.draw.temperature,
     )
     sampler = LocalSampler.of(policy, start.encoder, watchers.products)
-    slow = () if sampler.slow_because is None else (f"sampling is slower here: {sampler.slow_because}",)
+    mixed = _mixed(found, sampler, watchers)
+    why = (mixed or sampler).slow_because
+    slow = () if why is None else (f"sampling is slower here: {why}",)
     speaker = speaker_of(config, sampler, reward)
-    sources = Sources(questions=rows.train, sampler=speaker, reward=reward, watchers=watchers)
+    sources = Sources(questions=rows.train, sampler=speaker, reward=reward, watchers=watchers, mixed=mixed)
     rounds = rounds_of(found, config, start, sources)
     row = f"{found.facts.name}: {found.facts.formula} ({found.facts.cells})"
-    notes = [*rows.notes, *notes, row, *reference.notes, *critic_notes, *slow, *_in_words(rounds, config)]
+    notes = [*rows.notes, *notes, row, *reference.notes, *critic_notes, *slow]
+    notes += [*mixture_in_words(found.row, found.number("mixture")), *_in_words(rounds, config)]
+    notes += process_notes(found.facts, config)
     return Begun(
         algorithm=found,
         rows=rows,
@@ -114,6 +121,15 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
         looker=_looker(config, start, replace(sources, questions=rows.held_out), judge),
         notes=tuple(notes),
     )
+
+
+def _mixed(found: Chosen, sampler: LocalSampler, watchers: Watchers) -> LocalSampler | None:
+    """Who draws from the mixture with the reference, where the row asks for one."""
+    share = found.number("mixture")
+    if not share:
+        return None
+    assert isinstance(watchers.reference, Speaks), "answers of a mixture need a reference that speaks"
+    return sampler.mixed(watchers.reference, share)
 
 
 def _looker(config: PolicyConfig, start: Start, sources: Sources, judge: Reward | None) -> Looker:
@@ -153,7 +169,7 @@ def learner(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Learner
             "shaper": begun.rounds.experience.shaper,
             **begun.reference.companions,
         },
-        remark=partial(remarks, begun.algorithm.row),
+        remark=partial(remarks, begun.algorithm.row, adds_up=config.process.adds_up),
         inner=begun.rounds.inner,
         apart=() if critic is None else (begun.actor.policy, critic),
         leap=_leap(begun, start),

@@ -10,6 +10,7 @@ from plaudit.errors import UserError
 from plaudit.losses import divergence, ratio
 from plaudit.recipes.policy_cells import advantage_named, surrogate_named
 from plaudit.recipes.policy_config import PolicyConfig
+from plaudit.recipes.policy_draws import refuse_other_draws
 from plaudit.recipes.policy_facts import (
     CONTRASTS,
     IN_GROUPS,
@@ -19,7 +20,8 @@ from plaudit.recipes.policy_facts import (
     PolicyFacts,
     Value,
 )
-from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
+from plaudit.recipes.policy_process import refuse_process
+from plaudit.recipes.policy_settings import PolicySettings
 from plaudit.recipes.policy_table import POLICIES
 from plaudit.training.policy_row import Estimator, PolicyRow, by_token
 
@@ -53,6 +55,7 @@ _USUAL: Mapping[str, float] = {
     "minibatches": 1,
     "stop_at": 0.0,
     "answers": 8,
+    "mixture": 0.0,
     "unlike": False,
     "overlong": 0.0,
     "drop_cut": False,
@@ -138,9 +141,11 @@ def _said(config: PolicyConfig) -> dict[str, Value]:
         "entropy",
     )
     numbers = {name: getattr(config.policy, name) for name in (*names, "epochs", "minibatches", "stop_at")}
-    numbers |= {"answers": config.draw.answers, "overlong": config.shape.overlong, "ptx": config.ptx.weight}
+    numbers |= {"answers": config.draw.answers, "mixture": config.draw.mixture}
+    numbers |= {"overlong": config.shape.overlong, "ptx": config.ptx.weight}
     switches = {"unlike": config.draw.unlike, "drop_cut": config.shape.drop_cut}
     return {
+        "stepwise": config.process.pay != "no",
         **{name: value for name, value in numbers.items() if value is not None},
         **{name: word == "yes" for name, word in switches.items() if word != "auto"},
     }
@@ -195,6 +200,7 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
             gamma=number("gamma"),
             lam=number("lam"),
             scaled=settings.whiten_rewards,
+            stepwise=bool(values["stepwise"]),
         ),
         surrogate=surrogate_named(facts.surrogate, number),
         ratio={"token": by_token, "answer": ratio.sequence, "answer-token": ratio.sequence_by_token}[
@@ -209,6 +215,7 @@ def _row(facts: PolicyFacts, settings: PolicySettings, values: Mapping[str, Valu
         bandit=facts.advantage == "bandit",
         entropy=number("entropy"),
         greedy=facts.advantage == "greedy",
+        duels=facts.advantage == "preference",
         natural=bool(values["natural"]),
         adaptive=facts.surrogate == "kl-penalty",
         clip_low=number("clip_low") if clips else 0.0,
@@ -227,7 +234,7 @@ def _estimator(name: str, where: str) -> Estimator:
 
 def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
     """What would teach nothing, or something else than what is meant."""
-    facts, row, draw = found.facts, found.row, config.draw
+    facts, row = found.facts, found.row
     answers, moves = found.number("answers"), found.number("epochs") * found.number("minibatches")
     if row.compares and answers < 2:
         raise UserError(
@@ -237,6 +244,7 @@ def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
     if row.pairs and answers != 2:
         raise UserError(f"draw.answers {answers:g}: {facts.name} learns from pairs; give 2")
     _refuse_other_distance(facts, row, config.policy)
+    refuse_process(facts, config)
     if row.adaptive and moves < 2:
         raise UserError(
             f"{facts.name} adapts its coefficient to how far a round has moved the policy, and with a single "
@@ -244,17 +252,12 @@ def _refuse_contradictions(found: Chosen, config: PolicyConfig) -> None:
         )
     if found.number("ptx") and config.ptx.data is None:
         raise UserError(f"{facts.name} needs text that it shall not forget: add --ptx.data FILE")
-    if row.greedy and draw.replay:
-        raise UserError(
-            f"draw.replay: {facts.name} measures answers against the likeliest one of the same moment, so "
-            "those of an earlier round have nothing to be measured against; leave it out"
-        )
     if config.critic.shared and row.natural:
         raise UserError(
             f"critic.shared: {facts.name} moves the policy by its own gradient alone, and a shared critic's "
             "would be in it; leave it out"
         )
-    _refuse_other_draws(facts, draw, answers)
+    refuse_other_draws(facts, row, config, answers=answers, mixture=found.number("mixture"))
 
 
 def _refuse_other_distance(facts: PolicyFacts, row: PolicyRow, settings: PolicySettings) -> None:
@@ -272,10 +275,3 @@ def _refuse_other_distance(facts: PolicyFacts, row: PolicyRow, settings: PolicyS
         )
     if settings.target is not None and row.divergence != "reward":
         raise UserError(f"policy.target moves the β of a KL in the reward, and {facts.name} has none there")
-
-
-def _refuse_other_draws(facts: PolicyFacts, draw: DrawSettings, answers: float) -> None:
-    if draw.unlike == "yes" and answers < 2:
-        raise UserError(
-            f"draw.unlike: {facts.name} draws one answer to a prompt, and one is never unlike itself"
-        )

@@ -110,6 +110,8 @@ class DrawSettings:
     """Whether prompts whose answers all have one score are replaced by others (dynamic sampling)."""
     refills: int = 3
     """How often others are asked for in a round, at most."""
+    mixture: float | None = None
+    """The reference's share in the mixture that pairs, or the answers of rivals, are drawn from."""
     curriculum: bool = False
     """Whether prompts that are passed sometimes are asked more often than those passed always or never."""
     passes: float = 0.5
@@ -125,6 +127,8 @@ class DrawSettings:
             raise UserError(f"draw.answers must be at least 1, not {self.answers}")
         if self.refills < 0:
             raise UserError(f"draw.refills must be at least 0, not {self.refills}")
+        if self.mixture is not None and not 0 <= self.mixture <= 1:
+            raise UserError(f"draw.mixture is from 0 (the policy) to 1 (its reference), not {self.mixture:g}")
         if not 0 <= self.replay < 1:
             raise UserError(f"draw.replay is a share from 0 to below 1, not {self.replay:g}")
         if self.window < 1:

@@ -44,7 +44,7 @@ def _group(
     )
 
 
-def _pairs(name: str, formula: str, paper: str, surrogate: Loss) -> PolicyFacts:
+def _pairs(name: str, formula: str, paper: str, surrogate: Loss, **own: Value) -> PolicyFacts:
     """An offline loss on pairs that are drawn and compared on the way."""
     return PolicyFacts(
         name=name,
@@ -54,7 +54,7 @@ def _pairs(name: str, formula: str, paper: str, surrogate: Loss) -> PolicyFacts:
         surrogate=surrogate,
         divergence="none",
         reduction="answers",
-        defaults={"beta": 0.1, "answers": 2},
+        defaults={"beta": 0.1, "answers": 2, **own},
     )
 
 
@@ -63,6 +63,8 @@ def _facts(*rows: PolicyFacts) -> dict[str, PolicyFacts]:
 
 
 _SCHULMAN = "Schulman et al. 2017, arXiv:1707.06347"
+_MUNOS = "Munos et al. 2023, arXiv:2312.00886"
+_MUNOS_MIXTURE = 0.125
 _WANG = "Wang et al. 2019, arXiv:1903.07940"
 
 POLICIES: Mapping[str, PolicyFacts] = _facts(
@@ -230,6 +232,23 @@ POLICIES: Mapping[str, PolicyFacts] = _facts(
     _pairs("online-dpo", "−log σ(βh) of two fresh answers", "Guo et al. 2024, arXiv:2402.04792", "dpo"),
     _pairs(
         "online-ipo", "(h − 1/2β)² of two fresh answers", "Calandriello et al. 2024, arXiv:2403.08635", "ipo"
+    ),
+    _pairs(
+        "ipo-md",
+        "online IPO of answers that a mixture of policy and reference gives",
+        f"Calandriello et al. 2024, arXiv:2403.08635; mixture {_MUNOS_MIXTURE:g} of {_MUNOS}",
+        "ipo",
+        mixture=_MUNOS_MIXTURE,
+    ),
+    PolicyFacts(
+        name="nash-md",
+        formula="−(P(y ≻ y′) − ½) log π, P = σ(r − r′), y′ of a mixture of policy and reference",
+        paper=_MUNOS,
+        advantage="preference",
+        surrogate="log-prob",
+        divergence="reward",
+        reduction="fixed",
+        defaults={"beta": 0.05, "answers": 1, "mixture": _MUNOS_MIXTURE},
     ),
 )
 """By name."""

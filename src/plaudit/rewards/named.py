@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,14 +21,19 @@ from plaudit.records.messages import words
 from plaudit.rewards.endpoint import EndpointReward
 from plaudit.rewards.pattern import PatternReward
 from plaudit.rewards.reward import Reward, Row
+from plaudit.rewards.step_pay import StepRow, lines_of
 from plaudit.rewards.verifiable import exact, length, mathematics, number, sections
 
-_CAN_HAVE = ("prompt", "answer", "ended", "truth", "facts")
+_CAN_HAVE = ("prompt", "answer", "ended", "truth", "facts", "steps")
+_MUST_TAKE = ("answer",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnReward:
     """A function of the user's own, called with whichever of prompt, answer, ended, truth and facts it takes.
+
+    ``steps``, the answer's lines that hold a word, is there too. Asked for whole answers the function gives
+    a number; asked for steps a number for each of them.
 
     Example: ``OwnReward(name="mine.py:polite", function=polite)``
     """
@@ -36,21 +41,55 @@ class OwnReward:
     name: str
     """What tables and pages call it."""
     function: Callable[..., object]
-    """To a finite number, or None where it has no verdict."""
+    """To a finite number, or to one for each step; None where it has no verdict."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called so."""
-        _takes(self.name, self.function)
+        taken_by(self.name, self.function, _CAN_HAVE, needed=_MUST_TAKE)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[Row, ...]:
         """A row for each task."""
-        takes = _takes(self.name, self.function)
         return tuple(
-            tuple(self._score(takes, task, n, place) for place in range(len(task.answers)))
+            tuple(self._score(task, n, place) for place in range(len(task.answers)))
             for n, task in enumerate(tasks, 1)
         )
 
-    def _score(self, takes: Sequence[str], task: Task, n: int, place: int) -> float | None:
+    def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[StepRow, ...]:
+        """A row for each task: a number for each step of every answer; nothing is known of their odds."""
+        del odds
+        return tuple(
+            tuple(self._steps(task, n, place) for place in range(len(task.answers)))
+            for n, task in enumerate(tasks, 1)
+        )
+
+    def _score(self, task: Task, n: int, place: int) -> float | None:
+        where, said = self._said(task, n, place)
+        if said is None:
+            return None
+        score = _number_of(said)
+        if not math.isfinite(score):
+            steps = " (a number for each step needs --process.pay)" if isinstance(said, list | tuple) else ""
+            raise UserError(
+                f"{where}: it gave {said!r}; a score is a finite number, or None for no verdict{steps}"
+            )
+        return score
+
+    def _steps(self, task: Task, n: int, place: int) -> tuple[float, ...] | None:
+        where, said = self._said(task, n, place)
+        if said is None:
+            return None
+        scores = _numbers_of(said)
+        wanted = len(lines_of(task.answers[place]))
+        if scores is None or len(scores) != wanted or not all(map(math.isfinite, scores)):
+            raise UserError(
+                f"{where}: it gave {said!r}; asked for steps it gives a list of finite numbers, one for each "
+                f"line that holds a word ({wanted} here), or None for no verdict"
+            )
+        return scores
+
+    def _said(self, task: Task, n: int, place: int) -> tuple[str, object]:
+        """Who was asked about what, and what it gave."""
+        takes = taken_by(self.name, self.function, _CAN_HAVE, needed=_MUST_TAKE)
         answer = task.answers[place]
         has = {
             "prompt": task.prompt,
@@ -58,23 +97,36 @@ class OwnReward:
             "ended": task.ended[place],
             "truth": task.truth,
             "facts": task.facts,
+            "steps": lines_of(answer),
         }
         where = f"{self.name}, prompt {n} ({words(task.prompt)[:40]!r}), answer {words(answer)[:40]!r}"
         try:
-            said = self.function(**{name: has[name] for name in takes})
+            return where, self.function(**{name: has[name] for name in takes})
         # The function is the user's: whatever it raises is told with the row that it was raised at.
         except Exception as error:
             raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
-        if said is None:
-            return None
-        number_like = hasattr(said, "__float__") and not isinstance(said, str)
-        try:
-            score = float(said) if number_like else math.nan  # pyright: ignore[reportArgumentType]
-        except (TypeError, ValueError, OverflowError, RuntimeError):
-            score = math.nan
-        if not math.isfinite(score):
-            raise UserError(f"{where}: it gave {said!r}; a score is a finite number, or None for no verdict")
-        return score
+
+
+def _numbers_of(said: object) -> tuple[float, ...] | None:
+    """What was said as several numbers; None where it is not several."""
+    if isinstance(said, str) or not isinstance(said, Iterable):
+        return None
+    several: Iterable[object] = said
+    try:
+        return tuple(map(_number_of, several))
+    # A tensor without dimensions is iterable by its type alone.
+    except TypeError:
+        return None
+
+
+def _number_of(said: object) -> float:
+    """What was said as a number; not a number where it is none."""
+    if not hasattr(said, "__float__") or isinstance(said, str):
+        return math.nan
+    try:
+        return float(said)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return math.nan
 
 
 def reward_named(word: str) -> Reward:
@@ -95,10 +147,20 @@ def reward_named(word: str) -> Reward:
         from plaudit.rewards.folder import load_reward
 
         return load_reward(Path(word))
-    module, colon, name = word.rpartition(":")
-    if colon and name.isidentifier() and module:
-        return OwnReward(name=word, function=_function(word, module, name))
+    if is_function(word):
+        return OwnReward(name=word, function=function_named(word))
     raise UserError(_unknown(word, kind))
+
+
+def is_function(word: str) -> bool:
+    """Whether a word means a function, ``module:function`` or ``file.py:function``, and nothing else.
+
+    >>> is_function("mine.py:polite"), is_function("pattern:polite"), is_function("exact")
+    (True, False, False)
+    """
+    module, _, name = word.rpartition(":")
+    other = word.startswith(("http://", "https://")) or word.partition(":")[0] in _TOLD
+    return not other and bool(module) and name.isidentifier() and not Path(word).is_dir()
 
 
 def _unknown(word: str, kind: str) -> str:
@@ -196,21 +258,29 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _takes(name: str, function: Callable[..., object]) -> tuple[str, ...]:
-    """Which of what there is the function takes."""
+def taken_by(
+    name: str, function: Callable[..., object], has: tuple[str, ...], *, needed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Which of what there is a function takes; one that does not take what it is asked about is refused.
+
+    >>> taken_by("mine", lambda answer, seed=0: 0, ("prompt", "answer"), needed=("answer",))
+    ('answer',)
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise UserError(f"{name}: it does not say what it takes: {error}") from error
     named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return _CAN_HAVE
-    needed = [
+        return has
+    wanted = [
         one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
     ]
-    strange = [one for one in needed if one not in _CAN_HAVE or one not in [own.name for own in named]]
-    takes = tuple(one.name for one in named if one.name in _CAN_HAVE)
-    if strange or "answer" not in takes:
-        wrong = f"{', '.join(strange)} it cannot have" if strange else "it does not take the answer"
-        raise UserError(f"{name}: {wrong}; it is called by name with any of {', '.join(_CAN_HAVE)}")
+    strange = [one for one in wanted if one not in has or one not in [own.name for own in named]]
+    takes = tuple(one.name for one in named if one.name in has)
+    lacking = [one for one in needed if one not in takes]
+    if strange or lacking:
+        lacks = f"it does not take the {' and the '.join(lacking)}"
+        wrong = f"{', '.join(strange)} it cannot have" if strange else lacks
+        raise UserError(f"{name}: {wrong}; it is called by name with any of {', '.join(has)}")
     return takes

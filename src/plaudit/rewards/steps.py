@@ -17,8 +17,9 @@ from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.records.feedback import Steps
 from plaudit.records.judging import Task
-from plaudit.records.messages import Text, words
+from plaudit.records.messages import Text
 from plaudit.rewards.reward import Row
+from plaudit.rewards.step_pay import StepRow, lines_of
 
 Reading = Literal["product", "min", "last"]
 """The chance that every step is right, the weakest step's, or the last one's."""
@@ -80,14 +81,19 @@ class StepReward:
 
     def scores(self, tasks: Sequence[Task]) -> tuple[Row, ...]:
         """A row for each task, of chances from 0 to 1."""
+        read = READINGS[self.reading]
+        rows = self.step_scores(tasks, odds=True)
+        return tuple(tuple(None if own is None else read(own) for own in row) for row in rows)
+
+    def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[StepRow, ...]:
+        """A row for each task: of every step of every answer the chance that it is right, or its log-odds."""
         solutions = [
             Solution(prompt=task.prompt, steps=lines_of(answer)) for task in tasks for answer in task.answers
         ]
         said = iter(self.model.steps(solutions))
-        read = READINGS[self.reading]
-        return tuple(
-            tuple(None if (v := next(said)) is None else read(v) for _ in task.answers) for task in tasks
-        )
+        if not odds:
+            said = (None if own is None else tuple(map(_chance, own)) for own in said)
+        return tuple(tuple(next(said) for _ in task.answers) for task in tasks)
 
 
 def product(logit_C: Sequence[float]) -> float:
@@ -123,15 +129,6 @@ READINGS: dict[Reading, Callable[[Sequence[float]], float]] = {
     "last": last,
 }
 """Each way to make one number of the steps' scores."""
-
-
-def lines_of(answer: Text) -> tuple[str, ...]:
-    """The lines of an answer that hold a word.
-
-    >>> lines_of("Divide by 2.\\n\\nx = 3.")
-    ('Divide by 2.', 'x = 3.')
-    """
-    return tuple(line.strip() for line in words(answer).splitlines() if line.strip())
 
 
 def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from plaudit.batches.template import Encoder
 from plaudit.models.decoding import Decoder
+from plaudit.models.mixing import Mixture
 from plaudit.models.policy import Policy
 from plaudit.rollouts.drawing import Drawn, draw
 from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
@@ -69,8 +70,8 @@ class Engine:
     """What answers; its weights at this moment, whatever trains them meanwhile."""
     encoder: Encoder
     """Text to tokens and back."""
-    decoder: Decoder
-    """How its next tokens are predicted."""
+    decoder: Decoder | Mixture
+    """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     products: Callable[[], AbstractContextManager[Any]] = nullcontext
     """The arithmetic of its matrix products."""
 

@@ -6,6 +6,8 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from plaudit.errors import UserError
 from plaudit.models.decoding import fastest_decoder
 from plaudit.models.device import device_of
 from plaudit.models.files import load_model, precision
+from plaudit.models.mixing import Mixture, mixture
 from plaudit.models.policy import Policy
+from plaudit.models.reference import Speaks
 from plaudit.records.messages import Text, user_says, words
 from plaudit.rollouts.drawing import chances
 from plaudit.rollouts.engine import Engine, Wanted
@@ -66,6 +70,16 @@ class LocalSampler:
         embedding: Any = policy.base.get_input_embeddings()
         self._words: int = embedding.weight.shape[0]
         self._most = MOST_AT_ONCE.get(policy.device.type, MOST_AT_ONCE["cpu"])
+
+    def mixed(self, reference: Speaks, share: int | float) -> LocalSampler:
+        """A sampler of the geometric mixture with a reference, which counts with this share (`mixing`)."""
+        _refuse_without_cache(reference.policy.base.name_or_path, reference.policy.base)
+        engine, sampler = self._engine, copy(self)
+        assert not isinstance(engine.decoder, Mixture), "a mixture of a mixture"
+        decoder, slow = mixture(engine.policy, engine.decoder, reference, share)
+        sampler._engine = replace(engine, decoder=decoder)
+        sampler.slow_because = self.slow_because or slow
+        return sampler
 
     @property
     def encoder(self) -> Encoder:

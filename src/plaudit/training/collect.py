@@ -14,6 +14,7 @@ from torch import Tensor
 
 from plaudit.batches.question import Question
 from plaudit.rewards.asking import reasons_of
+from plaudit.rewards.step_pay import Paid
 from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
 from plaudit.training.judged_answers import JudgedGroup, Scorer, Speaker, answers_to, judged
 from plaudit.training.parallel import Ranks
@@ -31,10 +32,10 @@ class Collected:
 
     groups: tuple[JudgedGroup, ...]
     """Prompts with the answers that have a verdict; none is empty."""
-    greedy: tuple[JudgedGroup, ...]
-    """For each group the likeliest answer alone; empty where nobody asks for it."""
+    rivals: tuple[JudgedGroup, ...]
+    """For each group the one answer that it is only measured against; empty where there is none."""
     drawn: int
-    """Answers that were drawn, greedy ones left out."""
+    """Answers that were drawn, those of rivals left out."""
     undecided: int
     """Of these, how many have no verdict."""
     flat: int
@@ -57,6 +58,19 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Who gives one more answer to each prompt, which is scored like the others and never learnt from.
+
+    Example: ``Rival(sampler=sampler, sampling=SamplingSettings(temperature=0))``: the likeliest answer.
+    """
+
+    sampler: Speaker
+    """Answers with the weights of this moment."""
+    sampling: SamplingSettings
+    """How; the seed is made of the round's, so that its chance has nothing to do with that of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
     """Who draws and who judges.
 
@@ -73,8 +87,8 @@ class Collector:
     """How many to each prompt."""
     ranks: Ranks
     """This process among its peers."""
-    greedy: bool = False
-    """Whether the likeliest answer is drawn and scored too."""
+    rival: Rival | None = None
+    """Who gives the answer that the others are only measured against."""
     unlike: bool = False
     """Whether only prompts are kept whose answers have unlike scores, and others are asked for the rest."""
     whole: bool = False
@@ -86,7 +100,8 @@ class Collector:
         """Every rank comes with the same questions; ``spare`` are those that others are taken from."""
         seen = self._judged(questions, number)
         kept = [one for one in seen if self._teaches(one)]
-        rest = [question for question in spare if question not in set(questions)]
+        asked = set(questions)
+        rest = [question for question in spare if question not in asked] if self.unlike else []
         random.Random(f"{self.sampling.seed}/{number}/spare").shuffle(rest)
         for _ in range(self.refills if self.unlike else 0):
             missing = len(questions) - len(kept)
@@ -101,20 +116,20 @@ class Collector:
         return self._collected(seen, kept)
 
     def _collected(self, seen: Sequence[JudgedGroup], kept: Sequence[JudgedGroup]) -> Collected:
-        greedy: list[JudgedGroup] = []
+        rivals: list[JudgedGroup] = []
         groups: list[JudgedGroup] = []
         for one in kept:
             group, last = self._parted(one)
             enough = len(group.answers) >= (self.answers if self.whole else 1)
-            if enough and (last.answers or not self.greedy):
+            if enough and (last.answers or self.rival is None):
                 groups.append(group)
-                greedy += [last] if self.greedy else []
+                rivals += [] if self.rival is None else [last]
         own = [self._own(one) for one in seen]
         undecided = sum(score is None for one in own for score in one.scores)
         drawn = sum(len(one.answers) for one in own)
         return Collected(
             groups=tuple(groups),
-            greedy=tuple(greedy),
+            rivals=tuple(rivals),
             drawn=drawn,
             undecided=undecided,
             flat=sum(_flat(one.with_verdict()) for one in own),
@@ -146,9 +161,11 @@ class Collector:
         settings = replace(self.sampling, seed=self.sampling.seed * PRIME + number)
         own = [question for _, question in mine]
         groups = answers_to(own, self.sampler, settings, n=self.answers) if own else []
-        if self.greedy and own:
-            best = answers_to(own, self.sampler, replace(settings, temperature=0), n=1)
-            groups = [[*group, *one] for group, one in zip(groups, best, strict=True)]
+        if self.rival is not None and own:
+            # With the round's own seed it would draw the very numbers of the first answer.
+            apart = replace(self.rival.sampling, seed=~settings.seed)
+            beside = answers_to(own, self.rival.sampler, apart, n=1)
+            groups = [[*group, *one] for group, one in zip(groups, beside, strict=True)]
         found = judged(own, groups, self.reward)
         if world == 1:
             return found
@@ -157,11 +174,11 @@ class Collector:
         return [told[place] for place in range(len(questions))]
 
     def _own(self, group: JudgedGroup) -> JudgedGroup:
-        """Without the greedy answer, which stands last."""
+        """Without the rival's answer, which stands last."""
         return group.only([k < self.answers for k in range(len(group.answers))])
 
     def _parted(self, group: JudgedGroup) -> tuple[JudgedGroup, JudgedGroup]:
-        """The answers with a verdict, and the greedy one where it has one."""
+        """The answers with a verdict, and the rival's where it has one."""
         last = group.only([k >= self.answers for k in range(len(group.answers))])
         return self._own(group).with_verdict(), last.with_verdict()
 
@@ -176,8 +193,15 @@ def _flat(group: JudgedGroup) -> bool:
 def words_of(place: int, group: JudgedGroup) -> str:
     """A group as JSON; floats are read back to the last bit."""
     answers = [asdict(replace(answer, played=None)) for answer in group.answers]
+    steps = [None if paid is None else asdict(paid) for paid in group.steps]
     return json.dumps(
-        {"place": place, "answers": answers, "scores": group.scores, "parts": dict(group.parts)}
+        {
+            "place": place,
+            "answers": answers,
+            "scores": group.scores,
+            "parts": dict(group.parts),
+            "steps": steps,
+        }
     )
 
 
@@ -200,5 +224,9 @@ def group_from(word: str, questions: Sequence[Question]) -> tuple[int, JudgedGro
         answers=answers,
         scores=tuple(facts["scores"]),
         parts={name: tuple(row) for name, row in facts["parts"].items()},
+        steps=tuple(
+            None if one is None else Paid(**{name: tuple(row) for name, row in one.items()})
+            for one in facts["steps"]
+        ),
     )
     return facts["place"], group

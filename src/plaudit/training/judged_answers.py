@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plaudit.batches.question import Question
 from plaudit.batches.tokens import Completion, Example
 from plaudit.errors import UserError
 from plaudit.rewards.cascade import KeepsParts, Parted
 from plaudit.rewards.reward import Reward, Row
+from plaudit.rewards.step_pay import Paid
 from plaudit.rollouts.environment import Environment, Outcome
 from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.sampler import Sampler
 from plaudit.rollouts.sampling import Rollout, SamplingSettings
+from plaudit.training.judged_steps import OfSteps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class OfEpisodes:
         )
 
 
-Scorer = Reward | OfEpisodes
+Scorer = Reward | OfEpisodes | OfSteps
 """Who says what an answer is worth."""
 Speaker = Sampler | EpisodeSampler
 """Who answers: in one turn, or in an episode."""
@@ -62,6 +64,13 @@ class JudgedGroup:
     """A number for each answer; None is no verdict, which is never 0."""
     parts: Mapping[str, Row] = field(default_factory=dict[str, Row])
     """What the scores are made of, where the reward keeps that."""
+    steps: tuple[Paid | None, ...] = ()
+    """What the steps of each answer are paid, of which its score is the sum; empty where nobody says so."""
+
+    @property
+    def paid_for(self) -> tuple[Paid | None, ...]:
+        """The same for each answer, None where nobody says so."""
+        return self.steps or (None,) * len(self.answers)
 
     def only(self, kept: Sequence[bool]) -> JudgedGroup:
         """The same with these answers alone."""
@@ -71,6 +80,7 @@ class JudgedGroup:
             answers=tuple(self.answers[k] for k in places),
             scores=tuple(self.scores[k] for k in places),
             parts={name: tuple(row[k] for k in places) for name, row in self.parts.items()},
+            steps=tuple(self.steps[k] for k in places) if self.steps else (),
         )
 
     def with_verdict(self) -> JudgedGroup:
@@ -108,18 +118,24 @@ def judged(
         question.task((one.answer.text, one.answer.ended) for one in group)
         for question, group in zip(questions, groups, strict=True)
     ]
+    steps: Sequence[tuple[Paid | None, ...]] = ((),) * len(tasks)
     if isinstance(reward, OfEpisodes):
         parted = reward.parted(groups)
+        rows = parted.rows
+    elif isinstance(reward, OfSteps):
+        found = reward.paid(tasks, groups)
+        parted, steps = found.whole, found.steps
         rows = parted.rows
     else:
         parted = reward.parted(tasks) if isinstance(reward, KeepsParts) else None
         rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
     if len(rows) != len(tasks):
         raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
-    return [
+    judgements = [
         _group(question, tuple(group), row, _parts(parted, place), reward.name)
         for place, (question, group, row) in enumerate(zip(questions, groups, rows, strict=True))
     ]
+    return [replace(one, steps=own) for one, own in zip(judgements, steps, strict=True)]
 
 
 def _parts(parted: Parted | None, place: int) -> dict[str, Row]:

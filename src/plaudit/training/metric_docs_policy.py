@@ -21,6 +21,14 @@ _REWARDED = (
         strange="0: nothing is left to compare.",
     ),
     MetricDoc(
+        name="preferred",
+        what="Policy runs against a rival (nash-md): the mean of P(y ≻ y′) = σ(r − r′), over its answers.",
+        normal="A little above 0.5: the rival moves along with the policy.",
+        strange="Near 1: the rival is left far behind; a smaller --draw.mixture. Exactly 0.5: all scores are "
+        "alike.",
+        better="higher",
+    ),
+    MetricDoc(
         name="kl_k3",
         what="Policy runs: the same KL by the estimator u⁻¹ − 1 + log u, u = π / π_ref, which is never "
         "below 0.",
@@ -45,6 +53,29 @@ _REWARDED = (
         what="Policy runs: the coefficient of the divergence from the reference in this round.",
         normal="Fixed, or moving slowly towards what keeps kl at --policy.target.",
         strange="Growing without end: the target is below what the policy needs to learn anything.",
+    ),
+)
+_STEPS = (
+    MetricDoc(
+        name="steps_mean",
+        what="Policy runs with --process.pay: the mean number of steps of an answer.",
+        normal="Steady.",
+        strange="Growing with the reward where scores of steps are added up: an answer is padded with steps.",
+    ),
+    MetricDoc(
+        name="step_score",
+        what="Policy runs with --process.pay: the mean score of a step, as it was given: of a process reward "
+        "model the chance that it is right (its log-odds with --process.pay odds).",
+        normal="Rising.",
+        strange="Rising while step_lowest falls: easy steps are added to wrong ones.",
+        better="higher",
+    ),
+    MetricDoc(
+        name="step_lowest",
+        what="Policy runs with --process.pay: the mean over answers of their lowest score of a step.",
+        normal="Rising.",
+        strange="Flat while reward rises: what is wrong stays wrong.",
+        better="higher",
     ),
 )
 _ROUND = (
@@ -218,5 +249,5 @@ _LOOKS = (
         strange="As with kl_root.",
     ),
 )
-POLICY_DOCS = (*_REWARDED, *_ROUND, *_MOVES, *_LOOKS)
+POLICY_DOCS = (*_REWARDED, *_STEPS, *_ROUND, *_MOVES, *_LOOKS)
 """The metrics of policy runs, in the order of the page."""

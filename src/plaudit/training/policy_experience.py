@@ -16,17 +16,20 @@ from plaudit.batches.tokens import Example, TokenBatch, batch_of
 from plaudit.errors import UserError
 from plaudit.losses.ratio import log_ratio, truncated_weight
 from plaudit.models.policy import Policy
-from plaudit.models.reference import Products, Reference
+from plaudit.models.reference import Beside, Products, Reference, SaysAll
 from plaudit.models.reward import RewardModel
 from plaudit.models.value_head import ValueHead
 from plaudit.tensors.masked import masked_mean, spread, whiten
 from plaudit.training.collect import Collected
 from plaudit.training.judged_answers import example_of
+from plaudit.training.metrics import Metric
 from plaudit.training.parallel import Ranks
-from plaudit.training.policy_figures import gap_figures, round_figures
+from plaudit.training.policy_figures import DISTANCES, gap_figures, round_figures
+from plaudit.training.policy_mixture import Blend
 from plaudit.training.policy_round import Place, Round, Told, over_ranks
 from plaudit.training.policy_row import Facts, PolicyRow
 from plaudit.training.policy_shaping import Shaper
+from plaudit.training.policy_steps import on_the_way
 
 Pieces = Sequence[Sequence[Place]]
 """This rank's pieces."""
@@ -95,6 +98,8 @@ class Experience:
     """The most tokens that an answer may have."""
     trust: Trust
     """How far an answer may be from whoever drew it."""
+    mixture: int | float = 0.0
+    """The reference's share in the mixture that answers are drawn from; 0: the policy alone draws them."""
 
     def round(
         self, collected: Collected, number: int, *, beta: int | float, usual: int | float | None
@@ -121,16 +126,33 @@ class Experience:
             else self._passed(bare, pieces, self._critic_says)
         )
         facts = self._facts(collected, batch, (old_NT, ref_NT, value_NT), beta=beta, usual=usual)
+        gaps: tuple[Metric, ...] = ()
         if self.must_look:
             new = slice(collected.fresh)
-            refuse_another_policy(self.watchers.policy, old_NT[new], drawn_NT[new], batch.mask_NT[new])
-        return self._told(bare, facts, (old_NT, ref_NT, drawn_NT), collected)
+            own_NT, known_NT = self._as_drawn(examples, batch, old_NT)
+            refuse_another_policy(self.watchers.policy, own_NT[new], drawn_NT[new], known_NT[new])
+            gaps = gap_figures(own_NT[new], drawn_NT[new], known_NT[new])
+        made = self._told(bare, facts, (old_NT, ref_NT, drawn_NT), collected)
+        return replace(made, figures=(*made.figures, *gaps))
+
+    def _as_drawn(
+        self, examples: Sequence[Example], batch: TokenBatch, old_NT: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the sampler's log-probs should be, and of which tokens that is known."""
+        watchers = self.watchers
+        if not self.mixture:
+            return old_NT, batch.mask_NT
+        assert isinstance(watchers.reference, SaysAll)
+        own = Beside(watchers.policy, watchers.products, temperature=watchers.temperature)
+        blend = Blend(own=own, other=watchers.reference, share=self.mixture)
+        return blend.looked_at(examples, batch, least=self.ranks.world)
 
     @property
     def must_look(self) -> bool:
         """Whether π_old has to be known before the first move; with a single move it is π itself."""
         several = self.minibatches * self.epochs > 1
-        return several or self.row.divergence == "reward" or self.row.natural or self.corrects
+        weighed = self.corrects or self.row.divergence == "reward"
+        return several or weighed or self.row.natural or self.mixture > 0
 
     @property
     def corrects(self) -> bool:
@@ -151,25 +173,30 @@ class Experience:
         kl_NT = torch.zeros_like(old_NT)
         if self.row.divergence == "reward":
             kl_NT = self.row.estimator(log_ratio(old_NT, ref_NT, batch.mask_NT))
-        greedy_P = self._likeliest(collected, old_NT.dtype)
+        rival_P = self._rivals(collected, old_NT.dtype)
+        paid_NT, end_NT = self.shaper.on_the_way(
+            *on_the_way(collected, batch.mask_NT, score_N.dtype), batch.finished_N
+        )
         return Facts(
             score_N=score_N,
             kl_NT=kl_NT,
             beta=beta,
             value_NT=value_NT,
-            greedy_N=greedy_P[batch.group_N],
+            rival_N=rival_P[batch.group_N],
             mean=float(score_N[: collected.fresh].mean()) if usual is None else usual,
             mask_NT=batch.mask_NT,
             group_N=batch.group_N,
             finished_N=batch.finished_N,
+            paid_NT=paid_NT,
+            end_NT=end_NT,
         )
 
-    def _likeliest(self, collected: Collected, dtype: torch.dtype) -> Tensor:
-        """The score of the likeliest answer to each prompt, shaped like the others; 0 without one."""
-        if not collected.greedy:
+    def _rivals(self, collected: Collected, dtype: torch.dtype) -> Tensor:
+        """The score of the rival's answer to each prompt, shaped like the others; 0 without one."""
+        if not collected.rivals:
             return torch.zeros(len(collected.groups) + len(collected.again), dtype=dtype)
-        batch = batch_of([example_of(one.question, one.answers) for one in collected.greedy])
-        scores = torch.tensor([one.scores[0] for one in collected.greedy], dtype=dtype)
+        batch = batch_of([example_of(one.question, one.answers) for one in collected.rivals])
+        scores = torch.tensor([one.scores[0] for one in collected.rivals], dtype=dtype)
         return self.shaper.of(scores, batch, takes_in=False)
 
     def _told(
@@ -191,10 +218,11 @@ class Experience:
             weight_NT=weight_NT,
         )
         figures = round_figures(self.row, facts, told, collected, drawn_NT)
-        new = slice(collected.fresh)
-        apart = gap_figures(old_NT[new], drawn_NT[new], mask_NT[new]) if self.must_look else ()
-        average = float(facts.score_N[new].mean())
-        return replace(bare, told=told, figures=(*figures, *apart), mean=average)
+        if self.mixture:
+            # Over answers of another distribution the mean of log π − log π_ref is no KL of the policy.
+            figures = tuple(figure for figure in figures if figure.name not in DISTANCES)
+        average = float(facts.score_N[: collected.fresh].mean())
+        return replace(bare, told=told, figures=figures, mean=average)
 
     def _weights(self, old_NT: Tensor, drawn_NT: Tensor, facts: Facts, fresh: int) -> Tensor:
         mask_NT = facts.mask_NT

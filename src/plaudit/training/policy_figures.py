@@ -14,6 +14,10 @@ from plaudit.training.collect import Collected
 from plaudit.training.metrics import Metric, largest, mean
 from plaudit.training.policy_round import Told
 from plaudit.training.policy_row import Facts, PolicyRow
+from plaudit.training.policy_steps import step_figures
+
+DISTANCES = ("kl", "kl_k3", "kl_root")
+"""The distance from the reference, by answers that the policy drew."""
 
 
 def gap_figures(old_NT: Tensor, drawn_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
@@ -33,6 +37,7 @@ def round_figures(
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
         **_part_figures(collected),
+        **step_figures(collected),
         "entropy": -float(masked_mean(drawn_NT, mask_NT)),
         "length_mean": float(length_N.double().mean()),
         "finished": float(facts.finished_N.double().mean()),
@@ -52,6 +57,9 @@ def round_figures(
             "kl_root": math.sqrt(max(0.0, sure)),
             "beta": float(facts.beta),
         }
+    if row.duels:
+        preferred_N = (facts.score_N - facts.rival_N).sigmoid()
+        found["preferred"] = float(preferred_N[: collected.fresh].mean())
     if row.critic:
         found["value"] = float(masked_mean(told.value_NT, mask_NT))
         found["explained"] = float(explained_variance(told.value_NT, told.return_NT, mask_NT))

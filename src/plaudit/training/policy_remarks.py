@@ -19,8 +19,11 @@ SOME = 5
 """How many reports make a beginning or an end, at most."""
 
 
-def remarks(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
-    """From the reports so far to sentences: how each begins, and how it goes on."""
+def remarks(row: PolicyRow, reports: Sequence[StepReport], *, adds_up: bool = False) -> Mapping[str, str]:
+    """From the reports so far to sentences: how each begins, and how it goes on.
+
+    ``adds_up`` says that every step of an answer is paid its own score.
+    """
     return {
         **_nothing_to_lose(row, reports),
         **_below_zero(reports),
@@ -28,6 +31,7 @@ def remarks(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
         **_flat(reports),
         **_cut(reports),
         **_growing(reports),
+        **(_more_steps(reports) if adds_up else {}),
         **_undecided(reports),
         **_idle(reports),
         **_clipped(reports),
@@ -102,6 +106,17 @@ def _growing(reports: Sequence[StepReport]) -> Mapping[str, str]:
         "answers are growing longer": f" ({before:.0f} → {after:.0f} tokens). Where the reward likes length "
         "this is how it is gamed; compare the held-out judge, or charge for it with --shape.per-token. "
         f"{PAGE}#length"
+    }
+
+
+def _more_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    (before, after), (_, score) = _ends("steps_mean", reports), _ends("step_score", reports)
+    if not after > 1.5 * before + 1:
+        return {}
+    return {
+        "answers have more and more steps": f" ({before:.1f} → {after:.1f}), of a mean score of {score:.2g}: "
+        "payments of steps add up, so a further step is worth its score, whatever it is good for. Raise "
+        f"--process.baseline, or pay changes with --process.pay min. {PAGE}#process-rewards"
     }
 
 

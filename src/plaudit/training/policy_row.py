@@ -23,7 +23,7 @@ from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
 class Facts:
     """What is known of all answers of a round before the policy moves.
 
-    Example: ``Facts(score_N=…, kl_NT=…, beta=0.05, value_NT=…, greedy_N=…, mean=0.2, mask_NT=…, …)``
+    Example: ``Facts(score_N=…, kl_NT=…, beta=0.05, value_NT=…, rival_N=…, mean=0.2, mask_NT=…, …)``
     """
 
     score_N: Float[Tensor, " N"]
@@ -34,8 +34,8 @@ class Facts:
     """Its coefficient now."""
     value_NT: Float[Tensor, "N T"]
     """V before each token; 0 without a critic."""
-    greedy_N: Float[Tensor, " N"]
-    """The score of the likeliest answer to the same prompt; 0 where nobody asks for it."""
+    rival_N: Float[Tensor, " N"]
+    """The score of one more answer to the same prompt: the likeliest one, or a rival's; 0 without one."""
     mean: int | float
     """The mean score of earlier rounds."""
     mask_NT: Bool[Tensor, "N T"]
@@ -44,11 +44,25 @@ class Facts:
     """Which prompt each answers, counted from 0."""
     finished_N: Bool[Tensor, " N"]
     """Which ended by themselves."""
+    paid_NT: Float[Tensor, "N T"]
+    """What of the score is paid before the last token, where a step ends there; 0 without steps."""
+    end_NT: Bool[Tensor, "N T"]
+    """Where steps end; without steps at each answer's last token alone."""
+
+    @property
+    def rest_N(self) -> Float[Tensor, " N"]:
+        """What of the score is paid at the last token."""
+        return self.score_N - of_completion(self.paid_NT, self.mask_NT)
+
+    @property
+    def cost_N(self) -> Float[Tensor, " N"]:
+        """What the distance of whole answers costs: β Σ_t KL_t."""
+        return self.beta * of_completion(self.kl_NT, self.mask_NT)
 
     @property
     def reward_N(self) -> Float[Tensor, " N"]:
         """The reward of whole answers: score − β Σ_t KL_t."""
-        return self.score_N - self.beta * of_completion(self.kl_NT, self.mask_NT)
+        return self.score_N - self.cost_N
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +152,8 @@ class PolicyRow:
     """How much −H(π) counts in the loss."""
     greedy: bool = False
     """Whether the likeliest answer to each prompt is drawn and scored too."""
+    duels: bool = False
+    """Whether a rival's answer to each prompt is, drawn from the mixture of policy and reference."""
     natural: bool = False
     """Whether the step is TRPO's: along the natural gradient, as far as the KL allows."""
     adaptive: bool = False

@@ -17,6 +17,7 @@ from plaudit.rewards.shaping import (
     missing_end,
     soft_overlong,
 )
+from plaudit.tensors.masked import last_places
 from plaudit.training.metrics import Number
 
 
@@ -71,6 +72,20 @@ class Shaper:
                 self._scale.take_in(score_N)
             score_N = self._scale.of(score_N)
         return score_N
+
+    def on_the_way(
+        self, paid_NT: Float[Tensor, "N T"], end_NT: Bool[Tensor, "N T"], finished_N: Bool[Tensor, " N"]
+    ) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
+        """Payments before the last token, in the unit of the scores; without them where a score is replaced.
+
+        Whatever else is done to the score of an answer is done at its last token.
+        """
+        if self._shape.missing_end is not None:
+            early_NT = end_NT & ~finished_N[:, None] & ~last_places(end_NT)
+            paid_NT, end_NT = paid_NT.masked_fill(early_NT, 0.0), end_NT & ~early_NT
+        if self._scale is not None:
+            paid_NT = self._scale.of(paid_NT.flatten()).view_as(paid_NT)
+        return paid_NT, end_NT
 
     def kept(self, finished_N: Bool[Tensor, " N"]) -> Bool[Tensor, " N"]:
         """Which answers stay in the loss."""
