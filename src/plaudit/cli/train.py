@@ -24,6 +24,7 @@ from plaudit.recipes.policy_table import POLICIES
 from plaudit.recipes.preference_config import PreferenceConfig
 from plaudit.recipes.preference_table import PREFERENCES, PreferenceFacts
 from plaudit.recipes.reward_config import RewardConfig
+from plaudit.recipes.rlhf_config import RlhfConfig
 from plaudit.recipes.worded_config import CriticConfig, RankerConfig, TextRewardConfig
 
 METHODS: dict[str, tuple[str, str, type]] = {
@@ -52,6 +53,11 @@ METHODS: dict[str, tuple[str, str, type]] = {
         "plaudit.recipes.worded:critic",
         "learn to write critiques, and points after them",
         CriticConfig,
+    ),
+    "rlhf": (
+        "plaudit.recipes.rlhf:rlhf",
+        "compare its own answers, learn the reward, improve by it; and again",
+        RlhfConfig,
     ),
 }
 """Each method: where its recipe is, what it does, what it can be told."""

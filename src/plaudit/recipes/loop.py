@@ -28,11 +28,11 @@ def loop(name: str, config: LoopConfig) -> Path | None:
                 ready(facts, how, config, one, folder)
             if is_finished(config, ranks):
                 return None
-            taught = is_taught(one, ranks)
+            taught = is_taught(one.run, ranks)
         if not taught:
             teach(facts, how, config, one)
     with joined(config.device) as ranks, opened(config, ranks) as folder:
         if folder is not None:
-            finish(folder, rounds[-1])
+            finish(folder, rounds[-1].run / "model")
         ranks.wait()
     return config.out / "model" if ranks.first else None

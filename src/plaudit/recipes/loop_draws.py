@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from plaudit.batches.cut import Refused
 from plaudit.batches.question import Question, questions_of
 from plaudit.batches.template import Encoder
 from plaudit.errors import UserError
-from plaudit.recipes.loop_config import LoopConfig
+from plaudit.recipes.config import RowSettings
 from plaudit.records.dicts import text_as_plain
 from plaudit.records.messages import words
 from plaudit.rewards.reward import Reward
@@ -45,7 +45,32 @@ class Said:
     """What the reward says; None is no verdict."""
 
 
-def questions(config: LoopConfig, encoder: Encoder, aside: Path) -> tuple[tuple[Question, ...], list[str]]:
+@runtime_checkable
+class Asking(Protocol):
+    """What is known of the prompts of a loop."""
+
+    @property
+    def prompts(self) -> Path:
+        """Their file."""
+        ...
+
+    @property
+    def format(self) -> str | None:
+        """Its layout; None: told from the rows."""
+        ...
+
+    @property
+    def rows(self) -> RowSettings:
+        """How it is read."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """The longest prompt beside which the longest answer fits, in tokens."""
+        ...
+
+
+def questions(config: Asking, encoder: Encoder, aside: Path) -> tuple[tuple[Question, ...], list[str]]:
     """The prompts of the file, each once, and what is to be said of them; too many bad ones are refused."""
     reading = read_records(
         config.prompts,

@@ -143,7 +143,7 @@ def chosen(
         prompts=len(groups),
         answers=sum(len(group) for group in groups),
         unjudged=sum(said.score is None for group in groups for said in group),
-        cut=sum(not _whole(said) for group in groups for said in group),
+        cut=sum(not is_whole(said) for group in groups for said in group),
         mean=fmean(scores),
         rows=len(found),
         chosen=fmean(better),
@@ -183,7 +183,7 @@ def _row(question: Question, texts: Sequence[str], *, chats: bool) -> Demonstrat
     return Comparison(prompt=asked, chosen=said[0], rejected=said[1], origin=question.origin)
 
 
-def _whole(said: Said) -> bool:
+def is_whole(said: Said) -> bool:
     """A cut answer would be learnt with an end that nobody said; an empty one, or one with NUL, is no row."""
     return said.ended and bool(said.text.strip()) and "\0" not in said.text
 
@@ -192,7 +192,7 @@ def _eligible(group: Sequence[Said], *, distinct: bool) -> Row:
     """The scores of those that may be chosen."""
     texts = [said.text.strip() for said in group]
     return tuple(
-        said.score if _whole(said) and not (distinct and text in texts[:place]) else None
+        said.score if is_whole(said) and not (distinct and text in texts[:place]) else None
         for place, (said, text) in enumerate(zip(group, texts, strict=True))
     )
 

@@ -84,12 +84,7 @@ class Chosen:
 def chosen_loss(settings: RewardSettings, rows: Sequence[JudgedRow], read: RowSettings) -> Chosen:
     """The loss that the rows ask for, or the one that was named where it fits them."""
     kind = _kind_of_row(rows[0])
-    name = USUAL[kind] if settings.loss == "auto" else settings.loss
-    if name not in _FITTING[kind]:
-        raise UserError(
-            f"reward.loss: {name} does not learn from {kind}; they have {', '.join(_FITTING[kind])}"
-        )
-    _refuse_what_is_not_read(name, settings)
+    name = loss_of(kind, settings)
     _refuse_impossible_ties(name, settings, rows)
     _refuse_what_teaches_nothing(rows, kind)
     return Chosen(
@@ -98,6 +93,17 @@ def chosen_loss(settings: RewardSettings, rows: Sequence[JudgedRow], read: RowSe
         on_a_scale=name == "regression",
         measured=("loss", *(("error",) if name == "regression" else _MEASURED[kind]), "reward_mean"),
     )
+
+
+def loss_of(kind: str, settings: RewardSettings) -> str:
+    """The name of the loss for rows of a kind; refuses one that does not fit, and settings not read."""
+    name = USUAL[kind] if settings.loss == "auto" else settings.loss
+    if name not in _FITTING[kind]:
+        raise UserError(
+            f"reward.loss: {name} does not learn from {kind}; they have {', '.join(_FITTING[kind])}"
+        )
+    _refuse_what_is_not_read(name, settings)
+    return name
 
 
 def _refuse_impossible_ties(name: str, settings: RewardSettings, rows: Sequence[JudgedRow]) -> None:
