@@ -29,6 +29,7 @@ distance     total variation between what was learnt and π*, for the worst prom
 KL, E r      of what was learnt; J lost is what is missing of E r − β KL
 claims       what each loss is said to reach, and which ones are known to stay away from π*
 estimators   expected gradients of policy optimisation beside the exact one, over every group of answers
+ppo, grpo …  where rows of policy optimisation end, followed in expectation
 
 All of it takes about a minute. The exit status is 1 when a claim fails, or a row of your own misses π*."""
 
@@ -37,12 +38,12 @@ def add_parser(subparsers: Verbs) -> None:
     """Add ``prove``."""
     prove = subparsers.add_parser(
         "prove",
-        help="preference losses and policy-gradient estimators beside what is exact",
+        help="preference losses and policy optimisation beside what is exact",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
     add = prove.add_argument
-    words = "algorithms, or coverage, certainty, beta, estimators (default: all)"
+    words = "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
     add("names", nargs="*", metavar="NAME", help=words)
     add("--beta", type=_positive, help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)")
     add("--seed", type=whole, default=0, help="of rewards and reference (default: 0)")

@@ -14,12 +14,17 @@ from torch import Tensor
 from plaudit.proof.evidence import Pairs, Thumbs, pairs, thumbs
 from plaudit.proof.language import Language, language, two_answers
 from plaudit.proof.learn import Effort, Row, settle, task
+from plaudit.proof.policy_rows import policy_row
+from plaudit.recipes.policy_settings import PolicySettings
 from plaudit.recipes.preference_config import PreferenceSettings
 from plaudit.recipes.preference_rows import facts_of, row_of
+from plaudit.training.policy_row import PolicyRow
 from plaudit.training.preference_row import SingleRow
 
 Rows = Callable[[str, PreferenceSettings], Row]
 """From a name and settings to the cells that are proven."""
+PolicyRows = Callable[[str, PolicySettings], PolicyRow]
+"""The same of policy optimisation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +44,8 @@ class Lab:
     """Prompts with two answers each: whatever a loss wants of a pair can be had."""
     rows: Rows = row_of
     """The table of algorithms; a test puts a wrong one here."""
+    policies: PolicyRows = policy_row
+    """The one of policy optimisation, likewise."""
 
     def row(self, name: str, **settings: Any) -> Row:
         """The algorithm at the lab's β, with other settings where they are given."""
@@ -93,7 +100,7 @@ class Measured:
         return self.claim.low <= self.value <= self.claim.high
 
 
-def lab(*, seed: int = 0, beta: float = 0.5, rows: Rows = row_of) -> Lab:
+def lab(*, seed: int = 0, beta: float = 0.5, rows: Rows = row_of, policies: PolicyRows = policy_row) -> Lab:
     """Languages of that seed.
 
     >>> lab(seed=0, beta=0.5).row("dpo").beta
@@ -105,6 +112,7 @@ def lab(*, seed: int = 0, beta: float = 0.5, rows: Rows = row_of) -> Lab:
         alone=language(seed=seed, prompts=1),
         two=two_answers(seed=seed),
         rows=rows,
+        policies=policies,
     )
 
 

@@ -90,18 +90,20 @@ class Ascent:
     """How many answers are in a group."""
     natural: bool = True
     """Whether gradients are divided by π, which is F⁻¹ ∇ of a table but for a constant."""
+    shrink: int | float = 1.0
+    """What each round's step is of the one before: whitened advantages never become small."""
 
 
 def climb(estimator: Estimator, lab: Lab, way: Ascent) -> Float[Tensor, "P Y"]:
     """log π where the ascent ends."""
     logp_PY = lab.spoken.ref_logp_PY
-    for _ in range(way.outer):
-        old_PY = logp_PY
+    for round in range(way.outer):
+        old_PY, rate = logp_PY, way.rate * way.shrink**round / lab.beta
         for _ in range(way.inner):
-            seen = sampled(lab.spoken, logp_PY, size=way.size, old_PY=old_PY)
+            seen = sampled(lab.spoken, logp_PY, size=way.size, old_PY=old_PY, ordered=False)
             step_PY = expected_gradient(estimator, seen)
             scale_PY = logp_PY.exp() / len(logp_PY) if way.natural else torch.ones(())
-            logp_PY = (logp_PY + way.rate / lab.beta * step_PY / scale_PY).log_softmax(-1)
+            logp_PY = (logp_PY + rate * step_PY / scale_PY).log_softmax(-1)
     return logp_PY
 
 

@@ -20,6 +20,7 @@ from plaudit.proof.claims_biased import BIASED
 from plaudit.proof.claims_data import OF_DATA
 from plaudit.proof.claims_leash import LEASHES
 from plaudit.proof.claims_old_answers import OF_OLD_ANSWERS
+from plaudit.proof.claims_policy import OF_POLICIES
 from plaudit.proof.claims_reach import REACHED
 from plaudit.proof.claims_two import WANTED
 from plaudit.proof.claims_unbiased import UNBIASED
@@ -30,10 +31,10 @@ from plaudit.recipes.preference_table import PREFERENCES
 
 ESTIMATORS = (*UNBIASED, *BIASED, *OF_OLD_ANSWERS, *LEASHES, *ASCENTS)
 """What is claimed of the estimators of policy optimisation."""
-CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA, *ESTIMATORS)
+CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA, *OF_POLICIES, *ESTIMATORS)
 """Everything that is claimed."""
 TOPICS = tuple(dict.fromkeys(claim.name for claim in CLAIMS if claim.name not in PREFERENCES))
-"""Claims that are not of one algorithm."""
+"""Claims that are not of one preference loss: of data, and of policy optimisation."""
 NAMES = (*PREFERENCES, *TOPICS)
 """What can be proven by name."""
 
