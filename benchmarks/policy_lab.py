@@ -39,6 +39,8 @@ LONGEST = 48
 """Tokens that an answer may have."""
 MEMBERS = 3
 """Reward models whose mean is the reward: what one of them makes up, the others do not."""
+REWARD_RATE = 3e-4
+"""The learning rate of reward models."""
 GOLD = "plaudit.world.gold:utility"
 """The truth, as a reward."""
 
@@ -173,8 +175,10 @@ def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
     """Reward models of comparisons of the start's own answers, and their mean."""
     start = lab.sft_model(SHOWN)
     data = lab.judged(start, annotators, ROWS, seed)
-    several = EnsembleSettings(members=MEMBERS)
-    usual = replace(lab.usual(), model=start, epochs=2.0, seed=seed, ensemble=several)
+    several = EnsembleSettings(members=MEMBERS, bootstrap=False)
+    usual = replace(
+        lab.usual(), model=start, epochs=2.0, learning_rate=REWARD_RATE, seed=seed, ensemble=several
+    )
     return lab.trained(f"policy-rewards-{annotators}-{seed}", data, usual)
 
 

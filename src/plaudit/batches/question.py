@@ -15,6 +15,11 @@ from plaudit.records.messages import Text, assistant_says, user_says
 
 REPEATED = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
+PLAIN = (
+    "a prompt in plain text is asked as a user's turn, since the model has a chat template, and the reward is "
+    "shown it in plain text; where a reward model learnt from conversations, give prompts as messages"
+)
+"""Said of rows that the policy and a reward model may read unlike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +74,8 @@ def questions_of(records: Iterable[Record], encoder: Encoder, longest: int) -> E
             repeated += 1
         else:
             found[question.prompt] = question
-    notes = {REPEATED: repeated} if repeated else {}
+    plain = sum(isinstance(one.text, str) for one in found.values()) if encoder.manner is not None else 0
+    notes = {said: rows for said, rows in ((REPEATED, repeated), (PLAIN, plain)) if rows}
     return Encoding(examples=tuple(found.values()), refused=tuple(refused), notes=notes)
 
 
