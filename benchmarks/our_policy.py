@@ -29,6 +29,7 @@ from plaudit.batches.tokens import Completion, Example, batch_of
 from plaudit.losses.divergence import k1, k3
 from plaudit.models.files import precision
 from plaudit.models.policy import Policy
+from plaudit.models.reward import RewardModel
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_ready import learner
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
@@ -168,6 +169,7 @@ def flops_of_round(actor: Actor, examples: Iterable[Example], method: str, moves
     needed = flops_of(actor.policy, rows, live=False) / 3 * passes
     if actor.critic is None:
         return needed
+    assert isinstance(actor.critic, RewardModel), "a head on the policy's own layers is another count"
     return needed + flops_of_scorer(actor.critic, rows) / 3 * (2 + 3 * moves)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.lab import Lab
-from benchmarks.preference_lab import ROWS, SHOWN, asked, mean_length
+from benchmarks.preference_lab import ASKED, ROWS, SHOWN, asked, mean_length
 from plaudit.recipes.config import SampleSettings
 from plaudit.recipes.policy import policy
 from plaudit.recipes.policy_config import PolicyConfig
@@ -22,10 +22,12 @@ from plaudit.recipes.policy_settings import (
 )
 from plaudit.recipes.policy_table import POLICIES
 from plaudit.recipes.reward_config import EnsembleSettings
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampling import SamplingSettings
 from plaudit.sources import write_records
 from plaudit.training.settings import OptimizerSettings
 from plaudit.world.making import prompts
-from plaudit.world.measure import duel, standings
+from plaudit.world.measure import answered, duel, standings
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
@@ -102,6 +104,8 @@ class Found:
     """Of the prompts on which the two answers differ in worth, the share that is won."""
     gold: float
     """The mean utility on the test split."""
+    surest: float
+    """The mean utility of its likeliest answers, without chance."""
     length: float
     """The mean number of tokens of an answer."""
     seconds: float
@@ -128,10 +132,18 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
     return Found(
         won=duel(mine, theirs).share,
         gold=standings(mine)["all"].mean,
+        surest=surest(run / "model", split),
         length=mean_length(mine),
         seconds=float((run / "finished").read_text("utf-8")),
         looks=looks,
     )
+
+
+def surest(model: Path, split: Split = "test") -> float:
+    """The mean utility of a model's likeliest answers to the prompts on which all are judged."""
+    likeliest = SamplingSettings(temperature=0)
+    answers = answered(LocalSampler(model, device="cpu"), likeliest, n=ASKED, split=split)
+    return standings(answers)["all"].mean
 
 
 def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.policy_lab import Found, Look, Way, found
+from benchmarks.policy_lab import Found, Look, Way, found, surest
 from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
@@ -43,15 +43,27 @@ WAYS = {
 
 def algorithms(lab: Lab) -> Table:
     """From the same fine-tuned model and reward models of 2,000 comparisons by the crowd."""
-    yield "algorithm", "better, of those that differ", "utility", "reward", "KL", "length", "seconds"
-    start = asked(lab.sft_model(SHOWN))
-    yield "(the start)", "", f"{standings(start)['all'].mean:.3f}", "", "0", f"{mean_length(start):.1f}", ""
+    yield (
+        "algorithm",
+        "better, of those that differ",
+        "utility",
+        "of the likeliest",
+        "reward",
+        "KL",
+        "length",
+        "seconds",
+    )
+    model = lab.sft_model(SHOWN)
+    start = asked(model)
+    worth = (f"{standings(start)['all'].mean:.3f}", f"{surest(model):.3f}")
+    yield "(the start)", "", *worth, "", "0", f"{mean_length(start):.1f}", ""
     for name, way in WAYS.items():
         runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
         yield (
             name,
             shares([one.won for one in runs]),
             numbers([one.gold for one in runs], 3),
+            numbers([one.surest for one in runs], 3),
             numbers([one.looks[-1].proxy for one in runs], 2),
             numbers([one.looks[-1].root ** 2 for one in runs], 2),
             numbers([one.length for one in runs], 1),

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks import lab, preference_lab, studies, world_preferences, world_rewards
+from benchmarks import (
+    lab,
+    policy_lab,
+    preference_lab,
+    studies,
+    world_policies,
+    world_preferences,
+    world_rewards,
+)
 
 
 @pytest.fixture
@@ -67,3 +76,35 @@ def test_studies_of_preferences_print_their_tables(
         "| found on disk",
     ]
     assert "± " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_studies_of_policies_print_their_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, name, value in (
+        (preference_lab, "ASKED", 16),
+        (policy_lab, "ASKED", 16),
+        (policy_lab, "ROWS", 40),
+        (policy_lab, "ROUNDS", 1),
+        (policy_lab, "ANSWERS", 16),
+        (policy_lab, "SHOWN", 40),
+        (world_policies, "SHOWN", 40),
+        (world_policies, "SEEDS", 1),
+        (world_policies, "FEW", 1),
+        (world_policies, "WAYS", {name: replace(way, rounds=1) for name, way in world_policies.WAYS.items()}),
+    ):
+        monkeypatch.setattr(module, name, value)
+    words = ["world_policies", "--out", str(tmp_path), "--only", "policies", "policy-betas"]
+    monkeypatch.setattr(sys, "argv", words)
+    studies.run_studies(world_policies.__doc__, world_policies.STUDIES)
+    policies = (tmp_path / "policies.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in policies] == [
+        "| (the start)",
+        *(f"| {w}" for w in world_policies.WAYS),
+    ]
+    betas = (tmp_path / "policy-betas.md").read_text("utf-8").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in betas] == ["| 0.001", "| 0.02", "| 0.5"]
+    ppo = [row for row in policies if row.startswith("| PPO ")]
+    assert ppo[0].split(" | ")[1] == betas[2].split(" | ")[1], "the same run in both tables"
+    assert "PPO by the coefficient" in capsys.readouterr().out

@@ -100,8 +100,8 @@ AT_PREFIXES = {claim for claim in OF_POLICIES if "Ā" in claim.sentence}
         (without_the_std, RESTS),
         (with_the_other_std, RESTS),
         (turned, LEASHED),
-        (on_twice_the_leash, LEASHED),
-        (held_otherwise, LEASHED),
+        pytest.param(on_twice_the_leash, LEASHED, marks=pytest.mark.slow),
+        pytest.param(held_otherwise, LEASHED, marks=pytest.mark.slow),
         (every_token_alike, AT_PREFIXES),
     ],
     ids=lambda found: getattr(found, "__name__", ""),
@@ -118,6 +118,7 @@ def test_the_std_is_what_makes_rewards_loud_or_not():
     assert not measured(loud, lab(seed=3, beta=0.5, policies=without_the_std)).holds
 
 
+@pytest.mark.slow
 def test_a_row_without_its_kl_stays_with_the_tilt_of_its_steps():
     unleashed = lab(
         seed=3,

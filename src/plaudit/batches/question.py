@@ -16,8 +16,8 @@ from plaudit.records.messages import Text, assistant_says, user_says
 REPEATED = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
 PLAIN = (
-    "a prompt in plain text is asked as a user's turn, since the model has a chat template, and the reward is "
-    "shown it in plain text; where a reward model learnt from conversations, give prompts as messages"
+    "a prompt in plain text is asked as a user's turn, since the model has a chat template, and the reward "
+    "is shown it in plain text; where a reward model learnt from conversations, give prompts as messages"
 )
 """Said of rows that the policy and a reward model may read unlike."""
 
