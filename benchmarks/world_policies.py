@@ -16,10 +16,12 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.policy_lab import Found, Look, Way, found, surest
+from benchmarks.policy_lab import GOLD, MEMBERS, Found, Look, Way, found, reward_model, surest
 from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
+from benchmarks.tilting import Tilt, drawn_tasks, right_of_pairs, scores_PN, tilted
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
+from plaudit.rewards.named import reward_named
 from plaudit.world.measure import standings
 
 SEEDS = 5
@@ -87,6 +89,34 @@ def betas(lab: Lab) -> Table:
         )
 
 
+def optima(lab: Lab) -> Table:
+    """What the exact optimum of E r − β KL is worth: no optimiser can aim at more with this reward."""
+    yield "reward", "right, of pairs that differ", *(f"β {beta:g}: utility, KL" for beta in TILTS)
+    tasks = drawn_tasks(lab.sft_model(SHOWN), "validation")
+    worth = scores_PN(reward_named(GOLD), tasks)
+    folders = [reward_model(lab, "crowd", seed) for seed in range(FEW)]
+    for name, rewards in {
+        "the truth": [GOLD],
+        "one reward model": [str(folder / "members" / "0" / "model") for folder in folders],
+        f"the mean of {MEMBERS}": [str(folder) for folder in folders],
+    }.items():
+        said = [scores_PN(reward_named(reward), tasks) for reward in rewards]
+        yield (
+            name,
+            shares([right_of_pairs(scores, worth) for scores in said]),
+            *(_at_best([tilted(scores, worth, beta) for scores in said]) for beta in TILTS),
+        )
+
+
+TILTS = (0.1, 0.3, 1.0, 3.0)
+"""Each β of that study."""
+
+
+def _at_best(found: Sequence[Tilt]) -> str:
+    utility, kl = (statistics.fmean(getattr(one, name) for one in found) for name in ("utility", "kl"))
+    return f"{utility:.3f}, {kl:.2f}"
+
+
 def leash(lab: Lab) -> Table:
     """A reward taught by annotators who love length, without a leash and with one, along √KL."""
     yield "leash", "√KL", "reward", "utility", "tokens"
@@ -149,6 +179,7 @@ def lengths(lab: Lab) -> Table:
 STUDIES = {
     "policies": algorithms,
     "policy-betas": betas,
+    "optima": optima,
     "leash": leash,
     "ladder": ladder,
     "lengths": lengths,
