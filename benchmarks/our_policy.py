@@ -30,11 +30,11 @@ from plaudit.losses.divergence import k1, k3
 from plaudit.models.files import precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward import RewardModel
+from plaudit.recipes.learner import Learner, Start
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_ready import learner
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
 from plaudit.recipes.preference_config import ReferenceSettings
-from plaudit.recipes.run import Learner, Start
 from plaudit.records.messages import Text
 from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
 from plaudit.training.flops import matmul_rate

@@ -20,11 +20,11 @@ from plaudit.batches.template import make_encoder
 from plaudit.batches.tokens import batch_of
 from plaudit.models.files import precision
 from plaudit.models.policy import Policy
+from plaudit.recipes.learner import Start
 from plaudit.recipes.policies import matrix_sizes
 from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
 from plaudit.recipes.preference_ready import Begun, begin
 from plaudit.recipes.preference_table import PREFERENCES
-from plaudit.recipes.run import Start
 from plaudit.training.flops import attention_flops, training_flops
 from plaudit.training.optimizer import make_optimizer
 from plaudit.training.parallel import alone

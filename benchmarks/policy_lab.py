@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.lab import Lab
-from benchmarks.preference_lab import ASKED, ROWS, SHOWN, asked, mean_length
+from benchmarks.policy_rewards import Taught, taught_reward
+from benchmarks.preference_lab import ASKED, SHOWN, asked, mean_length
 from plaudit.recipes.config import SampleSettings
 from plaudit.recipes.policy import policy
 from plaudit.recipes.policy_config import PolicyConfig
@@ -21,7 +22,6 @@ from plaudit.recipes.policy_settings import (
     ShapeSettings,
 )
 from plaudit.recipes.policy_table import POLICIES
-from plaudit.recipes.reward_config import EnsembleSettings
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampling import SamplingSettings
 from plaudit.sources import write_records
@@ -39,10 +39,6 @@ RATE = 1e-4
 """The usual learning rate."""
 LONGEST = 48
 """Tokens that an answer may have."""
-MEMBERS = 3
-"""Reward models whose mean is the reward: what one of them makes up, the others do not."""
-REWARD_RATE = 3e-4
-"""The learning rate of reward models."""
 GOLD = "plaudit.world.gold:utility"
 """The truth, as a reward."""
 
@@ -67,9 +63,11 @@ class Way:
     rounds: int = ROUNDS
     """How often answers are drawn."""
     annotators: str = "crowd"
-    """Who taught the reward model."""
+    """Who compared."""
+    taught: Taught = "models"
+    """What they taught."""
     reward: str = ""
-    """Another reward than a learned one."""
+    """Another reward than a taught one."""
     category: Category | None = None
     """The kind of prompts; all kinds where none is named."""
     longest: int = LONGEST
@@ -160,7 +158,7 @@ def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:
 def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
     """The settings of a run of this way."""
     answers = way.draw.answers or int(POLICIES[way.algorithm].defaults["answers"])
-    reward = way.reward or str(reward_model(lab, way.annotators, seed))
+    reward = way.reward or str(taught_reward(lab, way.taught, way.annotators, seed))
     return PolicyConfig(
         model=lab.sft_model(SHOWN),
         prompts=asked_prompts(lab, way.category),
@@ -181,17 +179,6 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
         judge=JudgeSettings(by=GOLD, chooses=False),
         optimizer=OptimizerSettings(schedule="linear", floor=0.1),
     )
-
-
-def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
-    """Reward models of comparisons of the start's own answers, and their mean."""
-    start = lab.sft_model(SHOWN)
-    data = lab.judged(start, annotators, ROWS, seed)
-    several = EnsembleSettings(members=MEMBERS, bootstrap=False)
-    usual = replace(
-        lab.usual(), model=start, epochs=2.0, learning_rate=REWARD_RATE, seed=seed, ensemble=several
-    )
-    return lab.trained(f"policy-rewards-{annotators}-{seed}", data, usual)
 
 
 def asked_prompts(lab: Lab, category: Category | None) -> Path:

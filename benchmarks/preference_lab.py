@@ -80,7 +80,7 @@ class Found:
 
 def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
     """One run, and how its answers stand against those of the fine-tuned model."""
-    run = lab.preferred(_name(way, seed), way.algorithm, config_of(lab, way, seed))
+    run = trained(lab, way, seed)
     mine, theirs = asked(run / "model", split), asked(lab.sft_model(SHOWN), split)
     last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
@@ -94,6 +94,11 @@ def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
         kl=last.get("held_out/kl", math.nan),
         chosen=last["held_out/logp_chosen"] - first["held_out/logp_chosen"],
     )
+
+
+def trained(lab: Lab, way: Way, seed: int) -> Path:
+    """The run's folder; made once."""
+    return lab.preferred(_name(way, seed), way.algorithm, config_of(lab, way, seed))
 
 
 def _name(way: Way, seed: int) -> str:

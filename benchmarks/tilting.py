@@ -80,3 +80,12 @@ def right_of_pairs(score_PN: Float[Tensor, "P N"], worth_PN: Float[Tensor, "P N"
     gap_PK, true_PK = (one[:, 0::2] - one[:, 1::2] for one in (score_PN, worth_PN))
     counted_PK = true_PK != 0
     return float((gap_PK.sign() == true_PK.sign())[counted_PK].double().mean())
+
+
+def deviation(score_PN: Float[Tensor, "P N"]) -> float:
+    """How far scores of answers to one prompt lie from their mean.
+
+    >>> deviation(torch.tensor([[1.0, 3.0], [7.0, 7.0]], dtype=torch.float64))
+    0.7071067811865476
+    """
+    return float((score_PN - score_PN.mean(-1, keepdim=True)).square().mean().sqrt())

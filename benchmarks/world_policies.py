@@ -16,10 +16,11 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.policy_lab import GOLD, MEMBERS, Found, Look, Way, found, reward_model, surest
+from benchmarks.policy_lab import GOLD, Found, Look, Way, found, surest
+from benchmarks.policy_rewards import MEMBERS, taught_reward
 from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
-from benchmarks.tilting import Tilt, drawn_tasks, right_of_pairs, scores_PN, tilted
+from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
 from plaudit.rewards.named import reward_named
 from plaudit.world.measure import standings
@@ -89,27 +90,60 @@ def betas(lab: Lab) -> Table:
         )
 
 
-def optima(lab: Lab) -> Table:
-    """What the exact optimum of E r − β KL is worth: no optimiser can aim at more with this reward."""
-    yield "reward", "right, of pairs that differ", *(f"β {beta:g}: utility, KL" for beta in TILTS)
-    tasks = drawn_tasks(lab.sft_model(SHOWN), "validation")
-    worth = scores_PN(reward_named(GOLD), tasks)
-    folders = [reward_model(lab, "crowd", seed) for seed in range(FEW)]
-    for name, rewards in {
-        "the truth": [GOLD],
-        "one reward model": [str(folder / "members" / "0" / "model") for folder in folders],
-        f"the mean of {MEMBERS}": [str(folder) for folder in folders],
-    }.items():
-        said = [scores_PN(reward_named(reward), tasks) for reward in rewards]
+def rewards(lab: Lab) -> Table:
+    """PPO by what it learns from; all of it was taught by the same comparisons."""
+    yield "reward", "β", "better, of those that differ", "utility", "of the likeliest", "KL", "length"
+    for name, way in BY_REWARD.items():
+        called = way.algorithm if way == WAYS["PPO"] else f"{way.algorithm}-by-{way.taught}"
+        runs = [found(lab, called, way, seed) for seed in range(SEEDS)]
         yield (
             name,
-            shares([right_of_pairs(scores, worth) for scores in said]),
-            *(_at_best([tilted(scores, worth, beta) for scores in said]) for beta in TILTS),
+            f"{way.settings.beta:g}",
+            shares([one.won for one in runs]),
+            numbers([one.gold for one in runs], 3),
+            numbers([one.surest for one in runs], 3),
+            numbers([one.looks[-1].root ** 2 for one in runs], 2),
+            numbers([one.length for one in runs], 1),
         )
 
 
-TILTS = (0.1, 0.3, 1.0, 3.0)
-"""Each β of that study."""
+BY_REWARD = {
+    f"the mean of {MEMBERS} reward models": WAYS["PPO"],
+    "implicit: a DPO run's log-ratios": replace(
+        WAYS["PPO"], taught="implicit", settings=PolicySettings(beta=0.15)
+    ),
+    "both": replace(WAYS["PPO"], taught="both", settings=PolicySettings(beta=0.2)),
+}
+"""Rewards of unlike loudness, so each with a leash of its own."""
+
+
+def optima(lab: Lab) -> Table:
+    """What the exact optimum of E r − β KL is worth: no optimiser can aim at more with this reward."""
+    tilts = [f"β {share:g} σ: utility, KL" for share in TILTS]
+    yield "reward", "right, of pairs that differ", "its σ among answers to a prompt", *tilts
+    tasks = drawn_tasks(lab.sft_model(SHOWN), "validation")
+    worth = scores_PN(reward_named(GOLD), tasks)
+    folders = [taught_reward(lab, "models", "crowd", seed) for seed in range(FEW)]
+    for name, words in {
+        "the truth": [GOLD],
+        "one reward model": [str(folder / "members" / "0" / "model") for folder in folders],
+        f"the mean of {MEMBERS} reward models": [str(folder) for folder in folders],
+        "implicit": [str(taught_reward(lab, "implicit", "crowd", seed)) for seed in range(FEW)],
+        "both": [str(taught_reward(lab, "both", "crowd", seed)) for seed in range(FEW)],
+    }.items():
+        said = [scores_PN(reward_named(word), tasks) for word in words]
+        loud = [deviation(scores) for scores in said]
+        pairs = list(zip(said, loud, strict=True))
+        yield (
+            name,
+            shares([right_of_pairs(scores, worth) for scores in said]),
+            f"{statistics.fmean(loud):.2f}",
+            *(_at_best([tilted(scores, worth, share * one) for scores, one in pairs]) for share in TILTS),
+        )
+
+
+TILTS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Each β of that study, in deviations of the reward: only their quotient matters."""
 
 
 def _at_best(found: Sequence[Tilt]) -> str:
@@ -179,6 +213,7 @@ def lengths(lab: Lab) -> Table:
 STUDIES = {
     "policies": algorithms,
     "policy-betas": betas,
+    "rewards": rewards,
     "optima": optima,
     "leash": leash,
     "ladder": ladder,

@@ -25,20 +25,25 @@ def markdown_pages(root: Path) -> list[Path]:
 
 
 def link_faults(root: Path, pages: Sequence[Path]) -> Iterator[Fault]:
-    """Links that lead nowhere, and pages of docs that nothing leads to."""
+    """Links that lead nowhere, and pages of docs that no link, nor a page that is linked, leads to."""
     linked: set[Path] = set()
+    leads: dict[Path, set[Path]] = {}
     for page in pages:
         for line, target in links_of((root / page).read_text("utf-8")):
             file = _target_file(root, page, target)
             problem = _problem_of(file, target)
             if problem:
                 yield Fault(path=page, line=line, message=f"link to {target}: {problem}")
-            if page in (Path("README.md"), Path("docs/README.md")):
-                linked.add(file)
+            leads.setdefault((root / page).resolve(), set()).add(file)
+    reached = [(root / page).resolve() for page in ("README.md", "docs/README.md")]
+    while reached:
+        new = leads.get(reached.pop(), set()) - linked
+        linked |= new
+        reached += new
     for page in pages:
         is_content = page.parts[0] == "docs" and page != Path("docs/README.md")
         if is_content and (root / page).resolve() not in linked:
-            yield Fault(path=page, line=1, message="neither README.md nor docs/README.md links here")
+            yield Fault(path=page, line=1, message="no link leads here from README.md or docs/README.md")
 
 
 def links_of(text: str) -> Iterator[tuple[int, str]]:

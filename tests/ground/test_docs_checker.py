@@ -128,8 +128,10 @@ def test_a_link_that_leads_nowhere_is_named(link, complaint, tmp_path, capsys):
 
 def test_a_page_of_docs_that_nothing_leads_to_is_named(tmp_path, capsys):
     pages = {"README": "[docs](docs/README.md)\n", "docs__README": "[a](a.md)\n", "docs__a": "[b](b.md)\n"}
-    status, said = site(tmp_path, capsys, **pages, docs__b="# B\n")
-    assert (status, said) == (1, ["docs/b.md:1: neither README.md nor docs/README.md links here"])
+    islands = {"docs__c": "[d](d.md)\n", "docs__d": "[c](c.md)\n"}
+    status, said = site(tmp_path, capsys, **pages, docs__b="# B\n", **islands)
+    complaints = [f"docs/{name}.md:1: no link leads here from README.md or docs/README.md" for name in "cd"]
+    assert (status, said) == (1, complaints)
 
 
 def test_headings_are_linked_as_github_links_them():

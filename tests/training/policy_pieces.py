@@ -21,11 +21,11 @@ from plaudit.models.files import precision
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Beside
 from plaudit.models.reward import RewardModel
+from plaudit.recipes.learner import Start
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_parts import Sources, rounds_of
 from plaudit.recipes.policy_rows import Chosen, chosen
 from plaudit.recipes.policy_settings import DrawSettings, PolicySettings, PtxSettings, ShapeSettings
-from plaudit.recipes.run import Start
 from plaudit.training.metrics import Metric, Number, values_of
 from plaudit.training.parallel import Ranks
 from plaudit.training.policy import Piece, PolicyPiece, ValueLoss, improving, remembering

@@ -154,7 +154,7 @@ def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> N
         "  batch_size: 4 → 5\n"
         "  optimizer.clip: 1.0 → 0.5\n"
         "  keep.best_is: 'lowest' → 'highest'\n"
-        "May change when a run goes on: device, keep.last, keep.use_best, memory, ",
+        "May change when a run goes on: allow, check, device, keep.last, keep.use_best, memory, ",
         "To go on: restore the values above, or start another run with `--out` elsewhere.",
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plaudit.batches.template import Answered, Encoder, encode_record_noted, make_encoder
 from plaudit.batches.tokenizer import TokenizerInfo
-from plaudit.batches.tokens import Completion
+from plaudit.batches.tokens import Completion, Example
 from plaudit.errors import UserError
 from plaudit.records.feedback import Prompt, Record, Steps
 
@@ -63,11 +63,22 @@ def show_rows(
     tokenised stands the reason.
     """
     encoder = model if isinstance(model, Encoder) else make_encoder(model)
-    if colour is None:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    style = _COLOUR if colour else _PLAIN
+    style = _style(colour)
     notes = [f"note: {note}" for note in encoder.notes]
     return "\n\n".join([style.legend, *notes, *(_row(record, encoder, style) for record in records)])
+
+
+def show_examples(examples: Iterable[Example], encoder: Encoder, *, colour: bool | None = None) -> str:
+    """Rows that are tokens already, as `show_rows` shows them."""
+    style = _style(colour)
+    shown = (_example(one, encoder, style, one.origin or "row") for one in examples)
+    return "\n\n".join([style.legend, *shown])
+
+
+def _style(colour: bool | None) -> _Style:
+    if colour is None:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return _COLOUR if colour else _PLAIN
 
 
 def _row(record: Record, encoder: Encoder, style: _Style) -> str:
@@ -88,10 +99,13 @@ def _shown(record: Record, encoder: Encoder, style: _Style) -> str:
 
 def _answered(record: Answered, encoder: Encoder, style: _Style, name: str) -> str:
     encoded = encode_record_noted(record, encoder)
-    example = encoded.example
+    return _example(encoded.example, encoder, style, name, encoded.notes)
+
+
+def _example(example: Example, encoder: Encoder, style: _Style, name: str, notes: Sequence[str] = ()) -> str:
     lengths = ", ".join(f"{len(c.ids)} ({sum(c.mask)} trained)" for c in example.completions)
     lines = [f"{name}: prompt {len(example.prompt)} tokens, answer {lengths}"]
-    lines += [f"note: {note}" for note in encoded.notes]
+    lines += [f"note: {note}" for note in notes]
     answers = "".join(
         style.answer + _said(encoder, example.prompt, completion, style) for completion in example.completions
     )

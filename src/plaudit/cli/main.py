@@ -8,16 +8,18 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import chat, combine, control, data, evaluate, prove, sample, train, world
+from plaudit.cli import chat, check, combine, control, data, evaluate, plan, prove, sample, train, world
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
 _VERBS = {
     "chat": chat,
+    "check": check,
     "combine": combine,
     "control": control,
     "data": data,
     "eval": evaluate,
+    "plan": plan,
     "prove": prove,
     "sample": sample,
     "train": train,

@@ -9,7 +9,7 @@ the file beats the defaults.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
@@ -49,16 +49,23 @@ def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
 
 
 def read_config(
-    config_type: type[ConfigT], args: argparse.Namespace, yaml_path: Path | None = None
+    config_type: type[ConfigT],
+    args: argparse.Namespace,
+    yaml_path: Path | None = None,
+    fallback: Mapping[Names, object] | None = None,
 ) -> ConfigT:
-    """The config that the parsed arguments and the file add up to; ``--print-config`` ends the program."""
+    """The config that the parsed arguments and the file add up to; ``--print-config`` ends the program.
+
+    ``fallback`` holds what a setting without a default is where nobody says it.
+    """
     said = {
         tuple(name.removeprefix(_PREFIX).split(".")): tuple(value) if isinstance(value, list) else value
         for name, value in vars(args).items()
         if name.startswith(_PREFIX)
     }
     file = yaml_path or args.config
-    config = resolve(config_type, read_yaml(file, config_type) if file else {}, said)
+    written = {**(fallback or {}), **(read_yaml(file, config_type) if file else {})}
+    config = resolve(config_type, written, said)
     if args.print_config:
         print(to_yaml(config), end="")
         raise SystemExit(0)

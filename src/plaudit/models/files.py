@@ -97,6 +97,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     own rates back.
     """
     _refuse_what_is_not_a_model(folder)
+    _refuse_no_weights(folder)
     hub_logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -116,6 +117,28 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     model, report = loaded
     _refuse_chance_weights(folder, report)
     return model.to(device)
+
+
+def empty_model(auto: Any, folder: Path, **facts: Any) -> PreTrainedModel:
+    """The model that a folder's config.json describes, with shapes and no numbers; weights need not be there.
+
+    ``facts`` are put in place of what config.json says.
+    """
+    _refuse_what_is_not_a_model(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **facts)
+        for name in _dropouts(config):
+            setattr(config, name, 0.0)
+        with torch.device("meta"):
+            model: Any = auto.from_config(config, dtype=torch.float32)
+    except LOADING_FAULTS as error:
+        raise UserError(f"{folder}: no model can be made of config.json: {_first_lines(error)}") from error
+    return model
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether there is anything to load beside config.json."""
+    return any(folder.glob("*.safetensors"))
 
 
 def _refuse_chance_weights(folder: Path, report: dict[str, Any]) -> None:
@@ -179,7 +202,10 @@ def _refuse_what_is_not_a_model(folder: Path) -> None:
         found = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
         raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {found})")
     _refuse_what_is_not_known(config)
-    if not list(folder.glob("*.safetensors")):
+
+
+def _refuse_no_weights(folder: Path) -> None:
+    if not has_weights(folder):
         raise UserError(
             f"{folder}: no *.safetensors file; plaudit does not open pickled weights (.bin, .pt), which can "
             "run code: convert them first"

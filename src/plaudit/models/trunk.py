@@ -51,9 +51,14 @@ class Trunk:
         if self.layout == "packed" and not self.takes_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = arrange(batch, self.layout, share_prompts=self.share_prompts)
+        wanted = where(inputs)
+        return self.through(inputs, wanted.unique())[wanted]
+
+    def through(self, inputs: Arrangement, finished_M: Tensor) -> Tensor:
+        """All states ``[R·S, H]`` after one pass; only those that are named are good for anything."""
         packing = {} if inputs.segments is None else {"segments": inputs.segments}
-        backbone, wanted = backbone_of(self.base), where(inputs)
-        with _finished_only(backbone, wanted.unique(), inputs.ids_RS.numel()):
+        backbone = backbone_of(self.base)
+        with _finished_only(backbone, finished_M, inputs.ids_RS.numel()):
             output = backbone(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
@@ -62,7 +67,7 @@ class Trunk:
                 **packing,
             )
         hidden_RSH: Tensor = output.last_hidden_state
-        return hidden_RSH.flatten(0, 1)[wanted]
+        return hidden_RSH.flatten(0, 1)
 
     @contextmanager
     def attending(self, name: str) -> Iterator[Any]:

@@ -96,6 +96,10 @@ class RunConfig:
     """Divide weights and optimiser over the processes (FSDP2)."""
     sinks: tuple[str, ...] = ("console",)
     """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
+    check: bool = True
+    """Look over rows, model and reward before the first step (docs/checks.md)."""
+    allow: tuple[str, ...] = ()
+    """Checks that may fail."""
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     """How weights move."""
     lora: LoraSettings = field(default_factory=LoraSettings)
@@ -177,6 +181,8 @@ class DistilConfig(RunConfig):
 
 MAY_CHANGE_ON_RESUME = frozenset(
     {
+        "allow",
+        "check",
         "device",
         "ensemble.caution",
         "ensemble.combine",

@@ -28,8 +28,9 @@ from plaudit.models.group_preference import (
 from plaudit.models.policy import Policy
 from plaudit.models.proof import choose_layout
 from plaudit.recipes.group_config import GroupConfig
+from plaudit.recipes.learner import Kind, Learner, Start
 from plaudit.recipes.rows import Prepared, load_rows
-from plaudit.recipes.run import Kind, Learner, Start, run
+from plaudit.recipes.run import run
 from plaudit.records.dicts import kind_of
 from plaudit.records.feedback import Comparison, Record
 from plaudit.records.preferred import chance_of

@@ -9,21 +9,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from plaudit.recipes.learner import Kind
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_ready import learner
 from plaudit.recipes.policy_rows import Algorithm, chosen, facts_of
-from plaudit.recipes.run import Kind, run
+from plaudit.recipes.run import run
+from plaudit.training.policy import Piece
 from plaudit.training.sinks.summary import Summary
 
 
 def policy(algorithm: Algorithm, config: PolicyConfig) -> Summary | None:
     """Improve by the algorithm of this name, or by a row of one's own; the result lies in ``config.out``."""
-    config = _with_judge(_as_long(algorithm, config))
+    config = _with_judge(as_long(algorithm, config))
+    return run(config, policy_kind(algorithm, config))
+
+
+def policy_kind(algorithm: Algorithm, config: PolicyConfig) -> Kind[Piece]:
+    """The run of an algorithm, before it begins."""
     prepare = partial(learner, algorithm, config)
-    return run(config, Kind(name=facts_of(algorithm).name, prepare=prepare, inputs=_inputs(config)))
+    return Kind(name=facts_of(algorithm).name, prepare=prepare, inputs=_inputs(config))
 
 
-def _as_long(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
+def as_long(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
     """Rounds as steps of the loop."""
     if config.rounds is None:
         return config

@@ -18,8 +18,8 @@ from plaudit.models.reward_files import (
     reward_model,
     save_reward_model,
 )
+from plaudit.recipes.learner import Start
 from plaudit.recipes.policy_config import PolicyConfig
-from plaudit.recipes.run import Start
 from plaudit.rewards.folder import model_folder
 from plaudit.training import durable
 

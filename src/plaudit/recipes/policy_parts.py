@@ -11,10 +11,10 @@ from plaudit.batches.rows import encode_rows
 from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
+from plaudit.recipes.learner import Start
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.policy_process import reward_of
 from plaudit.recipes.policy_rows import Chosen
-from plaudit.recipes.run import Start
 from plaudit.recipes.sft import demonstrations
 from plaudit.rewards.named import function_named
 from plaudit.rollouts.episodes import TURNS, EpisodeSampler

@@ -10,11 +10,13 @@ from transformers import AutoConfig
 
 from plaudit.batches.question import Question, questions_of
 from plaudit.batches.template import Encoder
+from plaudit.checks.subject import Subject
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Speaks
 from plaudit.models.reward import RewardModel
 from plaudit.models.value_head import ValueHead
+from plaudit.recipes.learner import Learner, Start
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.policy_config import PolicyConfig
@@ -24,14 +26,13 @@ from plaudit.recipes.policy_parts import Sources, rounds_of, scorer_of, speaker_
 from plaudit.recipes.policy_process import process_notes
 from plaudit.recipes.policy_reference import reference_of
 from plaudit.recipes.policy_rows import Algorithm, Chosen, chosen
+from plaudit.recipes.policy_words import round_in_words
 from plaudit.recipes.references import Prepared as PreparedReference
 from plaudit.recipes.references import refuse_other_vocabulary
 from plaudit.recipes.rows import Prepared, Rows, load_rows
-from plaudit.recipes.run import Learner, Start
 from plaudit.records.feedback import Record
 from plaudit.rewards.named import reward_named
 from plaudit.rewards.reward import Reward
-from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
 from plaudit.training.flops import training_flops
 from plaudit.training.plan import Pause
@@ -88,7 +89,7 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     refuse_other_vocabulary(config, start.encoder)
     reward = scorer_of(config, start.encoder)
     judge = None if config.judge.by is None else reward_named(config.judge.by)
-    rows = load_rows(config, start.encoder, partial(_questions, config), start.aside)
+    rows = load_rows(config, start.encoder, partial(questions_for, config), start.aside)
     policy, notes = prepare_policy(config, start.numbers, start.ranks)
     reference = reference_of(config, policy, start, needed=found.row.referenced)
     critic, critic_notes = _critic(found, config, start, policy)
@@ -109,7 +110,7 @@ def begin(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Begun:
     rounds = rounds_of(found, config, start, sources)
     row = f"{found.facts.name}: {found.facts.formula} ({found.facts.cells})"
     notes = [*rows.notes, *notes, row, *reference.notes, *critic_notes, *slow]
-    notes += [*mixture_in_words(found.row, found.number("mixture")), *_in_words(rounds, config)]
+    notes += [*mixture_in_words(found.row, found.number("mixture")), *round_in_words(rounds, config)]
     notes += process_notes(found.facts, config)
     return Begun(
         algorithm=found,
@@ -174,10 +175,30 @@ def learner(algorithm: Algorithm, config: PolicyConfig, start: Start) -> Learner
         apart=() if critic is None else (begun.actor.policy, critic),
         leap=_leap(begun, start),
         rates={"critic": config.critic.rate} if critic is not None else {},
+        subject=_subject(begun, config, start),
     )
 
 
-def _questions(
+def _subject(begun: Begun, config: PolicyConfig, start: Start) -> Subject:
+    """An environment's turns are no reward that could be asked of an answer."""
+    watchers, collector = begun.watchers, begun.rounds.collector
+    return Subject(
+        encoder=start.encoder,
+        records=begun.rows.records,
+        held_out=begun.rows.held_out_records,
+        max_length=config.max_length,
+        policy=watchers.policy,
+        adapted=config.lora.rank > 0,
+        reference=watchers.reference if begun.algorithm.row.referenced else None,
+        same_reference=begun.reference.same,
+        products=watchers.products,
+        sampler=LocalSampler.of(watchers.policy, start.encoder, watchers.products),
+        sampling=collector.sampling,
+        reward=collector.reward if isinstance(collector.reward, Reward) else None,
+    )
+
+
+def questions_for(
     config: PolicyConfig, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> Prepared[Question]:
     """The prompts that leave room for an answer within the row and within what the model can read."""
@@ -248,35 +269,6 @@ def _write(begun: Begun, config: PolicyConfig, start: Start) -> None:
     # A head on the policy's layers is of no use without them.
     if isinstance(begun.actor.critic, RewardModel) and start.ranks.first:
         write_critic(begun.actor.critic, config, start.encoder)
-
-
-def _in_words(rounds: Rounds, config: PolicyConfig) -> list[str]:
-    """The arithmetic of a round, before it begins."""
-    answers, inner = rounds.collector.answers, rounds.inner
-    moves = "1 move" if inner == 1 else f"{inner} moves"
-    words = [
-        f"a round: {config.batch_size} prompts with {answers} answer{'s' * (answers > 1)} each, "
-        f"{config.batch_size * answers} answers, and {moves} ({rounds.experience.epochs} times through, "
-        f"{rounds.experience.minibatches} at a time)"
-    ]
-    speaker = rounds.collector.sampler
-    if isinstance(speaker, EpisodeSampler):
-        words.append(
-            f"episodes: {speaker.name} answers the policy, which speaks {speaker.turns} times at most; an "
-            f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
-        )
-    row = rounds.experience.row
-    if row.divergence == "reward" and config.policy.estimator in ("k2", "k3"):
-        words.append(
-            f"{config.policy.estimator} in the reward: what the policy then climbs lacks the estimator's own "
-            "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
-        )
-    if not config.draw.sampling(0).whole:
-        words.append(
-            "top-k, top-p or min-p leave tokens out when answers are drawn, and the policy learns as if they "
-            "did not: the KL can then come out below 0, and ratios are not those of what was drawn"
-        )
-    return words
 
 
 def _work(sizes: tuple[int, int], config: PolicyConfig, pieces: Sequence[Piece]) -> float:

@@ -7,11 +7,11 @@ from functools import partial
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Beneath, Beside
+from plaudit.recipes.learner import Start
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import load_frozen
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.references import EVERY, SHARE, Prepared, nobody
-from plaudit.recipes.run import Start
 from plaudit.training.companion import Follower
 from plaudit.training.lineage import hash_path
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from plaudit.recipes.learner import Kind
 from plaudit.recipes.preference_config import PreferenceConfig, StageSettings
 from plaudit.recipes.preference_ready import learner
 from plaudit.recipes.preference_rows import Algorithm, facts_of, row_of
 from plaudit.recipes.references import refuse_unread
-from plaudit.recipes.run import Kind, claim, run
+from plaudit.recipes.run import claim, run
+from plaudit.training.preference import PreferencePiece
 from plaudit.training.sinks.summary import Summary
 
 
@@ -22,7 +24,7 @@ def preference(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None
     Data in parts are learnt one after another: each result is the next part's model and reference.
     """
     name = facts_of(algorithm).name
-    config = _as_named(name, config)
+    config = as_named(name, config)
     refuse_unread(name, config.reference, referenced=row_of(algorithm, config.preference).referenced)
     if config.stages.parts == 1 or config.stages.part is not None:
         return _run(algorithm, config)
@@ -38,7 +40,7 @@ def preference(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None
     return [_run(algorithm, one) for one in runs][-1]
 
 
-def _as_named(name: str, config: PreferenceConfig) -> PreferenceConfig:
+def as_named(name: str, config: PreferenceConfig) -> PreferenceConfig:
     """Two names stand for what becomes of the reference: one that follows, and one in steps."""
     if name == "tr-dpo" and config.reference.kind == "auto":
         return replace(config, reference=replace(config.reference, kind="average"))
@@ -48,7 +50,12 @@ def _as_named(name: str, config: PreferenceConfig) -> PreferenceConfig:
 
 
 def _run(algorithm: Algorithm, config: PreferenceConfig) -> Summary | None:
+    return run(config, preference_kind(algorithm, config))
+
+
+def preference_kind(algorithm: Algorithm, config: PreferenceConfig) -> Kind[PreferencePiece]:
+    """The run of one part, before it begins."""
     other = config.reference.model
     inputs = () if other is None else (other,)
     prepare = partial(learner, algorithm, config)
-    return run(config, Kind(name=facts_of(algorithm).name, prepare=prepare, inputs=inputs))
+    return Kind(name=facts_of(algorithm).name, prepare=prepare, inputs=inputs)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from plaudit.batches.cut import cut
 from plaudit.batches.judged import JudgedRow
 from plaudit.batches.template import Encoder
 from plaudit.batches.tokens import Example
+from plaudit.checks.subject import Subject
 from plaudit.models.policy import Policy
+from plaudit.recipes.learner import Learner, Start
 from plaudit.recipes.opinion_notes import notes_on
 from plaudit.recipes.opinions import opinions
 from plaudit.recipes.placing import arithmetic, place
@@ -25,7 +28,6 @@ from plaudit.recipes.references import (
     short_run,
 )
 from plaudit.recipes.rows import Rows, load_rows
-from plaudit.recipes.run import Learner, Start
 from plaudit.recipes.samples import sampler
 from plaudit.recipes.stages import part_of
 from plaudit.training.companion import Companion, RunningMean
@@ -77,10 +79,7 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
     """Read the rows, load the models, and look whether all is as it must be before the first step."""
     row, facts, ranks = row_of(algorithm, config.preference), facts_of(algorithm), start.ranks
     refuse_other_vocabulary(config, start.encoder)
-    hard = isinstance(row, PreferenceRow) and row.sorts
-    ties = config.rows.ties == "soft" and not hard
-    rows = load_rows(config, start.encoder, opinions(facts, ties=ties, hard=hard), start.aside)
-    rows = replace(rows, train=part_of(rows.train, config.stages))
+    rows = rows_for(algorithm, config, start.encoder, start.aside)
     strangers = _strangers(row, rows, config, start.encoder)
     policy, notes = prepare_policy(config, start.numbers, ranks)
     asked = [*(one.example for one in (*rows.train, *rows.held_out)), *strangers.values()]
@@ -93,7 +92,7 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
         eyes=Eyes(policy=policy, reference=reference.reference, products=products),
         ranks=ranks,
         tokens_at_once=config.memory.tokens_at_once,
-        ties=ties,
+        ties=_ties(row, config),
         running=_running() if row.baseline == "running" else None,
         strangers=strangers,
     )
@@ -116,6 +115,24 @@ def begin(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Begun
     )
 
 
+def rows_for(
+    algorithm: Algorithm, config: PreferenceConfig, encoder: Encoder, aside: Path | None
+) -> Rows[JudgedRow]:
+    """The rows that an algorithm learns from, of the part that this run trains."""
+    row, facts = row_of(algorithm, config.preference), facts_of(algorithm)
+    recipe = opinions(facts, ties=_ties(row, config), hard=_sorts(row))
+    rows = load_rows(config, encoder, recipe, aside)
+    return replace(rows, train=part_of(rows.train, config.stages))
+
+
+def _sorts(row: PreferenceRow | SingleRow) -> bool:
+    return isinstance(row, PreferenceRow) and row.sorts
+
+
+def _ties(row: PreferenceRow | SingleRow, config: PreferenceConfig) -> bool:
+    return config.rows.ties == "soft" and not _sorts(row)
+
+
 def learner(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Learner[PreferencePiece]:
     """All that a run asks of it."""
     begun = begin(algorithm, config, start)
@@ -134,6 +151,22 @@ def learner(algorithm: Algorithm, config: PreferenceConfig, start: Start) -> Lea
         notes=begun.notes,
         companions=_companions(begun),
         remark=partial(remarks, row, learning_rate=config.learning_rate),
+        subject=_subject(begun, config, start),
+    )
+
+
+def _subject(begun: Begun, config: PreferenceConfig, start: Start) -> Subject:
+    return Subject(
+        encoder=start.encoder,
+        records=begun.rows.records,
+        held_out=begun.rows.held_out_records,
+        trained=[row.example for row in begun.rows.train],
+        max_length=config.max_length,
+        policy=begun.policy,
+        adapted=config.lora.rank > 0,
+        reference=begun.batches.eyes.reference if begun.batches.row.referenced else None,
+        same_reference=begun.reference.same,
+        products=begun.batches.eyes.products,
     )
 
 

@@ -17,12 +17,16 @@ from plaudit.training.sinks.summary import Summary
 
 def preferred(config: RunConfig) -> Summary | None:
     """Maximum likelihood of the winner of each comparison, the best of each ranking, each thumb up."""
-    return run_supervised(config, Method(name="preferred", recipe=winners, objective=by_likelihood))
+    return run_supervised(config, PREFERRED)
 
 
 def winners(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared[Example]:
     """The liked answers; what is left out is counted."""
     return from_lesson(liked(records), records, encoder, max_tokens)
+
+
+PREFERRED = Method(name="preferred", recipe=winners, objective=by_likelihood)
+"""The method."""
 
 
 def from_lesson(

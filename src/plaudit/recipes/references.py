@@ -11,11 +11,11 @@ from plaudit.batches.tokens import Example
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Beneath, Beside, Nobody, Reference
+from plaudit.recipes.learner import Start
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import load_frozen
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
-from plaudit.recipes.run import Start
 from plaudit.training.companion import Companion, Follower
 from plaudit.training.kept_logps import Origin, kept, usual_cache
 from plaudit.training.lineage import hash_path

@@ -12,10 +12,12 @@ from dataclasses import replace
 from functools import partial
 
 from plaudit.batches.judged import Compared, JudgedRow
+from plaudit.checks.subject import Subject
 from plaudit.errors import UserError
 from plaudit.models.files import is_reward_folder
-from plaudit.models.reward import Normalisation
+from plaudit.models.reward import Normalisation, RewardModel
 from plaudit.recipes.judged import judged_rows
+from plaudit.recipes.learner import Kind, Learner, Start
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.reward_config import (
     EnsembleSettings,
@@ -25,8 +27,8 @@ from plaudit.recipes.reward_config import (
     RewardSettings,
 )
 from plaudit.recipes.reward_losses import chosen_loss, refuse_other_kind
-from plaudit.recipes.rows import load_rows
-from plaudit.recipes.run import Kind, Learner, Start, claim, run
+from plaudit.recipes.rows import Rows, load_rows
+from plaudit.recipes.run import claim, run
 from plaudit.recipes.scored import scored
 from plaudit.recipes.scorers import (
     body_size,
@@ -43,6 +45,7 @@ from plaudit.training.held_out import held_out
 from plaudit.training.parallel import speaks
 from plaudit.training.reward import HELD_OUT, RewardPiece, pieces_of, rows_of
 from plaudit.training.sinks.summary import Summary
+from plaudit.training.supervised import Arithmetic
 
 
 def reward(config: RewardConfig) -> Summary | None:
@@ -115,10 +118,14 @@ def _ensemble(config: RewardConfig) -> Summary | None:
 
 
 def _run(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
+    return run(config, reward_kind(config, discriminate=discriminate))
+
+
+def reward_kind(config: RewardConfig, *, discriminate: bool = False) -> Kind[RewardPiece]:
+    """The run of one reward model, before it begins."""
     normalise = config.reward.normalise
     inputs = () if normalise is None else (normalise,)
-    prepare = partial(_learner, config, discriminate)
-    return run(config, Kind(name="reward", prepare=prepare, inputs=inputs))
+    return Kind(name="reward", prepare=partial(_learner, config, discriminate), inputs=inputs)
 
 
 def _learner(config: RewardConfig, discriminate: bool, start: Start) -> Learner[RewardPiece]:
@@ -133,15 +140,13 @@ def _learner(config: RewardConfig, discriminate: bool, start: Start) -> Learner[
     notes += [*more, *place(model, config, ranks)]
     products = partial(arithmetic, start.numbers, ranks.device)
     objective = chosen.objective(model, products)
-    train = _drawn(rows.train, config.ensemble, config.seed)
+    train = drawn(rows.train, config.ensemble, config.seed)
     asked = rows.held_out or rows.train
     showing = ranks.first or config.shard
 
     def write() -> None:
         if to_zero:
-            own = model.normalisation
-            level = mean_reward(model, to_zero, room, products)
-            model.normalisation = Normalisation(offset=own.offset + level * own.scale, scale=own.scale)
+            _set_level(model, mean_reward(model, to_zero, room, products))
         write_scorer(model, config, start.encoder, ranks)
 
     pieces = pieces_of(rows.held_out, ranks, room) if rows.held_out else ()
@@ -157,6 +162,28 @@ def _learner(config: RewardConfig, discriminate: bool, start: Start) -> Learner[
         sample=scored(model, start.encoder, asked, config.sample, products) if showing else None,
         write=write,
         notes=(*rows.notes, chosen.sentence, *notes),
+        subject=_subject(config, start, rows, model, products),
+    )
+
+
+def _set_level(model: RewardModel, level: float) -> None:
+    """Answers of this reward have 0 from now on."""
+    own = model.normalisation
+    model.normalisation = Normalisation(offset=own.offset + level * own.scale, scale=own.scale)
+
+
+def _subject(
+    config: RewardConfig, start: Start, rows: Rows[JudgedRow], model: RewardModel, products: Arithmetic
+) -> Subject:
+    return Subject(
+        encoder=start.encoder,
+        records=rows.records,
+        held_out=rows.held_out_records,
+        trained=[row.example for row in rows.train],
+        max_length=config.max_length,
+        adapted=config.lora.rank > 0,
+        products=products,
+        scorer=model,
     )
 
 
@@ -166,7 +193,7 @@ def _named(settings: RewardSettings, rows: Sequence[JudgedRow], discriminate: bo
     return replace(settings, loss="binary") if pairs else settings
 
 
-def _drawn(rows: Sequence[JudgedRow], choir: EnsembleSettings, seed: int) -> Sequence[JudgedRow]:
+def drawn(rows: Sequence[JudgedRow], choir: EnsembleSettings, seed: int) -> Sequence[JudgedRow]:
     """The rows of one member: as many prompts as there are, drawn with replacement."""
     if choir.member is None or not choir.bootstrap:
         return rows

@@ -57,6 +57,8 @@ class Prepared(Generic[Row]):
     """What a teacher is asked, where that is something else."""
     families: Families = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
     """Prompts that were made of one question: each with the one that stands for all of them."""
+    records: tuple[Record, ...] = ()
+    """What the file holds."""
 
 
 Recipe = Callable[[Sequence[Record], Encoder, int], Prepared[Row]]
@@ -78,6 +80,10 @@ class Rows(Generic[Row]):
     """What was decided, for the user."""
     teacher_prompts: TeacherPrompts
     """What a teacher is asked, where that is something else."""
+    records: tuple[Record, ...]
+    """What the file of rows holds."""
+    held_out_records: tuple[Record, ...]
+    """What the held-out file holds, where there is one."""
 
 
 def load_rows(config: RunConfig, encoder: Encoder, recipe: Recipe[Row], aside: Path | None) -> Rows[Row]:
@@ -85,10 +91,11 @@ def load_rows(config: RunConfig, encoder: Encoder, recipe: Recipe[Row], aside: P
     encoded = partial(_encoded, config=config, encoder=encoder, recipe=recipe)
     data = encoded(config.data, aside=_Aside(folder=aside, role="data"))
     train, notes, teacher_prompts = data.encoding.examples, data.notes, dict(data.teacher_prompts)
-    share = config.held_out_share
+    share, other_records = config.held_out_share, ()
     if share is None:
         other = encoded(Path(config.held_out), aside=_Aside(folder=aside, role="held-out"))
         held_out, notes = other.encoding.examples, notes + other.notes
+        other_records = other.records
         teacher_prompts.update(other.teacher_prompts)
         notes += tuple(_leaks(train, held_out, config.held_out))
     else:
@@ -96,7 +103,14 @@ def load_rows(config: RunConfig, encoder: Encoder, recipe: Recipe[Row], aside: P
         notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
-    return Rows(train=train, held_out=held_out, notes=notes, teacher_prompts=teacher_prompts)
+    return Rows(
+        train=train,
+        held_out=held_out,
+        notes=notes,
+        teacher_prompts=teacher_prompts,
+        records=data.records,
+        held_out_records=other_records,
+    )
 
 
 def hold_out(
@@ -159,7 +173,7 @@ def _encoded(
     )
     prepared = recipe(reading.records, encoder, config.max_length)
     _refuse_too_many(path, prepared.encoding, config.rows, aside)
-    return replace(prepared, notes=tuple(_notes(reading, prepared, aside)))
+    return replace(prepared, notes=tuple(_notes(reading, prepared, aside)), records=tuple(reading.records))
 
 
 def _notes(reading: Reading, prepared: Prepared[Row], aside: _Aside) -> Iterable[str]:

@@ -2,127 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-from torch import nn
+from typing import Any
 
 from plaudit.batches.template import Encoder, make_encoder
 from plaudit.errors import UserError
 from plaudit.models.files import Precision, precision
+from plaudit.recipes.checking import checked
 from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, RunConfig
+from plaudit.recipes.learner import Kind, Learner, Piece, Remark, Start
 from plaudit.training import lineage
 from plaudit.training.chance import seed_everything
-from plaudit.training.companion import Companion
 from plaudit.training.flops import matmul_rate
 from plaudit.training.interrupt import InterruptedRunError
 from plaudit.training.loop import Loop
-from plaudit.training.metrics import Metric, StepReport
 from plaudit.training.optimizer import make_optimizer, rate_share
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
-from plaudit.training.plan import Pause, Plan
+from plaudit.training.plan import Plan
 from plaudit.training.report import write_report
 from plaudit.training.runfolder import RunFolder, open_run
 from plaudit.training.sinks.console import ConsoleSink
 from plaudit.training.sinks.jsonl import read_notes, read_reports
-from plaudit.training.sinks.sink import Sample
 from plaudit.training.sinks.summary import Summary, summarise
 from plaudit.training.sinks.together import Sinks, sinks_for
-from plaudit.training.step import Machine, Terms
-
-Piece = TypeVar("Piece")
-"""What goes through the model at once; each kind of run has its own."""
-
-
-Remark = Callable[[Sequence[StepReport]], Mapping[str, str]]
-"""From all reports so far to sentences: how each begins, by which it is known again, and how it goes on."""
-
-
-def silence(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    """Nothing to say."""
-    del reports
-    return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a run has before it has a model.
-
-    Example: ``Start(encoder=make_encoder(config.model), numbers=precision(…), ranks=ranks, aside=None)``
-    """
-
-    encoder: Encoder
-    """The tokenizer and its template."""
-    numbers: Precision
-    """What products are made in."""
-    ranks: Ranks
-    """This process among its peers."""
-    aside: Path | None
-    """Where rows that cannot be used are listed; None on every rank but the first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learner(Generic[Piece]):
-    """A model that is ready to learn, and all that a run asks of it.
-
-    Example: SFT's is made by ``recipes.supervised``, a reward model's by ``recipes.reward``.
-    """
-
-    module: nn.Module
-    """What is trained, on its device and divided over the ranks."""
-    objective: Callable[[Piece], Terms]
-    """From a piece to what a step minimises."""
-    alone: Callable[[Piece], Sequence[Piece]]
-    """A piece divided into its rows."""
-    rows: int
-    """How many rows are trained."""
-    pieces: Callable[[int, Sequence[int]], Sequence[Piece]]
-    """This rank's pieces of a step, given its number and those of its rows."""
-    work: Callable[[Sequence[Piece]], float]
-    """Floating-point operations of these pieces."""
-    evaluate: Callable[[Pause], Sequence[Metric]] | None
-    """Held-out figures; None when nothing is held out."""
-    measured: tuple[str, ...]
-    """The held-out figures by which the best checkpoint may be chosen."""
-    sample: Callable[[Pause], Sequence[Sample]] | None
-    """What the model says now; None for silence."""
-    write: Callable[[], None]
-    """Writes the result into the run folder; every rank must come."""
-    notes: tuple[str, ...]
-    """What was decided, for the user."""
-    companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
-    """What moves beside the weights, by the name of its part in a checkpoint."""
-    remark: Remark = silence
-    """What is worth saying of the figures so far."""
-    inner: int = 1
-    """Steps that a batch of rows is learnt from."""
-    apart: tuple[nn.Module, ...] = ()
-    """Parts of the module whose gradients are clipped each by itself."""
-    rates: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Parts of the module that learn at a multiple of the rate."""
-    leap: Callable[[Sequence[Piece]], Sequence[Metric]] | None = None
-    """Moves weights in a way of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[Piece]):
-    """One way to learn, as the run sees it.
-
-    Example: ``Kind(name="sft", prepare=…, inputs=())``
-    """
-
-    name: str
-    """What the user calls it."""
-    prepare: Callable[[Start], Learner[Piece]]
-    """Reads the rows and loads the model."""
-    inputs: tuple[Path, ...] = ()
-    """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+from plaudit.training.step import Machine
 
 
 def run(config: RunConfig, kind: Kind[Any]) -> Summary | None:
@@ -170,7 +79,7 @@ def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder |
     numbers = precision(config.dtype, ranks.device)
     learner = kind.prepare(Start(encoder=encoder, numbers=numbers, ranks=ranks, aside=aside))
     _refuse_to_look_for_what_is_not_measured(config, learner)
-    notes += [*encoder.notes, *learner.notes]
+    notes += [*encoder.notes, *learner.notes, *checked(config, learner)]
     plan = _plan(config, learner, ranks, _peak_flops(numbers, ranks))
     loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
     progress = loop.run()
@@ -187,7 +96,7 @@ def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder |
 def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: float) -> Plan[Piece]:
     order = Order(rows=learner.rows, batch_size=config.batch_size, seed=config.seed)
     inner = learner.inner
-    steps = config.steps or order.steps_in(config.epochs) * inner
+    steps = steps_of(config, order, inner)
     every = -(-steps // 10)
     return Plan(
         steps=steps,
@@ -218,6 +127,11 @@ def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: 
         companions=learner.companions,
         remark=partial(_unsaid, config.out, learner.remark),
     )
+
+
+def steps_of(config: RunConfig, order: Order, inner: int) -> int:
+    """How many steps a run has, each batch of rows being learnt from in ``inner`` of them."""
+    return config.steps or order.steps_in(config.epochs) * inner
 
 
 def _unsaid(run: Path, remark: Remark) -> tuple[str, ...]:

@@ -17,12 +17,16 @@ from plaudit.training.sinks.summary import Summary
 
 def sft(config: RunConfig) -> Summary | None:
     """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
-    return run_supervised(config, Method(name="sft", recipe=answers, objective=by_likelihood))
+    return run_supervised(config, SFT)
 
 
 def answers(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> Prepared[Example]:
     """The demonstrations as they are."""
     return Prepared(encoding=encode_rows(demonstrations(records, "sft"), encoder, max_tokens))
+
+
+SFT = Method(name="sft", recipe=answers, objective=by_likelihood)
+"""The method."""
 
 
 def demonstrations(records: Sequence[Record], method: str) -> Sequence[Demonstration]:

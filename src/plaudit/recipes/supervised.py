@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from plaudit.batches.tokens import Example
+from plaudit.checks.subject import Subject
 from plaudit.models.policy import Policy
 from plaudit.recipes.config import RunConfig
+from plaudit.recipes.learner import Kind, Learner, Start
 from plaudit.recipes.placing import arithmetic, place
 from plaudit.recipes.policies import matrix_sizes, prepare_policy, write_model
 from plaudit.recipes.rows import Recipe, Rows, load_rows
-from plaudit.recipes.run import Kind, Learner, Start, run
+from plaudit.recipes.run import run
 from plaudit.recipes.samples import sampler
 from plaudit.training.distil import DIVERGENCE
 from plaudit.training.flops import training_flops
@@ -60,9 +62,12 @@ def by_likelihood(policy: Policy, rows: Rows[Example], products: Arithmetic) -> 
 
 def run_supervised(config: RunConfig, method: Method) -> Summary | None:
     """Train, or go on; what is left behind lies in ``config.out``. Only the first rank has a summary."""
-    return run(
-        config, Kind(name=method.name, prepare=partial(_learner, config, method), inputs=method.inputs)
-    )
+    return run(config, supervised_kind(config, method))
+
+
+def supervised_kind(config: RunConfig, method: Method) -> Kind[SupervisedPiece]:
+    """The run of a method, before it begins."""
+    return Kind(name=method.name, prepare=partial(_learner, config, method), inputs=method.inputs)
 
 
 def _learner(config: RunConfig, method: Method, start: Start) -> Learner[SupervisedPiece]:
@@ -85,6 +90,16 @@ def _learner(config: RunConfig, method: Method, start: Start) -> Learner[Supervi
         sample=sampler(policy, start.encoder, asked, config.sample) if ranks.first or config.shard else None,
         write=lambda: write_model(policy, config, start.encoder, ranks),
         notes=(*rows.notes, *notes),
+        subject=Subject(
+            encoder=start.encoder,
+            records=rows.records,
+            held_out=rows.held_out_records,
+            trained=rows.train,
+            max_length=config.max_length,
+            policy=policy,
+            adapted=config.lora.rank > 0,
+            products=products,
+        ),
     )
 
 

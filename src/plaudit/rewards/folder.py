@@ -100,6 +100,21 @@ def check_reward(path: Path) -> None:
             check_taste(facts)
 
 
+def models_of(path: Path) -> tuple[Path, ...]:
+    """The folders of all models that a reward's folder loads; one that is there twice is loaded twice."""
+    if not (path / COMBINED).is_file():
+        return (model_folder(path),)
+    match facts := read_combination(path):
+        case Members():
+            return tuple(found for folder in facts.folders for found in models_of(folder))
+        case Policies():
+            return (model_folder(facts.policy), model_folder(facts.reference))
+        case Process():
+            return (model_folder(facts.model),)
+        case Taste():
+            return (model_folder(facts.embedder),)
+
+
 def check_policies(policy: Path, reference: Path) -> None:
     """Complain about two folders that make no implicit reward: no language models, other tokens."""
     for path in (policy, reference):

@@ -38,6 +38,16 @@ class LearnedReward:
         return self._name
 
     @property
+    def model(self) -> RewardModel:
+        """What scores."""
+        return self._model
+
+    @property
+    def encoder(self) -> Encoder:
+        """Makes the tokens that it reads."""
+        return self._reader.encoder
+
+    @property
     def refused(self) -> Mapping[str, int]:
         """Each reason for having had no verdict, and how many answers it held for so far."""
         return dict(self._reader.refused)

@@ -37,7 +37,7 @@ def snapshot(machine: Machine[Any], companions: Companions, *, step: int, facts:
         tensors={
             "model": model,
             "optimizer": moments,
-            "chance": _gather_chance(ranks),
+            "chance": gather_chance(ranks),
             **{name: companion.tensors() for name, companion in companions.items()},
         },
         facts={**facts, "optimizer": memory.facts},
@@ -74,7 +74,8 @@ def _plain(tensor: Tensor, ranks: Ranks) -> Tensor:
     return full.cpu() if ranks.first else torch.empty(0)
 
 
-def _gather_chance(ranks: Ranks) -> dict[str, Tensor]:
+def gather_chance(ranks: Ranks) -> dict[str, Tensor]:
+    """The random generators of every rank, as tensors."""
     mine = capture()
     parts = {
         "torch_cpu": mine.torch_cpu,

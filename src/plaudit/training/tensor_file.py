@@ -40,7 +40,7 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Writes the file and returns its sha256; the caller makes it durable (`durable.folder` does)."""
     # Widest elements first: each tensor then starts at a multiple of its element size, as the format asks.
     ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
-    header = _header(ordered)
+    header = header_of(ordered)
     digest = hashlib.sha256(header)
     with open(path, "xb") as file:
         file.write(header)
@@ -76,7 +76,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
+def header_of(tensors: Mapping[str, Tensor]) -> bytes:
+    """What stands before the numbers; it needs their shapes alone."""
     entries: dict[str, object] = {}
     offset = 0
     for name, tensor in tensors.items():

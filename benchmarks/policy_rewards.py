@@ -1,0 +1,63 @@
+"""What policies learn from on the embedded world: rewards that were taught by 2,000 comparisons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from benchmarks import preference_lab
+from benchmarks.lab import Lab
+from benchmarks.preference_lab import ROWS, SHOWN
+from plaudit.recipes.preference_config import PreferenceSettings
+from plaudit.recipes.reward_config import EnsembleSettings
+from plaudit.rewards.combine import COMBINED, save_combination, save_implicit
+from plaudit.rewards.manners import Combination
+
+Taught = Literal["models", "implicit", "both"]
+"""Reward models; how much likelier DPO has made an answer; the sum of the two."""
+MEMBERS = 3
+"""Reward models whose mean is the reward: what one of them makes up, the others do not."""
+REWARD_RATE = 3e-4
+"""The learning rate of reward models."""
+IMPLICIT_BETA = 0.3
+"""The β of the DPO run whose log-ratios are a reward."""
+SHARE = 0.2
+"""The weight of the reward models beside it: both then speak about as loudly."""
+
+
+def taught_reward(lab: Lab, kind: Taught, annotators: str, seed: int) -> Path:
+    """The folder of a reward; made once."""
+    if kind == "models":
+        return reward_model(lab, annotators, seed)
+    implicit = implicit_reward(lab, annotators, seed)
+    if kind == "implicit":
+        return implicit
+    folder = lab.folder / "runs" / f"policy-rewards-both-{annotators}-{seed}"
+    if not (folder / COMBINED).exists():
+        members = [implicit, reward_model(lab, annotators, seed)]
+        save_combination(folder, members, Combination(how="weighted", weights=(1.0, SHARE)))
+    return folder
+
+
+def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
+    """Reward models of comparisons of the start's own answers, and their mean."""
+    start = lab.sft_model(SHOWN)
+    data = lab.judged(start, annotators, ROWS, seed)
+    several = EnsembleSettings(members=MEMBERS, bootstrap=False)
+    usual = replace(
+        lab.usual(), model=start, epochs=2.0, learning_rate=REWARD_RATE, seed=seed, ensemble=several
+    )
+    return lab.trained(f"policy-rewards-{annotators}-{seed}", data, usual)
+
+
+def implicit_reward(lab: Lab, annotators: str, seed: int) -> Path:
+    """What DPO has learnt from the same comparisons, as a reward."""
+    way = preference_lab.Way(
+        algorithm="dpo", settings=PreferenceSettings(beta=IMPLICIT_BETA), annotators=annotators
+    )
+    run = preference_lab.trained(lab, way, seed)
+    folder = run / "reward"
+    if not (folder / COMBINED).exists():
+        save_implicit(folder, policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
+    return folder

@@ -1,0 +1,268 @@
+"""``plaudit plan``: what it says beforehand is what a real run then does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from plaudit.cli.main import main
+from plaudit.models.adapters import with_lora
+from plaudit.models.files import load_model
+from plaudit.models.settings import LoraSettings
+from plaudit.training.sinks.jsonl import read_reports
+from tests.training.toy import demonstrations, make_model, make_toy, write_rows
+
+SEVEN_B: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+"""Llama 2's, with 6,738,415,616 weights."""
+QUIET = ("--device", "cpu", "--no-check")
+
+
+def planned(folder: Path, *words: object, status: int = 0) -> dict[str, Any]:
+    """What the command writes as JSON."""
+    file = folder / "plan.json"
+    assert main(["plan", *map(str, words), "--json", str(file)]) == status
+    return json.loads(file.read_text())
+
+
+def trained(folder: Path, *words: object) -> list[Any]:
+    """The reports of a real run."""
+    out = folder / "run"
+    assert main(["train", *map(str, words), "--out", str(out)]) == 0
+    return list(read_reports(out))
+
+
+def pairs(folder: Path) -> Path:
+    shown = demonstrations(20)
+    rows = [
+        {"prompt": one["prompt"], "chosen": one["completion"], "rejected": other["completion"]}
+        for one, other in zip(shown, shown[1:] + shown[:1], strict=True)
+    ]
+    return write_rows(folder / "pairs.jsonl", rows)
+
+
+def prompts(folder: Path) -> Path:
+    return write_rows(folder / "prompts.jsonl", [{"prompt": one["prompt"]} for one in demonstrations(11)])
+
+
+def line(plan: dict[str, Any], name: str) -> int:
+    return sum(one["bytes"] for one in plan["memory"] if one["name"] == name)
+
+
+def bare(folder: Path, facts: dict[str, Any]) -> Path:
+    """A folder with config.json and nothing else."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(facts))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--epochs", "1.6"), ("--steps", "4"), ("--memory.tokens-at-once", "64")]
+)
+def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, more):
+    toy = make_toy(tmp_path)
+    words = ("sft", "--model", toy.model, "--data", toy.data, "--batch-size", 5, *QUIET, *more)
+    plan = planned(tmp_path, *words, "--no-measure")
+    reports = trained(tmp_path, *words, "--sample.rows", 0)
+    assert plan["steps"] == len(reports)
+    assert plan["tokens"] == sum(one.values["tokens"] for one in reports)
+    assert plan["passes"] == pytest.approx(reports[-1].epoch)
+
+
+def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
+    toy = make_toy(tmp_path)
+    words = ("dpo", "--model", toy.model, "--data", pairs(tmp_path), "--batch-size", 4, *QUIET)
+    words = (*words, "--reference.cache", tmp_path / "cache", "--held-out", "0.2")
+    plan = planned(tmp_path, *words, "--no-measure")
+    reports = trained(tmp_path, *words, "--sample.rows", 0)
+    assert (plan["rows"], plan["held_out"]) == (16, 4)
+    assert plan["steps"] == len(reports)
+    assert plan["tokens"] == sum(one.values["tokens"] for one in reports)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--steps", "5"), ("--rounds", "4")])
+def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, more):
+    toy = make_toy(tmp_path)
+    words = ("ppo", "--model", toy.model, "--prompts", prompts(tmp_path), "--reward", "length:1-9", *QUIET)
+    words = (*words, "--batch-size", 4, "--draw.max-tokens", 5, "--draw.answers", 3, "--held-out", 0)
+    words = (*words, "--policy.epochs", 2, "--policy.minibatches", 2, "--draw.stop", "never said", *more)
+    plan = planned(tmp_path, *words, "--no-measure")
+    reports = trained(tmp_path, *words, "--sample.rows", 0)
+    assert plan["steps"] == len(reports)
+    assert plan["batches"] == -(-len(reports) // 4)
+    # An answer may end before its room is used up; the plan takes it to be as long as it may be.
+    assert plan["tokens"] >= sum(one.values["tokens"] for one in reports)
+    last = max(one.values["length_max"] for one in reports)
+    assert last <= 5
+    first = [one for one in reports if one.step % 4 == 1]
+    assert plan["answers"] >= 3 * sum(one.values["rows"] for one in first)
+
+
+def test_weights_and_adapters_are_counted_as_they_are(tmp_path):
+    toy = make_toy(tmp_path)
+    real = load_model(toy.model, dtype=torch.float32, device=torch.device("cpu"))
+    words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure")
+    whole = planned(tmp_path, *words)
+    assert line(whole, "weights") == sum(p.nbytes for p in real.parameters())
+    assert line(whole, "gradients") == line(whole, "weights")
+    assert line(whole, "optimiser") == 2 * line(whole, "weights")
+    adapted = planned(tmp_path, *words, "--lora.rank", 4)
+    own = with_lora(real, LoraSettings(rank=4))
+    learns = sum(p.nbytes for p in own.parameters() if p.requires_grad)
+    assert line(adapted, "gradients") == learns
+    assert line(adapted, "weights") == sum(p.nbytes for p in own.parameters())
+    momentum = planned(tmp_path, *words, "--optimizer.name", "sgd")
+    assert line(momentum, "optimiser") == line(momentum, "weights")
+
+
+@pytest.mark.parametrize("more", [(), ("--lora.rank", "4"), ("--optimizer.name", "sgd")])
+def test_a_checkpoint_takes_the_bytes_that_were_said(tmp_path, more):
+    base = AutoModelForCausalLM.from_config(_medium())
+    make_model(tmp_path / "base")
+    base.save_pretrained(tmp_path / "base")
+    data = write_rows(tmp_path / "rows.jsonl", demonstrations(8))
+    words = (
+        "sft",
+        "--model",
+        tmp_path / "base",
+        "--data",
+        data,
+        "--steps",
+        2,
+        "--batch-size",
+        2,
+        *QUIET,
+        *more,
+    )
+    plan = planned(tmp_path, *words, "--no-measure")
+    trained(tmp_path, *words, "--sample.rows", 0)
+    said = {one["name"]: one["bytes"] for one in plan["disk"]}
+    for folder in (tmp_path / "run" / "checkpoints").glob("step-*"):
+        taken = sum(file.stat().st_size for file in folder.iterdir())
+        assert taken == pytest.approx(said["checkpoints"], rel=0.02)
+    model = sum(file.stat().st_size for file in (tmp_path / "run" / "model").glob("*.safetensors"))
+    assert model == pytest.approx(said["model"], rel=0.02)
+
+
+def _medium() -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=512,
+        vocab_size=320,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_what_is_offered_for_7b_on_40_gib_fits_when_it_is_planned_anew(tmp_path):
+    model = bare(tmp_path / "llama", SEVEN_B)
+    words = (
+        "dpo",
+        "--model",
+        model,
+        "--data",
+        pairs(tmp_path),
+        "--prompt-tokens",
+        200,
+        "--answer-tokens",
+        100,
+    )
+    words = (*words, "--on", "cuda", "--reference.kind", "live")
+    plan = planned(tmp_path, *words, "--machine-memory", "40GiB", status=1)
+    assert line(plan, "weights") == line(plan, "reference") == 4 * 6_738_415_616
+    assert plan["offers"]
+    for offer in plan["offers"][:2]:
+        again = planned(tmp_path, *words, "--machine-memory", "40GiB", *offer["settings"].split())
+        assert again["peak_bytes"] == offer["peak_bytes"] <= 40 * 2**30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_7b_does_not_fit_into_24_gib_whatever_is_set(tmp_path, capsys):
+    model = bare(tmp_path / "llama", SEVEN_B)
+    words = ("sft", "--model", model, "--data", make_toy(tmp_path / "toy").data, "--machine-memory", "24GiB")
+    words = (*words, "--prompt-tokens", 200, "--answer-tokens", 100, "--on", "cuda")
+    plan = planned(tmp_path, *words, status=1)
+    assert not plan["fits"]
+    assert plan["offers"] == []
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "does NOT fit" in said
+    assert "nothing that can be set makes it fit into 24.0 GiB" in said
+
+
+def test_less_memory_is_offered_by_single_changes_first(tmp_path):
+    toy = make_toy(tmp_path)
+    words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure", "--on", "cuda")
+    tight = planned(tmp_path, *words, "--machine-memory", "1GiB")["peak_bytes"] - 1
+    plan = planned(tmp_path, *words, "--machine-memory", f"{tight}B", status=1)
+    settings = [one["settings"] for one in plan["offers"]]
+    assert settings[0] == "--memory.checkpointing"
+    for offer in plan["offers"]:
+        again = planned(tmp_path, *words, "--machine-memory", f"{tight}B", *offer["settings"].split())
+        assert again["peak_bytes"] == offer["peak_bytes"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sft",),
+        pytest.param(("dpo",), marks=pytest.mark.slow),
+        pytest.param(("kto",), marks=pytest.mark.slow),
+        pytest.param(("reward",), marks=pytest.mark.slow),
+        ("grpo", "--draw.answers", "2"),
+        ("ppo", "--critic.shared"),
+        pytest.param(("preferred", "--memory.checkpointing"), marks=pytest.mark.slow),
+    ],
+)
+def test_time_is_measured_and_nothing_is_written(tmp_path, words):
+    toy = make_toy(tmp_path / "toy")
+    work = tmp_path / "work"
+    data: Sequence[object] = ("--data", toy.data if words[0] == "sft" else pairs(work))
+    if words[0] in ("grpo", "ppo"):
+        data = ("--prompts", prompts(work), "--reward", "length:1-9", "--draw.max-tokens", 4)
+    before = _files(tmp_path)
+    plan = planned(
+        tmp_path, *words, "--model", toy.model, *data, "--batch-size", 3, "--steps", 3, "--device", "cpu"
+    )
+    assert plan["seconds"]["total"] > 0
+    assert plan["tokens_per_second"] > 0
+    assert (plan["seconds"]["drawing"] > 0) is (words[0] in ("grpo", "ppo"))
+    assert _files(tmp_path) - before == {"plan.json"}
+
+
+def _files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_stated_pace_is_used(tmp_path):
+    toy = make_toy(tmp_path)
+    words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--tokens-per-second", "100")
+    plan = planned(tmp_path, *words, "--held-out", 0)
+    assert plan["seconds"]["total"] == pytest.approx(plan["tokens"] / 100)
+    shared = planned(tmp_path, *words, "--held-out", 0, "--ranks", 2)
+    assert shared["seconds"]["total"] == pytest.approx(plan["seconds"]["total"] / 2)
