@@ -118,13 +118,14 @@ def test_rankings_are_pairs_too(subject: Subject) -> None:
     assert "of 3 pairs; 1 characters against 2" in found["lengths"].saw
 
 
-def test_a_leak_of_a_tenth_is_shown_and_let_go(subject: Subject) -> None:
-    asked = [Demonstration(prompt=f"{n}?", completion="yes", origin=f"b.jsonl:{n}") for n in range(20)]
-    trained = [comparison(n) for n in range(18, 40)]
+def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: Subject) -> None:
+    asked = [Demonstration(prompt=f"{n}?", completion="yes", origin=f"b.jsonl:{n}") for n in range(40)]
+    trained = [comparison(n) for n in range(36, 80)]
     found = of(trained, subject, held_out=asked)
     assert found["leaks"].holds
-    assert "2 of 20 held-out rows have a prompt that is trained" in found["leaks"].saw
-    assert of(trained, subject, held_out=asked[:19][-10:] + asked[-1:])["leaks"].holds is False
+    assert "4 of 40 held-out rows have a prompt that is trained" in found["leaks"].saw
+    assert of(trained, subject, held_out=asked[1:])["leaks"].holds is False
+    assert of(trained, subject, held_out=asked[-3:])["leaks"].holds
 
 
 def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:

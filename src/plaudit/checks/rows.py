@@ -70,7 +70,7 @@ def _row_key(record: Record) -> int:
 
 def leaks(subject: Subject) -> Result:
     """Compares the prompts of the held-out file with those that are trained, blanks and capitals aside. It
-    fails when more than a tenth of the held-out rows have a prompt that is trained."""
+    fails when more than a tenth of at least 30 held-out rows have a prompt that is trained."""
     if not subject.held_out:
         return not_applicable("no file is held out; a share is held out by prompts, so that none is in both")
     trained = {_bare(record.prompt): record.origin for record in subject.records}
@@ -78,7 +78,8 @@ def leaks(subject: Subject) -> Result:
     seen = f"{len(both):,} of {len(subject.held_out):,} held-out rows have a prompt that is trained"
     if both:
         seen += f"; {both[0][0]} asks what {both[0][1]} asks"
-    return failed(seen) if len(both) > LEAKED * len(subject.held_out) else passed(seen)
+    rows = len(subject.held_out)
+    return failed(seen) if rows >= ENOUGH and len(both) > LEAKED * rows else passed(seen)
 
 
 def _bare(text: Text) -> int:

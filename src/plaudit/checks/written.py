@@ -56,11 +56,18 @@ def written(subject: Subject) -> list[Written]:
 
 
 def asked(subject: Subject) -> list[tuple[str, Text, tuple[int, ...]]]:
-    """The first few bare prompts: where each stands, what is asked, and the tokens that the run shows."""
-    chats = subject.encoder.manner is not None
-    bare = islice((one for one in subject.records if isinstance(one, Prompt)), FEW)
-    turns = ((one.origin, as_turns(one.prompt) if chats else one.prompt) for one in bare)
-    return [(origin, text, subject.encoder.encode_prompt(text)) for origin, text in turns]
+    """The first few bare prompts that can be asked: where each stands, its text, the tokens shown for it."""
+    found: list[tuple[str, Text, tuple[int, ...]]] = []
+    refused: list[UserError] = []
+    for record in islice((one for one in subject.records if isinstance(one, Prompt)), FEW):
+        text = as_turns(record.prompt) if subject.encoder.manner is not None else record.prompt
+        try:
+            found.append((record.origin, text, subject.encoder.encode_prompt(text)))
+        except UserError as error:
+            refused.append(error)
+    if refused and not found:
+        raise refused[0]
+    return found
 
 
 def as_turns(prompt: Text) -> tuple[Message, ...]:
