@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from plaudit.checks.check import Check, Result, failed, not_applicable, passed
@@ -17,7 +16,7 @@ from plaudit.checks.few import Trial, divided, tokens_of, trial
 from plaudit.checks.subject import Lesson, Subject
 from plaudit.training.metrics import values_of
 from plaudit.training.optimizer import make_optimizer
-from plaudit.training.parallel import alone
+from plaudit.training.parallel import alone, several
 from plaudit.training.step import Machine, Outcome, take_step
 
 Gradients = Sequence[Tensor | None]
@@ -133,7 +132,7 @@ def all_learn(subject: Subject) -> Result:
 
 def ready(subject: Subject) -> Trial | Result:
     """A step to try, or why there is none."""
-    if dist.is_initialized() and dist.get_world_size() > 1:
+    if several():
         return not_applicable("several processes learn together; look with one, without torchrun")
     tried = trial(subject)
     if tried is None or not tried.batch:

@@ -134,6 +134,11 @@ def speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def several() -> bool:
+    """Whether this process is in a group with others."""
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
     """This process's place in the group that ``torchrun`` started, or alone.
