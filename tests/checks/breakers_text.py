@@ -18,9 +18,9 @@ from plaudit.batches.pack import Arrangement, Layout
 from plaudit.batches.template import Encoded, Encoder, make_encoder
 from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
 from plaudit.checks.subject import Subject
+from plaudit.recipes import learner
 from plaudit.records.messages import Text
 from plaudit.rollouts.local import LocalSampler
-from tests.checks import subjects
 from tests.checks.subjects import Method, healthy, make_model_with_bos
 from tests.training.toy import demonstrations, write_rows
 
@@ -51,7 +51,7 @@ def begun(broken: Broken, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     model = make_model_with_bos(folder / "base")
     edit(model, broken.template, broken.tokens)
     more = {"data": write_rows(folder / "own.jsonl", list(broken.rows))} if broken.rows else {}
-    monkeypatch.setattr(subjects, "make_encoder", lambda *a, **k: broken.encoder(make_encoder(*a, **k)))
+    monkeypatch.setattr(learner, "make_encoder", lambda *a, **k: broken.encoder(make_encoder(*a, **k)))
     for where, name, what in broken.patches:
         monkeypatch.setattr(where, name, what)
     with healthy(broken.method, folder, model=model, **more, **broken.settings) as subject:

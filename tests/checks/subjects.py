@@ -7,16 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.batches.template import make_encoder
 from plaudit.checks.checking import look_over
 from plaudit.checks.subject import Subject
 from plaudit.checks.table import CHECKS
 from plaudit.cli.check import looked_at
-from plaudit.models.files import precision
 from plaudit.recipes.checking import subject_of
 from plaudit.recipes.kinds import kind_of
-from plaudit.recipes.learner import Start
-from plaudit.training.chance import seed_everything
+from plaudit.recipes.learner import begin
 from plaudit.training.parallel import joined
 from tests.training.toy import demonstrations, make_model, write_rows
 
@@ -75,20 +72,20 @@ def healthy(
         model=own, out=folder / "run", device="cpu", sinks=(), **{**usual, **where, **settings}
     )
     with joined("cpu") as ranks:
-        seed_everything(0, 0)
-        start = Start(
-            encoder=make_encoder(own, turns=config.turns),
-            numbers=precision(config.dtype, ranks.device),
-            ranks=ranks,
-            aside=None,
-        )
-        yield subject_of(config, kind_of(method, config).prepare(start))
+        yield subject_of(config, kind_of(method, config).prepare(begin(config, ranks)))
 
 
 def failing(subject: Subject) -> dict[str, str]:
     """The names of all checks of the table that fail, with what they saw."""
     found = look_over(subject, CHECKS.values())
     return {one.check.name: one.result.saw for one in found if one.result.holds is False}
+
+
+def says_only(subject: Subject, named: str, fails: set[str]) -> None:
+    """Whether these checks fail, no other does, and one of them names what is wrong."""
+    said = failing(subject)
+    assert set(said) == fails
+    assert any(named in words for words in said.values())
 
 
 def _as_turns(row: Mapping[str, Any]) -> dict[str, Any]:

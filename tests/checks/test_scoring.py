@@ -15,7 +15,7 @@ from plaudit.checks.subject import Subject
 from plaudit.models.settings import LoraSettings
 from plaudit.training.settings import MemorySettings
 from tests.checks import breakers_scoring as broken
-from tests.checks.subjects import failing, healthy
+from tests.checks.subjects import healthy, says_only
 
 LEAN = {"dropout", "left-right", "packing", "sharing"}
 """What every model can be asked."""
@@ -79,9 +79,7 @@ def test_a_broken_model_is_named(
     settings: Any,
 ) -> None:
     with healthy(method, tmp_path, **settings) as subject:
-        said = failing(breaks(subject))
-    assert set(said) == fails
-    assert any(named in words for words in said.values())
+        says_only(breaks(subject), named, fails)
 
 
 def test_a_look_leaves_the_layout_as_it_was(tmp_path: Path) -> None:

@@ -90,12 +90,12 @@ def accumulation(subject: Subject) -> Result:
         return tried
     with _in_evaluation(tried.lesson):
         whole, one = _given(tried.lesson, tried.batch)
-        parts, several = _given(tried.lesson, tried.rows)
+        parts, many = _given(tried.lesson, tried.rows)
     if not _size(whole):
         return not_applicable(NO_GRADIENT)
     off = _apart(whole, parts) / _size(whole)
-    norms = abs(one.gradient_norm - several.gradient_norm) / one.gradient_norm
-    loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (one, several))
+    norms = abs(one.gradient_norm - many.gradient_norm) / one.gradient_norm
+    loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (one, many))
     losses = abs(loss - other) / max(1.0, abs(loss))
     saw = (
         f"a step of {tried.what} in {len(tried.rows)} pieces and in {len(tried.batch)}: what the optimiser "

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from plaudit.batches.pack import Layout
 from plaudit.batches.tokens import Example
 from plaudit.checks.check import Result, failed, not_applicable, passed
+from plaudit.checks.passes import laid_out, told_plainly
 from plaudit.checks.subject import Subject
 from plaudit.checks.tasks import leaves, one_answer_each, reward_of, why_none
 from plaudit.errors import UserError
-from plaudit.models.head import backbone_of
 from plaudit.models.proof import tolerance
 from plaudit.models.reward import RewardModel
 from plaudit.records.judging import Task
@@ -87,8 +84,8 @@ def _reads(part: LearnedReward, rows: Sequence[tuple[str, Task]]) -> list[Read]:
         except UserError:
             continue
         if example.trained_tokens and (most is None or example.tokens <= most):
-            plainly = _normal(part.model, _plain_raw(part.model, example))
-            found.append(Read(origin=origin, task=task, example=example, plainly=float(plainly)))
+            plainly = _plainly(part.model, example)
+            found.append(Read(origin=origin, task=task, example=example, plainly=plainly))
     return found
 
 
@@ -131,32 +128,16 @@ def _ways(
 
 
 def _scores(part: LearnedReward, tasks: Sequence[Task], layout: Layout) -> list[float | None]:
-    with _laid_out(part.model, layout):
+    with laid_out(part.model, layout, share=part.model.trunk.share_prompts):
         return [row[0] for row in part.scores(tasks)]
 
 
-@contextmanager
-def _laid_out(model: RewardModel, layout: Layout) -> Iterator[None]:
-    own = model.layout
-    model.use_layout(layout)
-    try:
-        yield
-    finally:
-        model.use_layout(own)
-
-
-def _plain_raw(model: RewardModel, example: Example) -> Tensor:
-    """The head's own output for one row."""
-    row_1L = torch.tensor([[*example.prompt, *example.completions[0].ids]], device=model.device)
-    with torch.no_grad(), model.as_plain_model():
-        backbone: Any = backbone_of(model.base)
-        head: Any = model.base.score
-        mask_1L = torch.ones_like(row_1L)
-        states_1LH = backbone(input_ids=row_1L, attention_mask=mask_1L, use_cache=False).last_hidden_state
-        raw_L = head(states_1LH)[0, :, 0]
-    if model.pooling == "mean":
-        return raw_L[len(example.prompt) :][torch.tensor(example.completions[0].mask)].mean()
-    return raw_L[-1]
+def _plainly(model: RewardModel, example: Example) -> float:
+    """What transformers' own pass over one row comes to."""
+    answer = example.completions[0]
+    with torch.no_grad():
+        value_T = told_plainly(model, [example])[0]
+    return float(value_T[torch.tensor(answer.mask)].mean() if model.pooling == "mean" else value_T[-1])
 
 
 def _by_transformers(model: RewardModel, reads: Sequence[Read], *, left: bool) -> list[float]:
@@ -178,11 +159,7 @@ def _by_transformers(model: RewardModel, reads: Sequence[Read], *, left: bool) -
             attention_mask=mask_NL,
             position_ids=(mask_NL.cumsum(-1) - 1).clamp(min=0),
         ).logits
-    return _normal(model, raw_N1[:, 0]).tolist()
-
-
-def _normal(model: RewardModel, raw: Tensor) -> Tensor:
-    return (raw.double() - model.normalisation.offset) / model.normalisation.scale
+    return model.normalisation.of(raw_N1[:, 0]).tolist()
 
 
 def _slack(model: RewardModel, reads: Sequence[Read]) -> float:

@@ -5,13 +5,13 @@ Each goes once through the rows. It fails only where a run would learn nothing o
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from plaudit.checks.check import Check, Result, failed, not_applicable, passed
 from plaudit.checks.subject import Subject
+from plaudit.evaluation.resample import wilson
 from plaudit.records.feedback import Comparison, Prompt, Ranking, Rating, Record, Steps
 from plaudit.records.messages import Text, words
 from plaudit.records.preferred import chance_of
@@ -26,7 +26,6 @@ COIN = 0.5
 """Two labellers who toss coins cancel half of what they say."""
 NEARLY_ALL = 0.95
 """Above what any reward reaches on people's choices, who agree with each other in about three of four."""
-_Z = 1.96
 _AS_THEY_STAND = "nothing is compared: answers are learnt as they stand, or drawn"
 
 
@@ -169,25 +168,13 @@ def lengths(subject: Subject) -> Result:
     if not apart:
         return not_applicable("no row prefers an answer of another length")
     longer = sum(better > worse for better, worse in apart)
-    low, high = wilson(longer, len(apart))
+    low, high = wilson(longer / len(apart), len(apart))
     means = [sum(side) / len(sizes) for side in zip(*sizes, strict=True)]
     seen = (
         f"the preferred answer is longer in {longer / len(apart):.0%} ({low:.0%} to {high:.0%}) of "
         f"{len(apart):,} pairs; {means[0]:.0f} characters against {means[1]:.0f}"
     )
     return failed(seen) if low > NEARLY_ALL or high < 1 - NEARLY_ALL else passed(seen)
-
-
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """Wilson's interval of 95 % for a share (Wilson 1927).
-
-    >>> [round(bound, 3) for bound in wilson(30, 30)]
-    [0.886, 1.0]
-    """
-    share, width = count / of, _Z**2 / of
-    middle = share + width / 2
-    half = _Z * math.sqrt(share * (1 - share) / of + width / (4 * of))
-    return max(0.0, (middle - half) / (1 + width)), min(1.0, (middle + half) / (1 + width))
 
 
 def ties(subject: Subject) -> Result:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plaudit.cli.json_file import write_json
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
 from plaudit.cli.suggest import did_you_mean
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         console.print(said, markup=False, highlight=False)
     console.print(_summary(findings))
     if args.json is not None:
-        _write(args.json, as_dict(findings))
+        write_json(args.json, as_dict(findings))
     return 1 if any(one.stops for one in findings) else 0
 
 
@@ -104,16 +104,6 @@ def _summary(findings: list[Finding]) -> str:
     allowed = f", {counts['allowed']} allowed to fail" if counts["allowed"] else ""
     fail = f"{counts['FAIL']} fail" if counts["FAIL"] else "none fails"
     return f"{counts['pass']} checks pass, {fail}{allowed}, {rest} not applicable; {seconds:.1f} s"
-
-
-def _write(path: Path, said: dict[str, Any]) -> None:
-    from plaudit.sources.atomic import AtomicFile
-
-    try:
-        with AtomicFile(path) as file:
-            file.stream.write((json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"--json {path}: cannot be written ({error.strerror})") from error
 
 
 class _List(argparse.Action):

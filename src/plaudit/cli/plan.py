@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.check import looked_at
+from plaudit.cli.json_file import write_json
 from plaudit.cli.numbers import count
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if not found.fits:
         _print_offers(offers, None if offers else least(found), planned.machine.memory)
     if args.json is not None:
-        _write(args.json, as_dict(found, spent, pace, offers))
+        write_json(args.json, as_dict(found, spent, pace, offers))
     return 0 if found.fits else 1
 
 
@@ -161,13 +161,3 @@ def _print_offers(offers: Any, most: Any, room: int) -> None:
         )
     for line in offers_in_words(offers, most, room):
         console.print(line, markup=False, highlight=False)
-
-
-def _write(path: Path, said: dict[str, Any]) -> None:
-    from plaudit.sources.atomic import AtomicFile
-
-    try:
-        with AtomicFile(path) as file:
-            file.stream.write((json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode())
-    except OSError as error:
-        raise UserError(f"--json {path}: cannot be written ({error.strerror})") from error

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import sqrt
 
 from plaudit.evaluation.page_shown import NOT_KNOWN, Shown, cell, paragraph, table
+from plaudit.evaluation.resample import wilson
 from plaudit.evaluation.result import Bin, Calibration, Margins, RewardEvaluation
 from plaudit.page.bars import Bar, Promise, histogram, reliability
 from plaudit.page.html import Html, element, section
 from plaudit.page.marks import Span
 from plaudit.page.words import counted, figure, percent
 
-_Z = 1.959964
 _SMALL = 0.02
 """A difference between claim and outcome that nobody acts on."""
 _NOTE = "upright lines: 95 % intervals as if no two pairs shared a prompt"
@@ -28,18 +27,6 @@ def calibration(models: Sequence[Shown]) -> Html:
         return section("How sure it may be", "calibration", nothing)
     rows = [_row(model, alone=len(models) == 1) for model in held]
     return section("How sure it may be", "calibration", *rows, _scores(models))
-
-
-def wilson(right: float, pairs: int) -> tuple[float, float]:
-    """The 95 % interval of a share of independent pairs (Wilson 1927).
-
-    >>> [round(end, 3) for end in wilson(0.5, 10)]
-    [0.237, 0.763]
-    """
-    spread = _Z * _Z / pairs
-    middle = (right + spread / 2) / (1 + spread)
-    half = _Z * sqrt(right * (1 - right) / pairs + spread / (4 * pairs)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _row(model: Shown, *, alone: bool) -> Html:

@@ -7,6 +7,7 @@ interval too narrow.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -68,9 +69,9 @@ def _interval(
     if len(part_P) < 2:
         return None, None
     if (part_P == 0).all():
-        return 0.0, 1 - _wilson_of_all(len(part_P))
+        return 0.0, wilson(0.0, len(part_P))[1]
     if (part_P == whole_P).all():
-        return _wilson_of_all(len(part_P)), 1.0
+        return wilson(1.0, len(part_P))[0], 1.0
     chance = np.random.default_rng(resampling.seed)
     rows = max(1, _CELLS // len(part_P))
     drawn = []
@@ -82,6 +83,13 @@ def _interval(
     return float(low), float(high)
 
 
-def _wilson_of_all(n: int) -> float:
-    """The lower bound where n of n are right."""
-    return n / (n + _Z**2)
+def wilson(share: int | float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share of n that are independent (Wilson 1927).
+
+    >>> [round(end, 3) for end in wilson(0.5, 10)]
+    [0.237, 0.763]
+    """
+    spread = _Z * _Z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z * sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)

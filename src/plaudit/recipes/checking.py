@@ -6,16 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from plaudit.batches.template import make_encoder
 from plaudit.checks.check import Check
 from plaudit.checks.checking import Finding, look_over, refusal
 from plaudit.checks.subject import Lesson, Subject
 from plaudit.checks.table import CHECKS
 from plaudit.errors import UserError
-from plaudit.models.files import precision
 from plaudit.recipes.config import RunConfig
-from plaudit.recipes.learner import Kind, Learner, Start
-from plaudit.training.chance import seed_everything
+from plaudit.recipes.learner import Kind, Learner, begin
 from plaudit.training.parallel import joined
 
 
@@ -38,10 +35,7 @@ def look(config: RunConfig, kind: Kind[Any], checks: Iterable[Check]) -> Iterato
     """Make a run ready as it would be, and look it over; nothing is written, nothing is learnt."""
     refuse_unknown(config.allow)
     with joined(config.device) as ranks:
-        seed_everything(config.seed, ranks.rank)
-        encoder = make_encoder(config.model, turns=config.turns)
-        numbers = precision(config.dtype, ranks.device)
-        learner = kind.prepare(Start(encoder=encoder, numbers=numbers, ranks=ranks, aside=None))
+        learner = kind.prepare(begin(config, ranks))
         yield from look_over(subject_of(config, learner), checks, config.allow)
 
 

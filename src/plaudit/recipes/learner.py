@@ -9,15 +9,18 @@ from typing import Generic, TypeVar
 
 from torch import nn
 
-from plaudit.batches.template import Encoder
+from plaudit.batches.template import Encoder, make_encoder
 from plaudit.checks.subject import Subject
-from plaudit.models.files import Precision
+from plaudit.models.files import Precision, precision
+from plaudit.recipes.config import RunConfig
+from plaudit.training.chance import seed_everything
 from plaudit.training.companion import Companion
 from plaudit.training.metrics import Metric, StepReport
+from plaudit.training.optimizer import make_optimizer
 from plaudit.training.parallel import Ranks
 from plaudit.training.plan import Pause
 from plaudit.training.sinks.sink import Sample
-from plaudit.training.step import Terms
+from plaudit.training.step import Machine, Terms
 
 Piece = TypeVar("Piece")
 """What goes through the model at once; each kind of run has its own."""
@@ -106,3 +109,28 @@ class Kind(Generic[Piece]):
     """Reads the rows and loads the model."""
     inputs: tuple[Path, ...] = ()
     """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+
+
+def begin(config: RunConfig, ranks: Ranks, aside: Path | None = None) -> Start:
+    """What every run has first: its chance, its tokenizer and its numbers."""
+    seed_everything(config.seed, ranks.rank)
+    return Start(
+        encoder=make_encoder(config.model, turns=config.turns),
+        numbers=precision(config.dtype, ranks.device),
+        ranks=ranks,
+        aside=aside,
+    )
+
+
+def machine_of(config: RunConfig, learner: Learner[Piece], ranks: Ranks) -> Machine[Piece]:
+    """What takes the steps of a run."""
+    return Machine(
+        module=learner.module,
+        optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer, learner.rates),
+        objective=learner.objective,
+        alone=learner.alone,
+        clip=config.optimizer.clip,
+        ranks=ranks,
+        apart=learner.apart,
+        leap=learner.leap,
+    )

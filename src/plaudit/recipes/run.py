@@ -10,18 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plaudit.batches.template import Encoder, make_encoder
+from plaudit.batches.template import Encoder
 from plaudit.errors import UserError
-from plaudit.models.files import Precision, precision
+from plaudit.models.files import Precision
 from plaudit.recipes.checking import checked
 from plaudit.recipes.config import MAY_CHANGE_ON_RESUME, RunConfig
-from plaudit.recipes.learner import Kind, Learner, Piece, Remark, Start
+from plaudit.recipes.learner import Kind, Learner, Piece, Remark, begin, machine_of
 from plaudit.training import lineage
-from plaudit.training.chance import seed_everything
 from plaudit.training.flops import matmul_rate
 from plaudit.training.interrupt import InterruptedRunError
 from plaudit.training.loop import Loop
-from plaudit.training.optimizer import make_optimizer, rate_share
+from plaudit.training.optimizer import rate_share
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
 from plaudit.training.plan import Plan
@@ -31,7 +30,6 @@ from plaudit.training.sinks.console import ConsoleSink
 from plaudit.training.sinks.jsonl import read_notes, read_reports
 from plaudit.training.sinks.summary import Summary, summarise
 from plaudit.training.sinks.together import Sinks, sinks_for
-from plaudit.training.step import Machine
 
 
 def run(config: RunConfig, kind: Kind[Any]) -> Summary | None:
@@ -68,19 +66,16 @@ def _folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
 
 
 def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder | None) -> Summary | None:
-    seed_everything(config.seed, ranks.rank)
-    encoder = make_encoder(config.model, turns=config.turns)
-    notes = [] if folder is None else [*folder.notes, *_trace(config, kind, encoder, folder)]
+    start = begin(config, ranks, None if folder is None else folder.path)
+    notes = [] if folder is None else [*folder.notes, *_trace(config, kind, start.encoder, folder)]
     if _is_finished(config, ranks):
         if ranks.first:
             _say_that_it_is_finished(config, notes)
         return None
-    aside = None if folder is None else folder.path
-    numbers = precision(config.dtype, ranks.device)
-    learner = kind.prepare(Start(encoder=encoder, numbers=numbers, ranks=ranks, aside=aside))
+    learner = kind.prepare(start)
     _refuse_to_look_for_what_is_not_measured(config, learner)
-    notes += [*encoder.notes, *learner.notes, *checked(config, learner)]
-    plan = _plan(config, learner, ranks, _peak_flops(numbers, ranks))
+    notes += [*start.encoder.notes, *learner.notes, *checked(config, learner)]
+    plan = _plan(config, learner, ranks, _peak_flops(start.numbers, ranks))
     loop = Loop(plan, config.out / "checkpoints", partial(_sinks, config, ranks), notes)
     progress = loop.run()
     if config.keep.use_best and progress.best_step is not None:
@@ -100,16 +95,7 @@ def _plan(config: RunConfig, learner: Learner[Piece], ranks: Ranks, peak_flops: 
     every = -(-steps // 10)
     return Plan(
         steps=steps,
-        machine=Machine(
-            module=learner.module,
-            optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer, learner.rates),
-            objective=learner.objective,
-            alone=learner.alone,
-            clip=config.optimizer.clip,
-            ranks=ranks,
-            apart=learner.apart,
-            leap=learner.leap,
-        ),
+        machine=machine_of(config, learner, ranks),
         pieces=lambda step: learner.pieces(step, order.batch(1 + (step - 1) // inner)),
         epoch_after=lambda step: order.epoch_after(-(-step // inner)),
         work=learner.work,

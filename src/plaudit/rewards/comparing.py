@@ -15,7 +15,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 from plaudit.errors import UserError
 from plaudit.records.judging import Mark, Task, Verdict
 from plaudit.records.messages import words
-from plaudit.rewards.named import function_named, is_function, reward_named, taken_by
+from plaudit.rewards.named import asked, function_named, is_function, reward_named, taken_by
 from plaudit.rewards.reward import Reward
 
 Better = Literal["first", "second", "tie"]
@@ -105,11 +105,7 @@ class OwnComparer:
             "seed": seed,
         }
         where = f"{self.name}, prompt {words(task.prompt)[:40]!r}"
-        try:
-            said = self.function(**{name: has[name] for name in takes})
-        # The function is the user's: whatever it raises is told with the prompt that it was raised at.
-        except Exception as error:
-            raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+        said = asked(where, self.function, {name: has[name] for name in takes})
         if said is None or (isinstance(said, Verdict) and len(said.marks) == 2):
             return said
         for better in get_args(Better):

@@ -100,11 +100,16 @@ class OwnReward:
             "steps": lines_of(answer),
         }
         where = f"{self.name}, prompt {n} ({words(task.prompt)[:40]!r}), answer {words(answer)[:40]!r}"
-        try:
-            return where, self.function(**{name: has[name] for name in takes})
-        # The function is the user's: whatever it raises is told with the row that it was raised at.
-        except Exception as error:
-            raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+        return where, asked(where, self.function, {name: has[name] for name in takes})
+
+
+def asked(where: str, function: Callable[..., object], told: Mapping[str, object]) -> object:
+    """What a function of the user's says; whatever it raises is told with the place it was raised at."""
+    try:
+        return function(**told)
+    # Nobody knows what it raises.
+    except Exception as error:
+        raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
 
 
 def _numbers_of(said: object) -> tuple[float, ...] | None:

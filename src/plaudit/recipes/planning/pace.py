@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plaudit.batches.template import make_encoder
-from plaudit.models.files import precision
 from plaudit.recipes.config import RunConfig
 from plaudit.recipes.kinds import kind_of
-from plaudit.recipes.learner import Learner, Start
+from plaudit.recipes.learner import Learner, begin, machine_of
 from plaudit.recipes.planning.roles import KEPT
 from plaudit.recipes.preference_config import PreferenceConfig
-from plaudit.training.chance import seed_everything
 from plaudit.training.flops import memory_mib
 from plaudit.training.metrics import values_of
-from plaudit.training.optimizer import make_optimizer
 from plaudit.training.order import Order
 from plaudit.training.parallel import Ranks, joined
 from plaudit.training.policy import PolicyPiece
-from plaudit.training.step import Machine, take_step
+from plaudit.training.step import take_step
 
 LONG = 10.0
 """Seconds after which no further step is begun."""
@@ -76,11 +72,7 @@ def measured(method: str, config: RunConfig, reference: str, long: int | float =
     began = time.perf_counter()
     with joined(config.device) as ranks:
         before = memory_mib(str(ranks.device))
-        seed_everything(config.seed, ranks.rank)
-        encoder = make_encoder(config.model, turns=config.turns)
-        numbers = precision(config.dtype, ranks.device)
-        start = Start(encoder=encoder, numbers=numbers, ranks=ranks, aside=None)
-        learner = kind_of(method, config).prepare(start)
+        learner = kind_of(method, config).prepare(begin(config, ranks))
         trial = _Trial(learner, config, ranks)
         spent = trial.policy(long) if learner.inner > 1 or trial.draws else trial.rows(long)
         after = memory_mib(str(ranks.device))
@@ -101,16 +93,7 @@ class _Trial:
     def __init__(self, learner: Learner[Any], config: RunConfig, ranks: Ranks) -> None:
         self._learner = learner
         self._order = Order(rows=learner.rows, batch_size=config.batch_size, seed=config.seed)
-        self._machine = Machine(
-            module=learner.module,
-            optimizer=make_optimizer(learner.module, config.learning_rate, config.optimizer, learner.rates),
-            objective=learner.objective,
-            alone=learner.alone,
-            clip=config.optimizer.clip,
-            ranks=ranks,
-            apart=learner.apart,
-            leap=learner.leap,
-        )
+        self._machine = machine_of(config, learner, ranks)
         self.draws = learner.subject is not None and learner.subject.sampler is not None
 
     def rows(self, long: int | float) -> _Spent:
