@@ -13,6 +13,7 @@ from torch import nn
 from plaudit.batches.tokens import Completion, Example
 from plaudit.models.growing import ROOM
 from plaudit.models.policy import Policy
+from plaudit.models.reward import RewardModel
 from plaudit.recipes.config import RunConfig
 from plaudit.recipes.planning.machine import Machine
 from plaudit.recipes.planning.roles import KEPT, LIVE, Roles, size_of
@@ -108,14 +109,27 @@ def moments_of(settings: OptimizerSettings) -> dict[str, tuple[bool, torch.dtype
     return {key: (one.shape == module.weight.shape, one.dtype) for key, one in held.items()}
 
 
+def at_least(config: RunConfig, roles: Roles, planned: Schedule, rows: PlannedRows, process: int) -> int:
+    """What one process holds of all this even if a step left nothing behind: found without going through one.
+
+    A run of which this does not fit need not be looked at further.
+    """
+    return Ledger(lines=tuple(_held(config, roles, planned, rows))).with_process(process).peak
+
+
 def _lines(
     config: RunConfig, roles: Roles, planned: Schedule, rows: PlannedRows, machine: Machine
 ) -> Iterator[Line]:
+    yield from _held(config, roles, planned, rows)
+    yield _activations(config, roles, planned, machine)
+    if planned.rounds is not None:
+        yield from _drawing(roles, planned, rows, machine)
+
+
+def _held(config: RunConfig, roles: Roles, planned: Schedule, rows: PlannedRows) -> Iterator[Line]:
+    """What is counted from the models alone."""
     share = planned.ranks if config.shard else 1
-    learners = [one for one in (roles.learner, roles.critic) if one is not None]
-    trained = sum(
-        p.numel() * p.element_size() for one in learners for p in one.parameters() if p.requires_grad
-    )
+    trained = _trained(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
     kind = str(roles.numbers.weights).removeprefix("torch.")
     for name, model in (("weights", roles.learner), ("critic", roles.critic), ("reference", roles.frozen)):
@@ -143,16 +157,23 @@ def _lines(
             why=f"log-probs of {tokens:,} tokens, computed once",
         )
     yield Line(name="gradients", bytes=trained // share, when=STEP, why="a number for each that learns")
-    yield _activations(config, roles, planned, trained, machine)
-    if planned.rounds is not None:
-        yield from _drawing(roles, planned, rows, machine)
 
 
-def _activations(config: RunConfig, roles: Roles, planned: Schedule, trained: int, machine: Machine) -> Line:
+def _learners(roles: Roles) -> list[Policy | RewardModel]:
+    return [one for one in (roles.learner, roles.critic) if one is not None]
+
+
+def _trained(roles: Roles) -> int:
+    """Bytes of all that learns."""
+    return sum(
+        p.numel() * p.element_size() for one in _learners(roles) for p in one.parameters() if p.requires_grad
+    )
+
+
+def _activations(config: RunConfig, roles: Roles, planned: Schedule, machine: Machine) -> Line:
     setting = setting_of(config, roles, machine)
-    learners = [one for one in (roles.learner, roles.critic) if one is not None]
     asked = roles.frozen if isinstance(config, PreferenceConfig) and roles.reference == LIVE else None
-    peak = step_peak(learners, asked, planned.largest, setting, several=planned.pieces > 1)
+    peak = step_peak(_learners(roles), asked, planned.largest, setting, several=planned.pieces > 1)
     tokens = sum(one.tokens for one in planned.largest)
     how = (
         "each layer's input, the rest computed again"
@@ -160,7 +181,10 @@ def _activations(config: RunConfig, roles: Roles, planned: Schedule, trained: in
         else "all layers, the head in blocks"
     )
     return Line(
-        name="activations", bytes=peak - trained, when=STEP, why=f"a piece of {tokens:,} tokens: {how}"
+        name="activations",
+        bytes=peak - _trained(roles),
+        when=STEP,
+        why=f"a piece of {tokens:,} tokens: {how}",
     )
 
 

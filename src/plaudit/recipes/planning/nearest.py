@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from plaudit.recipes.config import RunConfig
-from plaudit.recipes.planning.price import Planned, Price, price
+from plaudit.recipes.planning.price import Planned, Price, may_fit, price
 from plaudit.recipes.planning.roles import LIVE
 from plaudit.recipes.policy_config import PolicyConfig
 from plaudit.recipes.preference_config import PreferenceConfig
@@ -47,21 +47,23 @@ class Offer:
 
 def nearest(found: Price) -> tuple[Offer, ...]:
     """What fits: single changes, those first that leave the gradient as it is; else all of them together."""
-    offers = [*_tried(found.planned, _single(found))]
-    fit = tuple(one for one in offers if one.price.fits)
-    return fit or tuple(one for one in _tried(found.planned, _together(found)) if one.price.fits)
+    return _fitting(found.planned, _single(found)) or _fitting(found.planned, _together(found))
 
 
 def least(found: Price) -> Offer | None:
     """All that spares memory together, whether it fits or not."""
     changes = [*_together(found)]
-    tried = [*_tried(found.planned, iter(changes[-1:]))]
-    return tried[0] if tried else None
+    return _offer(found.planned, changes[-1]) if changes else None
 
 
-def _tried(planned: Planned, changes: Iterator[Change]) -> Iterator[Offer]:
-    for change in changes:
-        yield Offer(change=change, price=price(replace(planned, config=change.config)))
+def _fitting(planned: Planned, changes: Iterator[Change]) -> tuple[Offer, ...]:
+    may = (change for change in changes if may_fit(replace(planned, config=change.config)))
+    tried = (_offer(planned, change) for change in may)
+    return tuple(one for one in tried if one.price.fits)
+
+
+def _offer(planned: Planned, change: Change) -> Offer:
+    return Offer(change=change, price=price(replace(planned, config=change.config)))
 
 
 def _single(found: Price) -> Iterator[Change]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from plaudit.errors import UserError
 from plaudit.recipes.config import RunConfig
 from plaudit.recipes.planning.disk import Stored, stored
-from plaudit.recipes.planning.ledger import Ledger, ledger
+from plaudit.recipes.planning.ledger import Ledger, at_least, ledger
 from plaudit.recipes.planning.machine import Machine
 from plaudit.recipes.planning.pace import Pace
 from plaudit.recipes.planning.roles import KEPT, Roles, roles_of
@@ -128,6 +128,14 @@ def price(planned: Planned) -> Price:
         memory=ledger(config, roles, numbers, planned.rows, machine, planned.process),
         disk=stored(config, roles, planned.rows),
     )
+
+
+def may_fit(planned: Planned) -> bool:
+    """Whether what can be counted without going through a step fits; much quicker than `price`."""
+    config, machine = planned.config, planned.machine
+    numbers = schedule(planned.method, config, planned.rows, ranks=machine.ranks)
+    roles = roles_of(planned.method, config, machine, numbers.rows)
+    return at_least(config, roles, numbers, planned.rows, planned.process) <= machine.memory
 
 
 def times(found: Price, pace: Pace) -> Times:
