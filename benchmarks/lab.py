@@ -158,7 +158,7 @@ class Lab:
 
     def evaluated(self, run: Path, data: Path, *, gold: bool = False) -> RewardEvaluation:
         """The workbench's verdict on a run; ``gold`` also asks at equal worth."""
-        from plaudit.cli.evaluate_world import with_world
+        from plaudit.world.evidence import with_world
 
         resampling = Resampling(times=1000, seed=0)
         evidence: Evidence = read_evidence(data).evidence

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from plaudit.cli.main import main
-from plaudit.cli.train import METHODS, TABLES
 from plaudit.cli.train_list import LOOP_LEGEND, settings_in_words
 from plaudit.recipes.loop_config import LoopConfig, LoopSettings, settled
 from plaudit.recipes.loop_table import LOOPS
+from plaudit.recipes.methods import METHODS, TABLES
 from plaudit.recipes.preference_table import PREFERENCES
 from tests.cli.test_train_list import shown, squeezed
 

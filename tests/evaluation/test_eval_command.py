@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.cli import evaluate_world
 from plaudit.cli.main import main
 from plaudit.records.feedback import Comparison, Demonstration
 from plaudit.sources.write import write_records
+from plaudit.world import evidence
 from plaudit.world.making import comparisons, rankings
 from plaudit.world.pools import agreement, pool
 from plaudit.world.shipped import base_folder
@@ -36,7 +36,7 @@ def model(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch):
-    monkeypatch.setattr(evaluate_world, "PROMPTS", 32)
+    monkeypatch.setattr(evidence, "PROMPTS", 32)
 
 
 def said(capsys, *arguments: object) -> str:

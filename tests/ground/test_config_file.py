@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plaudit.cli.config_file import read_yaml, to_yaml
-from plaudit.cli.resolve import resolve
+from plaudit.configs.config_file import read_yaml, to_yaml
+from plaudit.configs.resolve import resolve
 from plaudit.errors import UserError
 from tests.ground.example_config import Lora, Optimizer, RunConfig
 

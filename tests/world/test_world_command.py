@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.cli.world import KINDS
 from plaudit.records.feedback import Rating
 from plaudit.sources import read_records
 from plaudit.world import making
 from plaudit.world.corpus import plain_text
 from plaudit.world.pools import POOLS, pool
 from plaudit.world.verdicts import thumbed_by
+from plaudit.world.wanted import KINDS
 
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
 HURRIED = pool("hurried")

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Verbs
-from plaudit.cli.suggest import did_you_mean
 from plaudit.cli.talking import (
     add_model_options,
     load_samplers,
@@ -20,6 +19,7 @@ from plaudit.cli.talking import (
     shown,
     speak,
 )
+from plaudit.configs.suggest import did_you_mean
 from plaudit.errors import UserError
 from plaudit.records.messages import Message, assistant_says, user_says
 

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 from plaudit.cli.json_file import write_json
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
-from plaudit.cli.suggest import did_you_mean
 from plaudit.cli.talking import make_console
-from plaudit.cli.train import METHODS, TABLES
+from plaudit.configs.suggest import did_you_mean
 from plaudit.errors import UserError
+from plaudit.recipes.methods import looked_at
 
 if TYPE_CHECKING:
     from plaudit.checks.check import Check
     from plaudit.checks.checking import Finding
 
-LOOKED_AT = ("sft", "preferred", "reward")
-"""Methods without a table that can be looked over."""
 _EPILOG = """\
 Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. The exit
 status is 1 when a check fails that is not named in --allow. docs/checks.md"""
@@ -40,13 +38,6 @@ def add_parser(subparsers: Verbs) -> None:
         method = methods.add_parser(name, description=f"look plaudit train {name} over, and train nothing")
         method.fill = partial(_add_options, config_type=config_type)
     check.set_defaults(run=run)
-
-
-def looked_at() -> dict[str, type]:
-    """Each method whose run can be made ready and looked at, with what it can be told."""
-    tables = [table for table in TABLES if table.recipe != "plaudit.recipes.loop:loop"]
-    rows = {name: table.config_of(facts) for table in tables for name, facts in table.rows.items()}
-    return {name: METHODS[name][2] for name in LOOKED_AT} | rows
 
 
 def run(args: argparse.Namespace) -> int:

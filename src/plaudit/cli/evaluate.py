@@ -1,4 +1,4 @@
-"""``plaudit eval``: how good a reward model is, beside what its annotators leave room for."""
+"""``plaudit eval``: how good a reward model is, beside what its annotators leave room for; and policies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plaudit.cli import evaluate_policy
 from plaudit.cli.numbers import count, whole
 from plaudit.cli.parser import Verbs
 from plaudit.cli.talking import make_console, short_names
@@ -25,9 +26,10 @@ intervals    95 %, from prompts drawn anew"""
 
 
 def add_parser(subparsers: Verbs) -> None:
-    """Add ``eval reward``."""
-    evaluate = subparsers.add_parser("eval", help="how good a reward model is, and where it is biased")
-    verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward")
+    """Add ``eval reward`` and ``eval policy``."""
+    evaluate = subparsers.add_parser("eval", help="how good a policy or a reward model is")
+    verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
+    evaluate_policy.add_parser(verbs)
     reward = verbs.add_parser(
         "reward",
         help="accuracy, calibration, bias, best-of-n, public benchmarks",
@@ -57,6 +59,8 @@ def add_parser(subparsers: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate every model on the same pairs, print the tables, write the files."""
+    if args.eval_verb == "policy":
+        return evaluate_policy.run(args)
     _check(args)
     from plaudit.cli.evaluate_table import print_tables
     from plaudit.evaluation.evaluate import evaluate
@@ -75,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     for sentence in read.said:
         console.print(sentence)
     if args.world:
-        from plaudit.cli.evaluate_world import with_world
+        from plaudit.world.evidence import with_world
 
         evidence = with_world(evidence, answers=args.best_of or 16, resampling=resampling)
     found: list[Evaluated] = []
@@ -132,7 +136,7 @@ def _reward(model: str, args: argparse.Namespace) -> Reward:
 
         return load_reward(Path(model), device=args.device, dtype=args.dtype)
     if model == "gold":
-        from plaudit.cli.evaluate_world import gold
+        from plaudit.world.evidence import gold
 
         return gold()
     from plaudit.rewards.named import reward_named

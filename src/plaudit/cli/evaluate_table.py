@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 12
 """Rows of a table of slices; the files hold all."""
-NARROWEST = 16
-"""Signs of a column that an interval still fits into; more models than fit have tables of their own."""
 
 
 def print_tables(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
@@ -61,7 +59,9 @@ def _headline(evaluations: Sequence[RewardEvaluation], console: Console) -> None
         ("equal rewards", lambda one: str(one.equal)),
         ("no verdict", lambda one: str(one.missing)),
     ]
-    _table("", [(name, [cell(one) for one in evaluations]) for name, cell in rows], evaluations, console)
+    table(
+        "", [(name, [cell(one) for one in evaluations]) for name, cell in rows], _heads(evaluations), console
+    )
 
 
 def _slices(
@@ -77,7 +77,7 @@ def _slices(
     names = list(found[0])[:MOST_ROWS]
     rows = [(f"{name} ({found[0][name].n})", [share(one.get(name)) for one in found]) for name in names]
     order = "faint first" if title == "strength" else "worst first"
-    _table(f"Accuracy by {title} (pairs), {order}", rows, evaluations, console)
+    table(f"Accuracy by {title} (pairs), {order}", rows, _heads(evaluations), console)
     if len(names) < len(found[0]):
         console.print(f"… and {len(found[0]) - len(names)} more")
 
@@ -89,7 +89,7 @@ def _benchmarks(evaluations: Sequence[RewardEvaluation], console: Console) -> No
     scores = [{section.name: section.score for section in one.sections} for one in found]
     rows = [(name, [share(one.get(name)) for one in scores]) for name in scores[0]]
     overall = ["–" if one.overall is None else f"{100 * one.overall:.1f} %" for one in found]
-    _table(f"{found[0].name}, by its rules", [*rows, ("overall", overall)], evaluations, console)
+    table(f"{found[0].name}, by its rules", [*rows, ("overall", overall)], _heads(evaluations), console)
     for note in found[0].notes:
         console.print(note)
 
@@ -101,10 +101,10 @@ def _best_of(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
     rows = []
     for place, point in enumerate(curves[0].points):
         truths = (curve.points[place].truth for curve in curves)
-        cells = [_mean(one) for one in truths]
+        cells = [mean(one) for one in truths]
         rows.append((f"n = {point.n}, KL ≤ {point.kl:.2f}", [*cells, f"{point.possible:.3f}"]))
     title = f"True utility of the answer liked best of n, {curves[0].prompts} prompts; KL in nats"
-    _table(title, rows, evaluations, console, "possible")
+    table(title, rows, (*_heads(evaluations), "possible"), console)
 
 
 def _words(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
@@ -118,35 +118,59 @@ def _words(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
     console.print(f"Ceiling: {evaluations[0].ceiling.words}.")
 
 
-def _table(
-    title: str,
-    rows: Sequence[tuple[str, Sequence[str]]],
-    evaluations: Sequence[RewardEvaluation],
-    console: Console,
-    *more: str,
+def _heads(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
+    return tuple(one.model for one in evaluations)
+
+
+def table(
+    title: str, rows: Sequence[tuple[str, Sequence[str]]], heads: Sequence[str], console: Console
 ) -> None:
+    """A column for each head, as many side by side as fit, below the title."""
     from rich.table import Table
 
     if title:
         console.print(title)
-    heads = (*(one.model for one in evaluations), *more)
     room = console.width - max((len(name) for name, _ in rows), default=0) - 4
-    columns = max(1, room // NARROWEST)
-    for start in range(0, len(heads), columns):
-        shown = slice(start, start + columns)
-        table = Table()
-        table.add_column("", no_wrap=True)
-        for head in heads[shown]:
-            table.add_column(head, justify="right", overflow="fold")
+    widths = [max((len(cells[place]) for _, cells in rows), default=0) for place in range(len(heads))]
+    for shown in _side_by_side(widths, room):
+        drawn = Table()
+        drawn.add_column("", no_wrap=True)
+        for place in shown:
+            drawn.add_column(heads[place], justify="right", overflow="fold", min_width=widths[place])
         for name, cells in rows:
-            table.add_row(name, *cells[shown])
-        console.print(table)
+            drawn.add_row(name, *(cells[place] for place in shown))
+        console.print(drawn)
 
 
-def _mean(found: Estimate) -> str:
+def _side_by_side(widths: Sequence[int], room: int) -> list[list[int]]:
+    """As many columns together as have room with their frames; heads give way, cells do not.
+
+    >>> _side_by_side([10, 10, 40], 26)
+    [[0, 1], [2]]
+    """
+    groups: list[list[int]] = [[]]
+    left = room
+    for place, width in enumerate(widths):
+        if groups[-1] and width + 3 > left:
+            groups.append([])
+            left = room
+        groups[-1].append(place)
+        left -= width + 3
+    return groups
+
+
+def mean(found: Estimate | None, digits: int = 3) -> str:
+    """A mean with its interval.
+
+    >>> mean(Estimate(value=0.712, low=0.66, high=0.75, n=400, prompts=180))
+    '0.712 (0.660–0.750)'
+    """
+    if found is None:
+        return "–"
     if found.low is None or found.high is None:
-        return f"{found.value:.3f}"
-    return f"{found.value:.3f} ({found.low:.3f}–{found.high:.3f})"
+        return f"{found.value:.{digits}f}"
+    to = " to " if found.low < 0 else "–"
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f}{to}{found.high:.{digits}f})"
 
 
 def _ceiling(found: Ceiling) -> str:

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from plaudit.cli.config_file import read_yaml, to_yaml
-from plaudit.cli.resolve import resolve
-from plaudit.cli.settings import Names, Setting, all_settings
-from plaudit.cli.values import from_word, is_switch, item_of
+from plaudit.configs.config_file import read_yaml, to_yaml
+from plaudit.configs.resolve import resolve
+from plaudit.configs.settings import Names, Setting, all_settings
+from plaudit.configs.values import from_word, is_switch, item_of
 
 __all__ = ["add_options", "read_config", "to_yaml"]
 

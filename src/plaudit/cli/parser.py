@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
-from plaudit.cli.suggest import did_you_mean
+from plaudit.configs.suggest import did_you_mean
 from plaudit.errors import UserError
 
 

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.check import looked_at
 from plaudit.cli.json_file import write_json
 from plaudit.cli.numbers import count
 from plaudit.cli.options import add_options, read_config
 from plaudit.cli.parser import Verbs
 from plaudit.cli.talking import make_console
 from plaudit.errors import UserError
+from plaudit.recipes.methods import looked_at
 
 if TYPE_CHECKING:
     from plaudit.recipes.config import RunConfig

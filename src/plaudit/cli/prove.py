@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.numbers import whole
 from plaudit.cli.parser import Verbs
-from plaudit.cli.suggest import did_you_mean
 from plaudit.cli.talking import make_console
+from plaudit.configs.suggest import did_you_mean
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:

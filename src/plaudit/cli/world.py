@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from plaudit.cli import world_models
 from plaudit.cli.numbers import count, whole
 from plaudit.cli.parser import Verbs
-from plaudit.cli.suggest import did_you_mean, nearest
+from plaudit.configs.suggest import did_you_mean, nearest
 from plaudit.errors import UserError
-from plaudit.records.feedback import Record
 from plaudit.records.messages import words
-from plaudit.sources.files import ending
-from plaudit.sources.write import check_target, write_records
 from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
 from plaudit.world.prompts import SPLITS, question_of, questions
 from plaudit.world.questions import CATEGORIES
+from plaudit.world.wanted import CRITIQUES, KINDS, WantedRows, write_wanted
 
-_JUDGED = ("comparisons", "rankings", "ratings", "thumbs")
-KINDS = ("demonstrations", *_JUDGED, "prompts", "red-team", "plain-text")
-"""The records that can be made."""
-CRITIQUES = "critiques"
-"""Ratings with a true critique beside each: made for critics, and written with a field more."""
-_SPLIT = (*KINDS[:-1], CRITIQUES)
-_READ_BY: Mapping[str, Sequence[str]] = {
-    "annotators": _JUDGED,
-    "model": _JUDGED,
-    "answers": ("rankings",),
-    "split": _SPLIT,
-    "category": _SPLIT,
-}
-"""The kinds that an option matters to."""
 _COLUMNS = """\
 with gold     of the preferences, how many are for the answer of the higher true utility
 among itself  how often a preference is shared by another annotator who is not undecided
@@ -111,72 +94,18 @@ def _add_make(verbs: Verbs) -> None:
 
 
 def _make(args: argparse.Namespace) -> int:
-    for option, kinds in _READ_BY.items():
-        if getattr(args, option) is not None and args.kind not in kinds:
-            raise UserError(f"--{option} says nothing to {args.kind}; it goes with {', '.join(kinds)}")
-    check_target(args.out)
-    made = _write_critiques(args) if args.kind == CRITIQUES else write_records(_rows(args), args.out).rows
-    judged = f" by the {args.annotators or 'crowd'} pool" if args.kind in _JUDGED else ""
-    split = "" if args.kind == "plain-text" else f", {args.split or 'train'} split"
-    print(f"{args.out}: {made} rows of {args.kind}{judged}{split}, seed {args.seed}")
-    return 0
-
-
-def _write_critiques(args: argparse.Namespace) -> int:
-    from plaudit.world.critiques import critiques, write_critiques
-
-    ending(args.out, (".jsonl",))
-    rows = critiques(
-        args.n or 1000, split=args.split or "train", seed=args.seed, categories=args.category or CATEGORIES
-    )
-    write_critiques(rows, args.out)
-    return len(rows)
-
-
-def _rows(args: argparse.Namespace) -> Sequence[Record]:
-    from plaudit.world import making
-    from plaudit.world.corpus import plain_text
-
-    n = args.n or 1000
-    split, seed, categories = args.split or "train", args.seed, args.category or CATEGORIES
-    makers: Mapping[str, Callable[[], Sequence[Record]]] = {
-        "demonstrations": lambda: making.demonstrations(n, split=split, seed=seed, categories=categories),
-        "prompts": lambda: making.prompts(args.n, split=split, seed=seed, categories=categories),
-        "red-team": lambda: making.prompts(
-            args.n, split=split, seed=seed, categories=categories, red_team=True
-        ),
-        "plain-text": lambda: plain_text(n, seed=seed),
-    }
-    return _judged_rows(args) if args.kind in _JUDGED else makers[args.kind]()
-
-
-def _judged_rows(args: argparse.Namespace) -> Sequence[Record]:
-    """Answers, the corpus's or a model's own, and what a pool says of them."""
-    from plaudit.world import verdicts
-    from plaudit.world.making import check_answers, tasks
-
-    if args.model is not None:
-        from plaudit.rollouts.local import LocalSampler
-        from plaudit.world.own_answers import own_tasks
-
-        tasks = partial(own_tasks, LocalSampler(args.model))
-    makers: Mapping[str, Callable[..., Sequence[Record]]] = {
-        "comparisons": verdicts.compared_by,
-        "rankings": verdicts.ranked_by,
-        "ratings": verdicts.rated_by,
-        "thumbs": verdicts.thumbed_by,
-    }
-    answers = {"comparisons": 2, "rankings": 4 if args.answers is None else args.answers}.get(args.kind, 1)
-    if args.kind == "rankings":
-        check_answers(answers)
-    asked = tasks(
-        args.n or 1000,
-        answers=answers,
-        split=args.split or "train",
+    wanted = WantedRows(
+        make=args.kind,
+        n=args.n,
+        annotators=args.annotators,
+        model=args.model,
+        split=args.split,
+        category=tuple(args.category or ()),
+        answers=args.answers,
         seed=args.seed,
-        categories=args.category or CATEGORIES,
     )
-    return makers[args.kind](pool(args.annotators or "crowd"), asked, args.seed)
+    print(f"{args.out}: {wanted.sentence(write_wanted(wanted, args.out))}")
+    return 0
 
 
 def _annotators(args: argparse.Namespace) -> int:

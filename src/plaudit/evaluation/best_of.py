@@ -49,7 +49,7 @@ def best_of_curve(
     tasks: Sequence[Task], proxies: Scores, truths: Scores, resampling: Resampling
 ) -> BestOfCurve:
     """The curve over all prompts; a prompt with an answer without verdict is left out of it."""
-    rows = [_row(task, proxies, truths) for task in tasks]
+    rows = [scored_row(task, proxies, truths) for task in tasks]
     kept = [row for row in rows if row is not None]
     if not kept:
         raise UserError("best-of-n: there is no prompt on whose every answer there is a verdict")
@@ -79,9 +79,10 @@ def best_of_curve(
     )
 
 
-def _row(
+def scored_row(
     task: Task, proxies: Scores, truths: Scores
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]] | None:
+    """The proxies and the truths of a task's answers; None where one of them has no verdict."""
     both = [
         [scores[task.prompt, task.answers, answer] for answer in task.answers] for scores in (proxies, truths)
     ]

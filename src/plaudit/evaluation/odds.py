@@ -108,7 +108,7 @@ def _possible(
         if np.linalg.matrix_rank(x_BF[rows_B][:, [*earlier, feature]]) <= len(earlier):
             faults[feature] = COLLINEAR
             kept.remove(feature)
-    if kept and _separated(x_BF[rows_B][:, kept], y_B[rows_B]):
+    if kept and separating(x_BF[rows_B][:, kept], y_B[rows_B]) is not None:
         faults.update(dict.fromkeys(kept, TOGETHER))
         kept = []
     return kept, faults, rows_B
@@ -122,18 +122,24 @@ def _fault(x_B: Float[np.ndarray, " B"], y_B: Float[np.ndarray, " B"]) -> str | 
     return ALWAYS if (agrees_B == 1).all() else NEVER if (agrees_B == -1).all() else None
 
 
-def _separated(x_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]) -> bool:
-    """Whether some weighing of the features is never wrong and not always silent (Albert, Anderson 1984)."""
+def separating(
+    x_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]
+) -> Float[np.ndarray, " F"] | None:
+    """A weighing of the features that is never wrong and not always silent (Albert, Anderson 1984).
+
+    >>> separating(np.array([[1.0], [2.0]]), np.array([1.0, 1.0])), separating(np.eye(1), np.array([0.5]))
+    (array([1.]), None)
+    """
     from scipy.optimize import linprog
 
     hard_B = (y_B == 0) | (y_B == 1)
     signed = (2 * y_B[hard_B] - 1)[:, None] * x_BF[hard_B]
     if not hard_B.any():
-        return False
+        return None
     soft = x_BF[~hard_B]
     equal = {"A_eq": soft, "b_eq": np.zeros(len(soft))} if len(soft) else {}
     best = linprog(-signed.sum(0), A_ub=-signed, b_ub=np.zeros(len(signed)), bounds=(-1, 1), **equal)
-    return bool(best.success and -best.fun > 1e-7)
+    return np.asarray(best.x, dtype=float) if best.success and -best.fun > 1e-7 else None
 
 
 def _stacked(

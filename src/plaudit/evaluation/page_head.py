@@ -18,7 +18,7 @@ def head(models: Sequence[Shown]) -> Html:
     state = f"Compared with the preferences in {', '.join(shortened(file, MOST_NAME) for file in files)}"
     # Models that were compared with the same file share a ceiling.
     ceilings = list(dict.fromkeys(model.found.ceiling for model in models))
-    lede = " ".join([_lede(models), *(ceiling_words(ceiling) for ceiling in ceilings)])
+    lede = " ".join([found_so(models), *(ceiling_words(ceiling) for ceiling in ceilings)])
     figures = element("dl", {"class": "cards"}, *_cards(models[0].found)) if alone else _beside(models)
     return element(
         "header",
@@ -49,7 +49,8 @@ def ceiling_ends(ceiling: Ceiling) -> tuple[float, float] | None:
     return (min(known), max(known)) if known else None
 
 
-def _lede(models: Sequence[Shown]) -> str:
+def found_so(models: Sequence[Shown]) -> str:
+    """How often the best of them is right, and how certain that is."""
     judged = [(model, model.found.accuracy) for model in models if model.found.accuracy is not None]
     if not judged:
         return "No pair has both a preference and two rewards, so there is no accuracy."

@@ -42,10 +42,12 @@ def estimate(
     resampling: Resampling,
     *,
     weight_B: Float[np.ndarray, " B"] | None = None,
+    share: bool = True,
 ) -> Estimate:
     """Σ w part / Σ w with its percentile interval over prompts (Efron 1979; clusters: Field and Welsh 2007).
 
-    Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts.
+    Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts;
+    not for what is no ``share``, such as a length.
 
     >>> found = estimate(np.array([1.0, 0.0, 1.0, 1.0]), np.array([0, 0, 1, 2]), Resampling())
     >>> found.value, found.prompts, found.low < 0.75 < found.high
@@ -57,20 +59,20 @@ def estimate(
     place_B = np.unique(prompt_B, return_inverse=True)[1]
     part_P = np.bincount(place_B, part_B * weight_B)
     whole_P = np.bincount(place_B, weight_B)
-    low, high = _interval(part_P, whole_P, resampling)
+    low, high = _interval(part_P, whole_P, resampling, share=share)
     return Estimate(
         value=float(part_P.sum() / whole_P.sum()), low=low, high=high, n=len(part_B), prompts=len(part_P)
     )
 
 
 def _interval(
-    part_P: Float[np.ndarray, " P"], whole_P: Float[np.ndarray, " P"], resampling: Resampling
+    part_P: Float[np.ndarray, " P"], whole_P: Float[np.ndarray, " P"], resampling: Resampling, *, share: bool
 ) -> tuple[float | None, float | None]:
     if len(part_P) < 2:
         return None, None
-    if (part_P == 0).all():
+    if share and (part_P == 0).all():
         return 0.0, wilson(0.0, len(part_P))[1]
-    if (part_P == whole_P).all():
+    if share and (part_P == whole_P).all():
         return wilson(1.0, len(part_P))[0], 1.0
     chance = np.random.default_rng(resampling.seed)
     rows = max(1, _CELLS // len(part_P))

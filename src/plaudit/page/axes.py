@@ -82,9 +82,9 @@ def ratio_axis(values: Sequence[Number]) -> Axis:
     for factors in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
         ticks = [factor * 10.0**power for power in range(-4, 4) for factor in factors]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= 7:
+        if len(ticks) <= 6:
             break
-    return Axis(low=low, high=high, ticks=tuple((tick, f"{tick:,.3g}") for tick in ticks), logarithmic=True)
+    return Axis(low=low, high=high, ticks=tuple((tick, f"{tick:,g}") for tick in ticks), logarithmic=True)
 
 
 def round_ticks(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:

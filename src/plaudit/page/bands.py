@@ -14,6 +14,8 @@ from plaudit.page.words import Number, figure
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 352, 34, 208
 _APART = 7
 """How far apart the names above must be, for each of their letters."""
+_MOST_MARKS = 40
+"""A line of more points has no shapes: they would hide it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class Bands:
     """Places on the lower axis that are named above the drawing."""
     over: str = ""
     """What those names are."""
+    upright: tuple[Number, str] | None = None
+    """A place on the lower axis that everything is seen from, and what it is."""
 
     @property
     def all_lines(self) -> list[Band]:
@@ -56,7 +60,9 @@ def bands(title: str, unit: str, shown: Bands, *, note: str = "") -> Html:
     assert 0 < len(shown.lines) <= len(KINDS)
     points = [point for line in shown.all_lines for point in line.points]
     plot = Plot(
-        x=value_axis([at for at, _ in points], from_zero=True),
+        x=value_axis(
+            [at for at, _ in points] + ([shown.upright[0]] if shown.upright else []), from_zero=True
+        ),
         y=value_axis([number for _, span in points for number in span.numbers]),
         left=_LEFT,
         right=_RIGHT,
@@ -68,7 +74,9 @@ def bands(title: str, unit: str, shown: Bands, *, note: str = "") -> Html:
         [] if shown.limit is None else [_path("ideal", [_place(point, plot) for point in shown.limit.points])]
     )
     told = "; ".join(f"{line.label}: {_told(line, shown)}" for line in shown.all_lines)
-    svg = drawing(title, told, _BOTTOM + 24, *axes(plot), *_named(shown, plot), *limit, *drawn)
+    svg = drawing(
+        title, told, _BOTTOM + 24, *axes(plot), *_named(shown, plot), *_upright(shown, plot), *limit, *drawn
+    )
     return chart(title, unit, svg, *_keys(shown, note))
 
 
@@ -83,7 +91,7 @@ def _line(kind: str, line: Band, plot: Plot) -> Iterator[Html]:
         lower = [f"{plot.across(at)} {plot.down(low)}" for at, low, _ in reversed(held)]
         yield _path(f"band {kind}", upper + lower)
     yield _path(f"line {kind}", [_place(point, plot) for point in line.points])
-    for at, span in line.points:
+    for at, span in line.points if len(line.points) <= _MOST_MARKS else ():
         tip = f"{line.label} {span.said(figure)} at {figure(at)}"
         yield mark(kind, plot.across(at), plot.down(span.value), tip)
 
@@ -108,6 +116,15 @@ def _named(shown: Bands, plot: Plot) -> Iterator[Html]:
         if across - half >= free:
             yield words("tick", across, _TOP - 12, label)
             free = across + half
+
+
+def _upright(shown: Bands, plot: Plot) -> Iterator[Html]:
+    if shown.upright is None:
+        return
+    at, label = shown.upright
+    across = plot.across(at)
+    yield element("path", {"class": "guide", "d": f"M{across} {_TOP - 4}V{_BOTTOM}"})
+    yield words("note end" if across > (_LEFT + _RIGHT) / 2 else "note", across, _TOP - 9, label)
 
 
 def _keys(shown: Bands, note: str) -> Iterator[Html]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from plaudit.page.axes import Axis, ratio_axis, share_axis
+from plaudit.page.axes import Axis, ratio_axis, share_axis, value_axis
 from plaudit.page.html import Html, element
 from plaudit.page.marks import KINDS, Span, key, mark, reach
 from plaudit.page.plot import WIDTH, Plot, chart, cut, drawing, foot, words
@@ -76,6 +76,14 @@ def shares(title: str, unit: str, shown: Rows) -> Html:
     marks = [] if shown.guide is None else [shown.guide.low]
     lowest = math.floor(10 * min([0.5, *_numbers(shown), *marks]) - 1e-9) / 10
     drawn = _Drawing(x=share_axis(max(0.0, lowest), 1.0), shown=shown, write=percent)
+    return chart(title, unit, drawn.whole(title), *_keys(shown.series))
+
+
+def amounts(title: str, unit: str, shown: Rows) -> Html:
+    """Numbers of any size, such as lengths, with their intervals on a common axis."""
+    marks = [] if shown.guide is None else [shown.guide.low, shown.guide.high]
+    x = value_axis([*_numbers(shown), *marks] or [0.0, 1.0])
+    drawn = _Drawing(x=x, shown=shown, write=figure)
     return chart(title, unit, drawn.whole(title), *_keys(shown.series))
 
 

@@ -8,12 +8,17 @@ from typing import Any
 
 from plaudit.checks.check import Check
 from plaudit.checks.checking import Finding, look_over, refusal
+from plaudit.checks.report import as_dict
 from plaudit.checks.subject import Lesson, Subject
 from plaudit.checks.table import CHECKS
 from plaudit.errors import UserError
 from plaudit.recipes.config import RunConfig
 from plaudit.recipes.learner import Kind, Learner, begin
-from plaudit.training.parallel import joined
+from plaudit.training import durable
+from plaudit.training.parallel import joined, speaks
+
+LOOKED = "checks.json"
+"""The file of a run folder with what was looked over before its first step."""
 
 
 def checked(config: RunConfig, learner: Learner[Any]) -> tuple[str, ...]:
@@ -26,6 +31,8 @@ def checked(config: RunConfig, learner: Learner[Any]) -> tuple[str, ...]:
     refused = refusal(findings)
     if refused is not None:
         raise UserError(refused)
+    if speaks():
+        durable.write_json(config.out / LOOKED, as_dict(findings))
     held = sum(one.result.holds is True for one in findings)
     allowed = (f"check {one.check.name} fails and is allowed to" for one in findings if one.word == "allowed")
     return (f"{held} checks passed before the first step", *allowed)

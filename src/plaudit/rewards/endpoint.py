@@ -8,57 +8,20 @@ attempts; what no repetition mends (a wrong answer, a refusal) ends the run with
 
 from __future__ import annotations
 
-import http.client
 import json
 import math
-import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, urlsplit
 
 from plaudit.errors import UserError
 from plaudit.records.judging import Task
 from plaudit.records.messages import Text, words
+from plaudit.rewards.posting import MOST_BYTES, Manners, UnreachedError, address, headers, patiently, posted
 from plaudit.rewards.reward import Row
 
-MOST_BYTES = 4_000_000
-"""Of a response."""
-_AGAIN = frozenset([408, 425, 429, 500, 502, 503, 504])
-"""What a server says that may do better in a moment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
-    """How an endpoint is asked.
-
-    Example: ``Manners(seconds=30, attempts=4, pause=0.5, token_from="JUDGE_TOKEN")``
-    """
-
-    seconds: int | float = 60
-    """For one attempt, from the connection to the last byte."""
-    attempts: int = 4
-    """How often at most."""
-    pause: int | float = 0.5
-    """Seconds before the second attempt; each further wait is twice as long."""
-    answers_at_once: int = 64
-    """Answers in one request."""
-    requests_at_once: int = 8
-    """Requests under way."""
-    token_from: str | None = None
-    """The environment variable that holds a bearer token; None sends none."""
-
-    def __post_init__(self) -> None:
-        """Refuse what asks nothing."""
-        counts = (self.attempts, self.answers_at_once, self.requests_at_once)
-        if min(counts) < 1 or not self.seconds > 0 or not self.pause >= 0:
-            raise UserError(f"an endpoint cannot be asked like this: {self}; give positive numbers")
-
-
-class _FailedError(Exception):
-    """This attempt failed, and another may not."""
+__all__ = ["MOST_BYTES", "EndpointReward", "Manners"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +51,13 @@ class EndpointReward:
 
     def __post_init__(self) -> None:
         """Refuse what is no address of this kind, and a token that is not there."""
-        _address(self.url)
-        _headers(self.manners)
+        address(self.url)
+        headers(self.manners)
 
     @property
     def name(self) -> str:
         """What tables and pages call it: where it is, without what may be secret in a query."""
-        parts = _address(self.url)
+        parts = address(self.url)
         return f"{parts.netloc}{parts.path}"
 
     @property
@@ -120,40 +83,13 @@ class EndpointReward:
 
     def _row(self, question: _Question) -> tuple[float | None, ...] | tuple[str, ...]:
         """The scores, or for each answer the reason for having none."""
-        why = ""
-        for attempt in range(self.manners.attempts):
-            if attempt:
-                time.sleep(self.manners.pause * 2 ** (attempt - 1))
-            try:
-                return _read(self.name, question, _posted(self.url, self.manners, _body(question)))
-            except (_FailedError, OSError, http.client.HTTPException) as error:
-                why = str(error) or type(error).__name__
-        return (f"{self.name} failed {self.manners.attempts} times, the last time: {why}",) * len(
-            question.answers
-        )
-
-
-def _address(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        parts, known = urlsplit(""), False
-    if not known or parts.username is not None or any(letter <= " " for letter in url):
-        raise UserError(
-            f"{url!r} is no endpoint: give http://host:port/path or https://…, without a user in it"
-        )
-    return parts
-
-
-def _headers(manners: Manners) -> dict[str, str]:
-    headers = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
-    if manners.token_from is not None:
-        token = os.environ.get(manners.token_from, "")
-        if not token.strip().isprintable() or not token.strip():
-            raise UserError(f"the environment variable {manners.token_from} holds no token for the endpoint")
-        headers["Authorization"] = f"Bearer {token.strip()}"
-    return headers
+        try:
+            content = patiently(
+                self.name, self.manners, lambda: posted(self.url, self.manners, _body(question))
+            )
+        except UnreachedError as error:
+            return (str(error),) * len(question.answers)
+        return _read(self.name, question, content)
 
 
 def _body(question: _Question) -> bytes:
@@ -165,43 +101,6 @@ def _body(question: _Question) -> bytes:
     truth = {} if question.task.truth is None else {"truth": question.task.truth}
     answers = [words(answer) for answer in question.answers]
     return json.dumps({"prompt": shown, "answers": answers, **truth}).encode()
-
-
-def _posted(url: str, manners: Manners, body: bytes) -> bytes:
-    """What the endpoint answers; raises `_FailedError` or OSError for what may pass."""
-    parts = _address(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    assert parts.hostname is not None
-    connection = kind(parts.hostname, parts.port, timeout=manners.seconds)
-    until = time.monotonic() + manners.seconds
-    try:
-        path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
-        connection.request("POST", path, body, _headers(manners))
-        response = connection.getresponse()
-        content = _bounded(response, until)
-    finally:
-        connection.close()
-    if response.status in _AGAIN:
-        raise _FailedError(f"status {response.status} {response.reason}")
-    if response.status != 200:
-        said = content[:200].decode(errors="replace")
-        hint = "; name the variable of its token" if response.status in (401, 403) else ""
-        raise UserError(f"{url} answers {response.status} {response.reason}: {said!r}{hint}")
-    return content
-
-
-def _bounded(response: http.client.HTTPResponse, until: float) -> bytes:
-    """A server that sends a byte now and then, or without end, is not waited for."""
-    content = b""
-    while piece := response.read1(65536):
-        content += piece
-        if len(content) > MOST_BYTES:
-            raise UserError(f"the endpoint's answer has more than {MOST_BYTES:,} bytes; it sends scores only")
-        if time.monotonic() > until:
-            raise TimeoutError("timed out while it answered")
-    if response.length:
-        raise _FailedError("the answer was cut off")
-    return content
 
 
 def _read(name: str, question: _Question, content: bytes) -> tuple[float | None, ...]:

@@ -207,7 +207,9 @@ def _proven(model: _Model) -> _Model:
 
 def _name(path: Path) -> str:
     whole = path.resolve()
-    return whole.parent.name if whole.name == "model" else whole.name
+    whole = whole.parent if whole.name == "model" else whole
+    # A stage of a pipeline keeps its run in run/, and is called what the stage is called.
+    return whole.parent.name if (whole.parent / "stage.json").is_file() else whole.name
 
 
 def _what_it_is(path: Path, folder: Path) -> str:

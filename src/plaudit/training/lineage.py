@@ -9,7 +9,7 @@ import hashlib
 import platform
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -79,7 +79,7 @@ def gather(
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
         seed=seed,
         method=method,
-        code=_code(),
+        code=code_facts(),
         libraries={name: version for name in _LIBRARIES if (version := _version(name))},
         machine=_machine(),
     )
@@ -118,24 +118,28 @@ def compare(old: Lineage, new: Lineage) -> tuple[str, ...]:
     return tuple(f"{line}; results may differ in the last bits" for line in lines.values())
 
 
-def hash_path(path: Path) -> str:
-    """The sha256 of a file's content, or of a folder's: every file's name within it and content, in order.
-
-    Names that start with a dot (caches, version control) do not count; links count as what they point to.
-    """
-    if path.is_dir():
-        return _hash_files(path, _files(path, ()))
+def hash_file(path: Path) -> str:
+    """The sha256 of a file's content."""
     _refuse_irregular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _hash_files(top: Path, files: Iterator[Path]) -> str:
+def hash_path(path: Path, of_file: Callable[[Path], str] = hash_file) -> str:
+    """The sha256 of a file's content, or of a folder's: every file's name within it and content, in order.
+
+    Names that start with a dot (caches, version control) do not count; links count as what they point to.
+    ``of_file`` may know the hash of a large file already.
+    """
+    return _hash_files(path, _files(path, ()), of_file) if path.is_dir() else of_file(path)
+
+
+def _hash_files(top: Path, files: Iterator[Path], of_file: Callable[[Path], str] = hash_file) -> str:
     digest = hashlib.sha256()
     for path in files:
         # The name is hashed itself, so that its length is fixed and no two listings can read the same.
         digest.update(hashlib.sha256(path.relative_to(top).as_posix().encode()).digest())
-        digest.update(bytes.fromhex(hash_path(path)))
+        digest.update(bytes.fromhex(of_file(path)))
     return digest.hexdigest()
 
 
@@ -166,7 +170,8 @@ def _hash_tokenizer(folder: Path) -> str:
     return _hash_files(folder, iter(files))
 
 
-def _code() -> dict[str, Any]:
+def code_facts() -> dict[str, Any]:
+    """plaudit's version; in a checkout also the commit and whether files differ from it."""
     source = Path(plaudit.__file__)
     code: dict[str, Any] = {"plaudit": plaudit.__version__, "commit": None, "changed": None}
     # Installed inside somebody else's repository, git would answer with their commit: is the file tracked?

@@ -174,8 +174,8 @@ def _gamed(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "the reward is being gamed": f": it rises on held-out prompts ({proxy[best]:.3g} → {proxy[-1]:.3g}) "
         "while "
-        f"the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept; raise "
-        f"β, or mend the reward. {PAGE}#over-optimisation"
+        f"the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept, "
+        f"unless judge.chooses is off; raise β, or mend the reward. {PAGE}#over-optimisation"
     }
 
 

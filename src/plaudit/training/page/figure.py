@@ -106,9 +106,9 @@ class Line:
         return f"{figure(before)} at step {first:,}, {figure(after)} at step {last:,}"
 
 
-def figures(history: History) -> Html:
-    """Every figure that the run has points for."""
-    return together(*(_figure(curve, lines) for curve in CURVES if (lines := _lines(curve, history.columns))))
+def figures(history: History, curves: Sequence[Curve] = CURVES) -> Html:
+    """Every figure of these that the run has points for."""
+    return together(*(_figure(curve, lines) for curve in curves if (lines := _lines(curve, history.columns))))
 
 
 def _lines(curve: Curve, columns: dict[str, Column]) -> list[Line]:

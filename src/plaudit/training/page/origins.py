@@ -66,18 +66,19 @@ def _loading(facts: RunFacts) -> str:
 
 def _rows(origin: Lineage) -> Iterator[tuple[str, str]]:
     for name, digest in origin.data.items():
-        yield f"data: {name}", _short(digest)
+        yield f"data: {name}", short_hash(digest)
     for name in ("model", "template", "tokenizer"):
         digest = getattr(origin, name)
         if digest is not None:
-            yield {"model": "base model"}.get(name, name), _short(digest)
+            yield {"model": "base model"}.get(name, name), short_hash(digest)
     yield "seed", str(origin.seed)
-    yield "plaudit", _code(origin.code)
+    yield "plaudit", version(origin.code)
     yield "libraries", ", ".join(f"{name} {version}" for name, version in origin.libraries.items())
     yield "machine", ", ".join(f"{name} {value}" for name, value in origin.machine.items())
 
 
-def _code(code: Mapping[str, object]) -> str:
+def version(code: Mapping[str, object]) -> str:
+    """The version of plaudit that was used, with its commit where that is known."""
     commit = code.get("commit")
     if not commit:
         return f"version {code.get('plaudit')}"
@@ -85,5 +86,6 @@ def _code(code: Mapping[str, object]) -> str:
     return f"version {code.get('plaudit')}, commit {str(commit)[:_HASH]}{changed}"
 
 
-def _short(digest: str) -> Html:
+def short_hash(digest: str) -> Html:
+    """The beginning of a hash; the whole of it for those who point at it."""
     return element("code", {"title": digest}, f"{digest[:_HASH]}…")

@@ -20,13 +20,24 @@ _SCORES = {
 
 
 def along_kl(history: History) -> Iterator[Html]:
-    """A chart for each score of held-out prompts; none where there is no reference, or a single look."""
+    """A chart for each score of held-out prompts; none where there is no reference, or a single look.
+
+    Where a judge looked on, a line stands at the look that it liked best: from there on the reward is gamed.
+    """
     far = history.columns.get("held_out/kl_root")
+    best = None if far is None else _best(far, history.columns.get("held_out/judge"))
     for name, (title, label, note) in _SCORES.items():
         scores = history.columns.get(name)
         if far is not None and scores is not None and (points := _points(far, scores)):
-            line = Band(label=label, points=points)
-            yield bands(title, "mean of held-out answers", Bands(lines=(line,)), note=note)
+            shown = Bands(lines=(Band(label=label, points=points),), upright=best)
+            yield bands(title, "mean of held-out answers", shown, note=note)
+
+
+def _best(far: Column, judge: Column | None) -> tuple[float, str] | None:
+    if judge is None or judge.best is None:
+        return None
+    at = dict(zip(far.steps, far.values, strict=True)).get(judge.best[0], math.nan)
+    return (at, "best by the judge") if math.isfinite(at) else None
 
 
 def _points(far: Column, scores: Column) -> tuple[tuple[float, Span], ...]:

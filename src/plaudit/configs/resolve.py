@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import Any, TypeVar
 
-from plaudit.cli.settings import Names, Setting, all_settings, base_of, settings_of
+from plaudit.configs.settings import Names, Setting, all_settings, base_of, settings_of
 from plaudit.errors import UserError
 
 ConfigT = TypeVar("ConfigT")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
-from plaudit.cli.suggest import did_you_mean
+from plaudit.configs.suggest import did_you_mean
 
 
 def convert(value: object, wanted: object) -> object:

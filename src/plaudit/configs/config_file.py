@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plaudit.cli.settings import Names, all_settings, settings_of
-from plaudit.cli.suggest import did_you_mean
-from plaudit.cli.values import convert
+from plaudit.configs.settings import Names, all_settings, settings_of
+from plaudit.configs.suggest import did_you_mean
+from plaudit.configs.values import convert
 from plaudit.errors import UserError
 
 
 def read_yaml(path: Path, config_type: type) -> dict[Names, object]:
     """What a file sets, by the names that lead to it; a group that is on or off is True or False."""
+    return read_values(load_yaml(path)[0], config_type, str(path))
+
+
+def read_values(loaded: object, config_type: type, where: str) -> dict[Names, object]:
+    """What loaded YAML sets, by the names that lead to it; ``where`` begins each complaint."""
     values: dict[Names, object] = {}
-    _collect(_load(path), config_type, (), path, values)
+    _collect(loaded, config_type, (), where, values)
     return values
 
 
@@ -24,10 +29,11 @@ def to_yaml(config: Any) -> str:
     """The config as YAML, in the order of its fields."""
     import yaml
 
-    return yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
 
 
-def _load(path: Path) -> Any:
+def load_yaml(path: Path) -> tuple[Any, Any]:
+    """What a file holds, and its nodes, which know their lines; a key that is there twice is refused."""
     import yaml
 
     try:
@@ -41,13 +47,16 @@ def _load(path: Path) -> Any:
     except yaml.YAMLError as error:
         raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
     _refuse_repeated_keys(node, path)
-    return {} if loaded is None else loaded
+    return ({} if loaded is None else loaded), node
 
 
 def _refuse_repeated_keys(node: Any, path: Path) -> None:
     """YAML itself would quietly keep the last of two equal keys."""
     import yaml
 
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, path)
     if not isinstance(node, yaml.MappingNode):
         return
     seen: set[str] = set()
@@ -60,8 +69,8 @@ def _refuse_repeated_keys(node: Any, path: Path) -> None:
         _refuse_repeated_keys(value, path)
 
 
-def _collect(loaded: object, config_type: type, at: Names, file: Path, values: dict[Names, object]) -> None:
-    where = f"{file}: {'.'.join(at)}" if at else str(file)
+def _collect(loaded: object, config_type: type, at: Names, file: str, values: dict[Names, object]) -> None:
+    where = f"{file}: {'.'.join(at)}" if at else file
     if not isinstance(loaded, Mapping):
         raise UserError(f"{where}: expected settings (name: value), got {loaded!r}")
     known = {setting.path[-1]: setting for setting in settings_of(config_type, at)}
@@ -87,10 +96,11 @@ def _checked(value: object, wanted: object, where: str) -> object:
         raise UserError(f"{where}: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A config, or a part of one, as YAML and JSON can hold it."""
     if dataclasses.is_dataclass(value):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
-        return {name: _plain(getattr(value, name)) for name in fields}
+        return {name: plain(getattr(value, name)) for name in fields}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

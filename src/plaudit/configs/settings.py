@@ -16,7 +16,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
-from plaudit.cli.values import describe
+from plaudit.configs.values import describe
 
 Names = tuple[str, ...]
 """The names that lead to a setting: ``("optimizer", "beta2")``."""

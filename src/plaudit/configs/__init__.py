@@ -1,0 +1,1 @@
+"""Settings as frozen dataclasses: their names, their types, and the YAML that sets them."""

@@ -1,0 +1,229 @@
+"""What an evaluation of policies found, in one frozen record that tables, pages and files read.
+
+A share or a mean comes as an `Estimate` with its 95 % interval over prompts; whatever cannot be said is None,
+and why is said in words under ``notes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plaudit.evaluation.policies.over_optimisation import OverOptimisation
+from plaudit.evaluation.result import BestOfCurve, Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A figure of a part of the prompts.
+
+    Example: ``Part(name="harmful", value=Estimate(value=0.6, low=0.4, high=0.8, n=20, prompts=20))``
+    """
+
+    name: str
+    """The category."""
+    value: Estimate
+    """The figure on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diversity:
+    """How unlike each other answers are, every one cut to the same number of words.
+
+    Example: ``Diversity(words=12, distinct_1=0.21, distinct_2=0.55, self_bleu=31.0, unique=0.8, …)``
+    """
+
+    words: int
+    """What all answers of all policies were cut to; shorter ones are left out of what depends on length."""
+    answers: int
+    """How many answers were long enough."""
+    distinct_1: float | None
+    """Unlike words over all words, across prompts."""
+    distinct_2: float | None
+    """The same of pairs of neighbouring words."""
+    self_bleu: float | None
+    """Mean BLEU of an answer against those to other prompts, 0 to 100: 100 says always the same."""
+    self_bleu_within: float | None
+    """Mean BLEU of an answer against the others to the same prompt; None with one answer to each."""
+    unique: float
+    """Unlike answers over all answers, in whole."""
+    unique_within: float | None
+    """The same among the answers to one prompt, on average; None with one answer to each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFigures:
+    """What one policy says and how.
+
+    Example: ``PolicyFigures(name="ppo", model="runs/ppo/model", answers=400, …)``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    model: str
+    """Its folder."""
+    gold: Estimate | None
+    """The true utility of its answers, or a function's score of them; None where nobody knows it."""
+    by_category: tuple[Part, ...]
+    """The same by category of the prompt."""
+    reward: Estimate | None
+    """The learnt reward of its answers: what may have been optimised."""
+    length: Estimate
+    """Tokens of an answer."""
+    finished: Estimate
+    """The share of answers that came to an end by themselves."""
+    kl: Estimate | None
+    """From the reference, in nats an answer: the mean of log π(y) − log π_ref(y) over its own answers."""
+    kl_token: Estimate | None
+    """From the reference, in nats a token."""
+    entropy: Estimate | None
+    """Of its next token, in nats, over the tokens of its own answers."""
+    diversity: Diversity
+    """How unlike each other its answers are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """One policy against another, on the same prompts, by one judge that saw both orders.
+
+    Example: ``Contest(policy="ppo", against="sft", judge="gold", won=130, tied=200, lost=70, …)``
+    """
+
+    policy: str
+    """Whose wins are counted."""
+    against: str
+    """The other one."""
+    judge: str
+    """Who compared them."""
+    won: int
+    """Pairs in which it is better."""
+    tied: int
+    """Pairs of equal worth, or on which the two orders contradict each other."""
+    lost: int
+    """Pairs in which it is worse."""
+    unjudged: int
+    """Pairs without a verdict; they count nowhere else."""
+    reasons: Mapping[str, int]
+    """Why there was no verdict: refused, not to be read, not to be reached."""
+    raw: Estimate | None
+    """The mean chance of being preferred; a tie counts one half."""
+    decided: Estimate | None
+    """Of the pairs that are no tie, the share that is won."""
+    length_controlled: Estimate | None
+    """What ``raw`` would be if both answers were of equal length (AlpacaEval 2, minimal form)."""
+    style_controlled: Estimate | None
+    """What it would be at equal length, headers, lists and bold."""
+    consistency: Estimate | None
+    """How often both orders say the same; None where the judge cannot see an order."""
+    first: Estimate | None
+    """How often the answer that is shown first is preferred, of verdicts that prefer one: 0.5 is fair."""
+    p_value: float | None
+    """Of a paired test that neither is better: signs by prompt are flipped, all ways or 9,999 drawn ones."""
+    by_category: tuple[Part, ...]
+    """``raw`` by category."""
+    notes: tuple[str, ...] = ()
+    """Why a controlled win rate cannot be given, or what it leaves out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """A policy's place among all, by Bradley and Terry.
+
+    Example: ``Rating(name="ppo", elo=1052.0, low=1031.0, high=1074.0)``
+    """
+
+    name: str
+    """The policy."""
+    elo: float
+    """400/ln 10 times its log-strength, with the mean of all at 1000."""
+    low: float | None
+    """The lower end of the 95 % interval over prompts."""
+    high: float | None
+    """The upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One policy's answer.
+
+    Example: ``Said(policy="ppo", text="The owl eats mice.", ended=True, tokens=6, gold=1.0, reward=0.8)``
+    """
+
+    policy: str
+    """Who said it."""
+    text: str
+    """What it said: not to be trusted, a page escapes it."""
+    ended: bool
+    """Whether it came to an end by itself."""
+    tokens: int
+    """How long it is."""
+    gold: float | None
+    """What it is worth."""
+    reward: float | None
+    """What the learnt reward says."""
+    logp: float | None = None
+    """log π of the whole answer, in nats, as the policy itself finds it."""
+    kl: float | None = None
+    """log π − log π_ref of it: the mean over a policy's answers is its KL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A prompt and what every policy said to it.
+
+    Example: ``Shown(prompt="What does the owl eat?", category="fact", said=(…))``
+    """
+
+    prompt: str
+    """What was asked; turns of a conversation one under the other."""
+    category: str | None
+    """The kind of question."""
+    said: tuple[Said, ...]
+    """In the order of the policies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEvaluation:
+    """All that was found.
+
+    Example: ``PolicyEvaluation(policies=(base, sft, ppo), reference="sft", …)``
+    """
+
+    policies: tuple[PolicyFigures, ...]
+    """In the order in which they were named."""
+    reference: str | None
+    """The policy that KL is measured from, and the others are compared with."""
+    gold: str | None
+    """Who knows the true worth: the world, a function; None where nobody does."""
+    reward: str | None
+    """The learnt reward whose scores are shown beside."""
+    prompts: int
+    """How many there were."""
+    answers: int
+    """To each prompt, of each policy."""
+    sampling: str
+    """How answers were drawn, in words."""
+    seeds: tuple[int, ...]
+    """Of drawing; several pool their answers and widen what is resampled."""
+    contests: tuple[Contest, ...]
+    """Every policy against those that were asked for, by each judge."""
+    ratings: tuple[Rating, ...]
+    """Of three policies or more; empty otherwise."""
+    best_of: BestOfCurve | None
+    """What the best of n answers of the reference by the learnt reward is worth."""
+    shown: tuple[Shown, ...]
+    """Some prompts, drawn by chance, with everybody's answers."""
+    notes: tuple[str, ...]
+    """What a reader has to know."""
+    over_optimisation: OverOptimisation | None = None
+    """The curve through ``best_of`` and its peak; None with fewer than five answers to choose from."""
+    every: tuple[Shown, ...] = ()
+    """All answers: of each prompt as many rows as there are answers of a policy to it."""
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and what the figures of single contests cannot say; each sentence once."""
+        of_contests = (
+            f"{one.policy} against {one.against}: {note}" for one in self.contests for note in one.notes
+        )
+        return tuple(dict.fromkeys((*self.notes, *of_contests)))

@@ -1,0 +1,105 @@
+"""KL and entropy against the sums over every answer that a tiny model can give."""
+
+from __future__ import annotations
+
+from math import exp, sqrt
+
+import numpy as np
+import pytest
+
+from plaudit.evaluation.policies.best import exact_kl
+from plaudit.evaluation.policies.distances import Thought, distances, entropy, thoughts
+from plaudit.evaluation.policies.drawn import Drawing, drawn, load_speaker
+from plaudit.evaluation.resample import Resampling
+from plaudit.proof.language import language
+from plaudit.rollouts.sampling import SamplingSettings
+from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
+
+RESAMPLING = Resampling(times=100)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    where = tmp_path_factory.mktemp("tiny")
+    return [policy(where, seed) for seed in (0, 1)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, temperature):
+    own, prompt = folders[0], prompts(folders[0])[0]
+    known = chances(own, prompt, temperature)
+    assert sum(map(exp, known.values())) == pytest.approx(1)
+    speaker = load_speaker(own, Drawing(device="cpu"))
+    group = [as_rollout(prompt, ids) for ids in all_answers()]
+    [found] = thoughts(speaker.policy, [group], temperature=temperature)
+    assert [one.logp for one in found] == pytest.approx(list(known.values()), abs=2e-5)
+    assert [one.tokens for one in found] == [len(ids) for ids in known]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folders, temperature):
+    mine, other = folders
+    drawing = Drawing(
+        sampling=SamplingSettings(max_tokens=2, temperature=temperature),
+        answers=1500,
+        seeds=(3,),
+        device="cpu",
+    )
+    said = drawn("mine", mine, ASKED, drawing)
+    theirs = thoughts(load_speaker(other, drawing).policy, said.rollouts, temperature=temperature)
+    for place, prompt in enumerate(prompts(mine)):
+        own, ref = chances(mine, prompt, temperature), chances(other, prompt, temperature)
+        exact = sum(exp(logp) * (logp - ref[ids]) for ids, logp in own.items())
+        gap_N = np.array([a.logp - b.logp for a, b in zip(said.thoughts[place], theirs[place], strict=True)])
+        assert exact > 0.05
+        assert gap_N.mean() == pytest.approx(exact, abs=4 * gap_N.std() / sqrt(len(gap_N)))
+    found = distances(said.thoughts, theirs, RESAMPLING)
+    tokens = sum(one.tokens for group in said.thoughts for one in group)
+    assert found.kl_token.value * tokens == pytest.approx(found.kl.value * found.kl.n)
+    assert (found.kl.prompts, found.kl.n) == (2, 3000)
+
+
+def test_entropy_is_that_of_the_distributions_that_tokens_were_chosen_from(folders):
+    prompt = prompts(folders[0])[0]
+    known = chances(folders[0], prompt)
+    first: dict[int, float] = {}
+    for ids, logp in known.items():
+        first[ids[0]] = first.get(ids[0], 0.0) + exp(logp)
+    exact = -sum(p * np.log(p) for p in first.values())
+    speaker = load_speaker(folders[0], Drawing(device="cpu"))
+    [[found]] = thoughts(speaker.policy, [[as_rollout(prompt, (2,))]])
+    assert found.entropy == pytest.approx(exact, abs=1e-4)
+    assert entropy([[found]], RESAMPLING).value == pytest.approx(exact, abs=1e-4)
+
+
+def test_a_policy_is_no_way_from_itself_and_tokens_weigh_alike():
+    one, two = Thought(logp=-2.0, entropy=1.0, tokens=1), Thought(logp=-6.0, entropy=6.0, tokens=3)
+    same = distances([[one], [two]], [[one], [two]], RESAMPLING)
+    assert (same.kl.value, same.kl.low, same.kl.high) == (0, 0, 0)
+    theirs = [[Thought(logp=-3.0, entropy=0.0, tokens=1)], [Thought(logp=-9.0, entropy=0.0, tokens=3)]]
+    found = distances([[one], [two]], theirs, RESAMPLING)
+    assert (found.kl.value, found.kl_token.value) == (2.0, 1.0)
+    assert entropy([[one], [two]], RESAMPLING).value == 7 / 4
+
+
+def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():
+    chance = np.random.default_rng(0)
+    p_Y, reward_Y = chance.dirichlet(np.ones(6)), np.array([0.0, 1.0, 1.0, 2.0, 2.0, 2.0])
+    for n in (1, 2, 5):
+        drawn_SN = chance.choice(6, size=(200_000, n), p=p_Y)
+        best_S = drawn_SN[
+            np.arange(len(drawn_SN)), (reward_Y[drawn_SN] + 1e-6 * chance.random(drawn_SN.shape)).argmax(1)
+        ]
+        q_Y = np.bincount(best_S, minlength=6) / len(best_S)
+        known = float((q_Y[q_Y > 0] * np.log(q_Y[q_Y > 0] / p_Y[q_Y > 0])).sum())
+        assert exact_kl(p_Y, reward_Y, n) == pytest.approx(known, abs=3e-3)
+        assert exact_kl(p_Y, reward_Y, n) <= np.log(n) - (n - 1) / n + 1e-12
+    spoken = language(seed=3)
+    for p_Y, reward_Y in zip(spoken.ref_logp_PY.exp().numpy(), spoken.reward_PY.numpy().round(), strict=True):
+        # Of every pair of draws the better one, or one of the two by a coin.
+        above_YZ = np.sign(reward_Y[:, None] - reward_Y) / 2 + 0.5
+        best_Y = 2 * p_Y * (above_YZ @ p_Y)
+        known = float((best_Y * np.log(best_Y / p_Y))[best_Y > 0].sum())
+        assert exact_kl(p_Y, reward_Y, 2) == pytest.approx(known, abs=1e-12)
+    with pytest.raises(ValueError, match="add up to"):
+        exact_kl(np.array([0.5]), np.array([1.0]), 2)

@@ -1,0 +1,133 @@
+"""Style-controlled win rates: what is counted, planted tastes, and faults of others that are not copied."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.contests import Names, contest
+from plaudit.evaluation.policies.dueled import verdicts
+from plaudit.evaluation.policies.style import density, density_gap, features_of, length_gap, style_controlled
+from tests.evaluation.policies.duels import DRAWS, duel
+
+CODE = "```python\n# a comment\n* 3\n**kwargs**\n```"
+
+
+def styled(worth, tastes, *, habit, prompts=600, seed=0):
+    """Duels of plain text against text with marks; a taste for each, and how often my answers have one."""
+    chance = np.random.default_rng(seed)
+    marks = {"headers": "# Title\n", "lists": "- item\n", "bold": "**this** "}
+    found = []
+    for n in range(prompts):
+        mine = "".join(mark for name, mark in marks.items() if chance.random() < habit[name])
+        theirs = "".join(mark for name, mark in marks.items() if chance.random() < 0.3)
+        texts = [f"{mark}word word {'a' * int(chance.integers(1, 30))}" for mark in (mine, theirs)]
+        gaps = {name: density_gap(*texts, name) for name in marks} | {"length": length_gap(*texts)}
+        p = 1 / (1 + np.exp(-(worth + sum(taste * gaps[name] for name, taste in tastes.items()))))
+        found.append(duel(float(chance.random() < p), prompt=f"q{n}", mine=texts[0], theirs=texts[1]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("# One\n## Two\n###three\nfour # five", {"headers": 2}),
+        ("- one\n  * two\n1. three\n2) four\n-five\n3.14 is no item", {"lists": 4}),
+        ("**one** and __two__, 2**3**4, ** not **, a__b__c", {"bold": 3}),
+        (CODE, {}),
+        (f"# One\n{CODE}\n- two", {"headers": 1, "lists": 1}),
+        ("```\n# never closed", {}),
+        ("~~~\n# tildes\n~~~\n# One", {"headers": 1}),
+    ],
+)
+def test_marks_are_counted_outside_of_code(text, counts):
+    from plaudit.evaluation.policies.style import outside_code
+
+    words = len(outside_code(text).split())
+    for mark in ("headers", "lists", "bold"):
+        assert density(text, mark) == pytest.approx(counts.get(mark, 0) / (words + 1)), mark
+
+
+def test_columns_are_antisymmetric_scaled_and_not_centred():
+    duels = styled(0.0, {}, habit={"headers": 0.9, "lists": 0.9, "bold": 0.3}, prompts=80)
+    x_BF = features_of(duels)
+    assert features_of([one.turned for one in duels]) == pytest.approx(-x_BF)
+    assert (x_BF**2).mean(0) == pytest.approx(np.ones(4))
+    assert (x_BF.mean(0) > 0.1)[1:3].all()
+
+
+def test_a_taste_for_marks_wins_raw_and_not_at_equal_style():
+    habit = {"headers": 0.9, "lists": 0.9, "bold": 0.9}
+    duels = styled(0.0, {"headers": 8.0, "lists": 8.0, "bold": 8.0}, habit=habit)
+    assert verdicts(duels).mean() > 0.65
+    found = style_controlled(duels, DRAWS).value
+    assert found.low < 0.5 < found.high
+    assert found.high - found.low < 0.3
+
+
+def test_worth_is_left_when_style_is_taken_away():
+    habit = {"headers": 0.9, "lists": 0.3, "bold": 0.3}
+    duels = styled(1.0, {"headers": 8.0}, habit=habit)
+    found = style_controlled(duels, DRAWS).value
+    assert found.low < 1 / (1 + np.exp(-1.0)) < found.high
+    assert found.low > 0.55
+
+
+def test_it_is_what_statsmodels_finds():
+    from statsmodels.discrete.discrete_model import Logit
+
+    duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=200)
+    peer = Logit(verdicts(duels), np.column_stack([np.ones(200), features_of(duels)])).fit(disp=0, tol=1e-12)
+    assert style_controlled(duels, DRAWS).value.value == pytest.approx(1 / (1 + np.exp(-peer.params[0])))
+
+
+def test_first_fault_of_others_repeated_rows_do_not_narrow_the_interval():
+    """Arena-Hard counts a strong verdict as three rows and draws rows anew: half the honest width."""
+    duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=150)
+    once, thrice = (style_controlled(some, DRAWS).value for some in (duels, duels * 3))
+    assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=1e-9)
+
+
+def test_second_fault_of_others_a_feature_is_chosen_by_its_name_not_by_its_place():
+    duels = styled(0.0, {"lists": 9.0}, habit={"headers": 0.3, "lists": 0.95, "bold": 0.3})
+    x_BF = features_of(duels, ("lists", "length"))
+    assert x_BF == pytest.approx(features_of(duels)[:, [2, 0]])
+    by_lists = style_controlled(duels, DRAWS, features=("lists",)).value
+    by_bold = style_controlled(duels, DRAWS, features=("bold",)).value
+    assert by_lists.low < 0.5 < by_lists.high
+    assert by_bold.low > 0.5
+    with pytest.raises(UserError, match="no feature of style is called lenght; there is length, headers"):
+        style_controlled(duels, DRAWS, features=("lenght",))
+
+
+def test_third_fault_of_others_one_look_takes_nothing_from_the_next():
+    """Theirs narrows its table at each category; here the pairs are never touched."""
+    duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=150)
+    before = list(duels)
+    parts = [duels[:75], duels[75:]]
+    together = [style_controlled(part, DRAWS) for part in parts]
+    assert duels == before
+    assert [style_controlled(part, DRAWS) for part in reversed(parts)] == together[::-1]
+    assert all(one.value is not None for one in together)
+
+
+def test_a_mark_that_nobody_uses_or_that_decides_a_few_pairs_does_not_spoil_the_rest():
+    plain = styled(0.5, {}, habit={"headers": 0.0, "lists": 0.0, "bold": 0.0}, prompts=120)
+    duels = [duel(one.forward, prompt=one.prompt, mine=one.mine, theirs="b" * 14) for one in plain]
+    alone = style_controlled(duels, DRAWS).value
+    rare = [duel(1.0, prompt=f"r{n}", mine="**so** " + "a" * 9, theirs="b" * 14) for n in range(3)]
+    found = style_controlled(duels + rare, DRAWS).value
+    assert found.n == alone.n == 120
+    assert found.value == pytest.approx(alone.value, abs=1e-6)
+    told = contest(Names(policy="a", against="b", judge="j"), duels + rare, DRAWS, order_seen=False)
+    assert told.style_controlled == found
+    assert told.notes == ("style-controlled win rate: 3 pairs are left out, whose looks alone decide them",)
+
+
+def test_where_nothing_differs_it_is_the_raw_rate_and_few_prompts_give_none():
+    same = [duel(float(n % 4 > 0), prompt=f"q{n}", mine="abc", theirs="xyz") for n in range(40)]
+    assert style_controlled(same, DRAWS).value.value == 0.75
+    few = styled(0.0, {}, habit={"headers": 0.5, "lists": 0.5, "bold": 0.5}, prompts=45)
+    assert style_controlled(few, DRAWS).reason == "45 prompts are too few for 5 coefficients: it takes 50"
+    assert style_controlled([], DRAWS).reason == "there is no verdict"
