@@ -1,0 +1,51 @@
+"""``plaudit report``: the page of a run, written again; or one page that compares several."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from plaudit.cli.parser import Verbs
+from plaudit.errors import UserError
+
+_COMPARISON = "comparison.html"
+_EPILOG = """\
+A RUN is the folder of a pipeline (plaudit run), of a training run (plaudit train), or of an evaluation
+(plaudit eval policy --out). It may be unfinished: the page shows what is there. docs/report.md"""
+
+
+def add_parser(subparsers: Verbs) -> None:
+    """Add ``report``."""
+    report = subparsers.add_parser(
+        "report",
+        help="write the page of a run again, or one that compares several",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder")
+    said = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"
+    report.add_argument("--out", type=Path, metavar="FILE", help=said)
+    report.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    for folder in args.runs:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: there is no such folder. Name the folder that was `--out`.")
+    if args.out is not None and args.out.is_dir():
+        raise UserError(
+            f"--out {args.out}: a folder; name the file to write, such as {args.out / 'report.html'}"
+        )
+    print(_write(args.runs, args.out))
+    return 0
+
+
+def _write(runs: list[Path], out: Path | None) -> Path:
+    if len(runs) > 1:
+        from plaudit.reports.page_compare import write_comparison
+
+        return write_comparison(runs, out or Path(_COMPARISON))
+    from plaudit.reports.page import write_any
+
+    return write_any(runs[0], out)
