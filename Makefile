@@ -8,8 +8,8 @@ export PYTHON
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: .venv  ## the embedded world: fine-tune its base model and see what that was worth
-	.venv/bin/python examples/demo.py
+demo: .venv  ## the whole of RLHF on the embedded world, judged and told on one page: some minutes on two cores
+	.venv/bin/plaudit run
 
 test: .venv  ## every test that this machine can run
 	.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)

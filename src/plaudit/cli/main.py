@@ -8,7 +8,21 @@ import sys
 from collections.abc import Sequence
 
 from plaudit import __version__
-from plaudit.cli import chat, check, combine, control, data, evaluate, plan, prove, sample, train, world
+from plaudit.cli import (
+    chat,
+    check,
+    combine,
+    control,
+    data,
+    evaluate,
+    plan,
+    prove,
+    report,
+    run,
+    sample,
+    train,
+    world,
+)
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
@@ -21,6 +35,8 @@ _VERBS = {
     "eval": evaluate,
     "plan": plan,
     "prove": prove,
+    "report": report,
+    "run": run,
     "sample": sample,
     "train": train,
     "world": world,
