@@ -234,8 +234,8 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path):
         pytest.param(("dpo",), marks=pytest.mark.slow),
         pytest.param(("kto",), marks=pytest.mark.slow),
         pytest.param(("reward",), marks=pytest.mark.slow),
-        ("grpo", "--draw.answers", "2"),
-        ("ppo", "--critic.shared"),
+        pytest.param(("grpo", "--draw.answers", "2"), marks=pytest.mark.slow),
+        pytest.param(("ppo", "--critic.shared"), marks=pytest.mark.slow),
         pytest.param(("preferred", "--memory.checkpointing"), marks=pytest.mark.slow),
     ],
 )

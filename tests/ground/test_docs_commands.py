@@ -10,10 +10,22 @@ from tests.ground.docs_commands import DocsError, blocks_of, run_page, shows
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONG = {
+    f"{name}.md"
+    for name in (
+        *("control", "evaluating-policies", "judging-rewards", "loops", "parallel", "plan", "policy"),
+        *("preference", "reward-models", "supervised", "world"),
+    )
+}
+"""Pages of many commands, each of which loads torch: half a minute and more."""
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
+    ids=[str(page.relative_to(ROOT)) for page in PAGES],
+)
 def test_the_commands_of_a_page_run_as_shown(page, tmp_path):
     text = page.read_text("utf-8")
     commands = [block for block in blocks_of(text) if block.language == "bash" and block.mark != "not run"]
