@@ -195,11 +195,17 @@ def _refuse_too_many(path: Path, encoding: Encoding[Row], rows: RowSettings, asi
         lines = (json.dumps(_plain(refused), ensure_ascii=False) for refused in encoding.refused)
         durable.write_text(aside.untrained, "".join(f"{line}\n" for line in lines))
     if len(encoding.refused) > math.floor(rows.threshold * total + 1e-9):
-        first = "\n".join(f"  {refused.origin}: {refused.reason}" for refused in encoding.refused[:5])
+        first = "\n".join(f"  {_told(refused)}" for refused in encoding.refused[:5])
         raise UserError(
             f"{path}: {len(encoding.refused)} of {total} rows cannot be trained, above the threshold of "
             f"{rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
         )
+
+
+def _told(refused: Refused) -> str:
+    """The reason behind its row, which some reasons begin with."""
+    where = f"{refused.origin}: "
+    return where + refused.reason.removeprefix(where)
 
 
 def _plain(refused: Refused) -> Mapping[str, str]:
