@@ -11,7 +11,7 @@ from benchmarks.lab import Lab
 from benchmarks.preference_lab import ROWS, SHOWN
 from plaudit.recipes.preference_config import PreferenceSettings
 from plaudit.recipes.reward_config import EnsembleSettings
-from plaudit.rewards.combine import COMBINED, save_combination, save_implicit
+from plaudit.rewards.combine import COMBINED, Policies, save_combination, save_implicit
 from plaudit.rewards.manners import Combination
 
 Taught = Literal["models", "implicit", "both"]
@@ -59,5 +59,7 @@ def implicit_reward(lab: Lab, annotators: str, seed: int) -> Path:
     run = preference_lab.trained(lab, way, seed)
     folder = run / "reward"
     if not (folder / COMBINED).exists():
-        save_implicit(folder, policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
+        save_implicit(
+            folder, Policies(policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
+        )
     return folder

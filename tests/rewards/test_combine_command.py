@@ -132,7 +132,7 @@ def test_an_implicit_reward_and_one_of_steps_are_written(made: Path, tmp_path: P
         ("rewards a b --normalise nowhere.jsonl", "nowhere.jsonl"),
         (
             "implicit --policy a --reference sft",
-            "a: this is a reward model; the implicit reward is that of two",
+            "a: this is a reward model; the implicit reward is that of",
         ),
         ("implicit --policy sft --reference nowhere", "nowhere: no such folder"),
         ("implicit --policy sft --reference sft --beta 0", "beta 0.0: expected a number above 0"),

@@ -50,7 +50,7 @@ def test_each_manner_is_read_as_it_was_written(tmp_path: Path, combination: Comb
 
 def test_the_other_kinds_are_read_as_they_were_written(tmp_path: Path) -> None:
     a, b = _folders(tmp_path, "a", "b")
-    save_implicit(tmp_path / "dpo", policy=a, reference=b, beta=0.5)
+    save_implicit(tmp_path / "dpo", Policies(policy=a, reference=b, beta=0.5))
     found = read_combination(tmp_path / "dpo")
     assert isinstance(found, Policies)
     assert (found.policy.resolve(), found.reference.resolve(), found.beta) == (a, b, 0.5)

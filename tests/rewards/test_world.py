@@ -13,7 +13,7 @@ from plaudit.batches.template import answers_of, make_encoder
 from plaudit.models.reward_files import reward_model, save_reward_model
 from plaudit.records.judging import Task
 from plaudit.records.worded_settings import TextRewardSettings
-from plaudit.rewards.combine import save_implicit
+from plaudit.rewards.combine import Policies, save_implicit
 from plaudit.rewards.folder import check_reward, load_reward
 from plaudit.rewards.worded import TextReward
 from plaudit.rewards.worded_facts import WORDED_FACTS, Wording
@@ -67,6 +67,6 @@ def test_a_judge_in_words_is_a_reward_by_its_folder(tmp_path: Path, asked: list[
 
 
 def test_the_base_model_is_no_likelier_than_itself(tmp_path: Path, asked: list[Task]) -> None:
-    save_implicit(tmp_path / "none", policy=base_folder(), reference=base_folder(), beta=0.1)
+    save_implicit(tmp_path / "none", Policies(policy=base_folder(), reference=base_folder(), beta=0.1))
     rows = load_reward(tmp_path / "none", device="cpu").scores(asked)
     assert {score for row in rows for score in row} == {0.0}

@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Verbs
 from plaudit.errors import UserError
-from plaudit.sources.read import read_records
-
-if TYPE_CHECKING:
-    from plaudit.models.reward import Normalisation
-    from plaudit.records.judging import Task
 
 MANNERS = ("mean", "min", "cautious", "weighted", "gated")
 """How several rewards become one."""
@@ -34,10 +28,12 @@ def add_parser(subparsers: Verbs) -> None:
     _add_rewards(verbs)
     implicit = verbs.add_parser(
         "implicit",
-        help="the reward that a DPO policy has learned: beta (log pi - log pi_ref)",
+        help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi",
     )
     implicit.add_argument("--policy", type=Path, required=True, metavar="DIR", help="the trained policy")
-    implicit.add_argument("--reference", type=Path, required=True, metavar="DIR", help="what it began as")
+    implicit.add_argument(
+        "--reference", type=Path, metavar="DIR", help="what it began as (default: none, likelihood alone)"
+    )
     implicit.add_argument(
         "--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)"
     )
@@ -120,7 +116,9 @@ def _rewards(args: argparse.Namespace) -> str:
     for folder in args.rewards:
         check_reward(folder)
     if args.normalise is not None:
-        normal = _normal(args)
+        from plaudit.rewards.one_unit import in_one_unit
+
+        normal = in_one_unit(args.rewards, args.normalise, device=args.device)
         told = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below, normal=normal)
     save_combination(args.out, args.rewards, told)
     return f"{args.how} of {', '.join(map(str, args.rewards))}"
@@ -134,37 +132,14 @@ def _gate(gate: Path, rewards: Sequence[Path]) -> int:
     return places[0]
 
 
-def _normal(args: argparse.Namespace) -> tuple[Normalisation, ...]:
-    from plaudit.rewards.ensemble import normalisations
-    from plaudit.rewards.folder import load_reward
-
-    tasks = _tasks(args.normalise)
-    return normalisations([load_reward(folder, device=args.device) for folder in args.rewards], tasks)
-
-
-def _tasks(path: Path) -> tuple[Task, ...]:
-    from plaudit.batches.template import Answered, answers_of
-    from plaudit.records.judging import Task
-
-    found = [
-        (record.prompt, answers_of(record))
-        for record in read_records(path).records
-        if isinstance(record, Answered)
-    ]
-    if not found:
-        raise UserError(f"{path}: no row has an answer that could be scored")
-    return tuple(
-        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in found
-    )
-
-
 def _implicit(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine import save_implicit
+    from plaudit.rewards.combine import Policies, save_implicit
     from plaudit.rewards.folder import check_policies
 
-    check_policies(args.policy, args.reference)
-    save_implicit(args.out, policy=args.policy, reference=args.reference, beta=args.beta)
-    return f"{args.beta:g} times how much likelier {args.policy} finds an answer than {args.reference}"
+    told = Policies(policy=args.policy, reference=args.reference, beta=args.beta)
+    check_policies(told)
+    save_implicit(args.out, told)
+    return told.sentence
 
 
 def _steps(args: argparse.Namespace) -> str:

@@ -41,34 +41,37 @@ class RowsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombineSettings:
-    """One reward made of others, or of two policies.
+    """One reward made of others, or of policies.
 
     Example: ``CombineSettings(how="weighted", members=("$reward", "$implicit"), weights=(0.2, 1.0))``
     """
 
     how: Literal["mean", "min", "cautious", "weighted", "implicit"] = "mean"
-    """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference."""
+    """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference,
+    or β log π of a policy alone."""
     members: tuple[str, ...] = ()
     """Rewards."""
     weights: tuple[float, ...] = ()
     """weighted: one for each member."""
     k: float | None = None
     """cautious: how many deviations are taken off; none: 1."""
+    normalise: Path | None = None
+    """Rows on whose answers each reward is brought to mean 0 and deviation 1 first; none: as they are."""
     policy: Path | None = None
     """implicit: the policy that was trained."""
     reference: Path | None = None
-    """implicit: what it began as."""
+    """implicit: what it began as; none: likelihood alone is the reward."""
     beta: float | None = None
     """implicit: that of its training; none: 0.1."""
 
     def __post_init__(self) -> None:
         """Refuse halves of a combination."""
         implicit = self.how == "implicit"
-        if implicit and (self.policy is None or self.reference is None):
-            raise UserError("how implicit needs a policy and a reference")
+        if implicit and self.policy is None:
+            raise UserError("how implicit needs a policy")
         if implicit == bool(self.members):
-            raise UserError(f"how {self.how} is made of {'two policies' if implicit else 'members'}")
-        unread = ("members", "weights", "k") if implicit else ("policy", "reference", "beta")
+            raise UserError(f"how {self.how} is made of {'policies' if implicit else 'members'}")
+        unread = ("members", "weights", "k", "normalise") if implicit else ("policy", "reference", "beta")
         for name in (*unread, *(() if self.how == "weighted" else ("weights",))):
             if getattr(self, name) not in (None, ()):
                 raise UserError(f"{name} says nothing to how {self.how}; leave it out")
@@ -93,6 +96,9 @@ class EvaluateSettings:
     """A learnt reward whose scores are shown beside."""
     prompts: Path | None = None
     """Rows with prompts; none: the world's, of a split."""
+    choices: Path | None = None
+    """Questions with a closed set of answers, {"prompt", "choices", "right"}; none: of the world its
+    facts and sums, of other prompts nothing."""
     gold: str | None = None
     """Who knows the true worth: world, a rule, module:function; none: the world of its own prompts."""
     split: Literal["train", "validation", "test"] = "test"

@@ -54,6 +54,7 @@ def world_rows(work: Work) -> Made:
     options = {
         "n": wanted.n,
         "annotators": wanted.annotators,
+        "asked": wanted.asked,
         "model": wanted.model,
         "split": wanted.split,
         "category": [*wanted.category],
@@ -99,31 +100,53 @@ def own_rows(work: Work) -> Made:
 
 
 def combine(work: Work) -> Made:
-    """One reward of others, or of two policies."""
-    from plaudit.rewards.combine import save_combination, save_implicit
-    from plaudit.rewards.folder import check_policies, check_reward
+    """One reward of others, or of policies."""
+    from plaudit.rewards.combine import save_combination
+    from plaudit.rewards.folder import check_reward
     from plaudit.rewards.manners import Combination
 
     told: CombineSettings = work.config()
-    if told.policy is not None and told.reference is not None:
-        beta = 0.1 if told.beta is None else told.beta
-        check_policies(told.policy, told.reference)
-        save_implicit(work.here, policy=told.policy, reference=told.reference, beta=beta)
-        options = {"policy": told.policy, "reference": told.reference, "beta": beta, "out": work.here}
-        said = f"{beta:g} times how much likelier the policy finds an answer than its reference"
-        return Made(said=(said,), command=on_the_line("plaudit combine implicit", **options))
+    if told.policy is not None:
+        return _implicit(work, told, told.policy)
     assert told.how != "implicit", "refused when the settings were made"
     members = [Path(member) for member in told.members]
     for member in members:
         check_reward(member)
     k = 1.0 if told.how == "cautious" and told.k is None else told.k
-    save_combination(work.here, members, Combination(how=told.how, weights=told.weights or None, k=k))
-    options = {"how": told.how, "weights": [*told.weights], "k": k, "out": work.here}
+    normal = None
+    if told.normalise is not None:
+        from plaudit.rewards.one_unit import in_one_unit
+
+        normal = in_one_unit(members, told.normalise)
+    combination = Combination(how=told.how, weights=told.weights or None, k=k, normal=normal)
+    save_combination(work.here, members, combination)
+    options = {
+        "how": told.how,
+        "weights": [*told.weights],
+        "k": k,
+        "normalise": told.normalise,
+        "out": work.here,
+    }
     called = ", ".join(work.called(word) for word in work.stage.inputs["members"])
     return Made(
         said=(f"{told.how} of {called}",),
         command=on_the_line("plaudit combine rewards", *told.members, **options),
     )
+
+
+def _implicit(work: Work, told: CombineSettings, policy: Path) -> Made:
+    from plaudit.rewards.combine import Policies, save_implicit
+    from plaudit.rewards.folder import check_policies
+
+    beta = 0.1 if told.beta is None else told.beta
+    facts = Policies(policy=policy, reference=told.reference, beta=beta)
+    check_policies(facts)
+    save_implicit(work.here, facts)
+    names = [work.called(work.stage.inputs[one][0]) for one in ("policy", "reference") if getattr(told, one)]
+    likely = "how likely" if told.reference is None else "how much likelier"
+    said = f"{beta:g} times {likely} {' than '.join((f'{names[0]} finds an answer', *names[1:]))}"
+    options = {"policy": policy, "reference": told.reference, "beta": beta, "out": work.here}
+    return Made(said=(said,), command=on_the_line("plaudit combine implicit", **options))
 
 
 def _some(records: tuple[Any, ...], told: RowsSettings) -> tuple[Any, ...]:

@@ -39,21 +39,33 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """A policy and what it was trained against.
+    """A policy, and what it was trained against.
 
     Example: ``Policies(policy=Path("runs/dpo"), reference=Path("runs/sft"), beta=0.1)``
     """
 
     policy: Path
     """The folder of the trained policy."""
-    reference: Path
-    """The folder of its reference."""
+    reference: Path | None
+    """The folder of its reference; None where likelihood alone is the reward."""
     beta: int | float
     """The β of its training."""
 
     def __post_init__(self) -> None:
         """Refuse what turns the reward round, or into nothing."""
         refuse_beta(self.beta)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The policy's, and its reference's where it has one."""
+        return (self.policy,) if self.reference is None else (self.policy, self.reference)
+
+    @property
+    def sentence(self) -> str:
+        """What the reward is, in words."""
+        if self.reference is None:
+            return f"{self.beta:g} times how likely {self.policy} finds an answer"
+        return f"{self.beta:g} times how much likelier {self.policy} finds an answer than {self.reference}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +102,7 @@ Facts = Members | Policies | Process | Taste
 """What the file can say."""
 
 _KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
-    "implicit": (frozenset(["policy", "reference", "beta"]), frozenset()),
+    "implicit": (frozenset(["policy", "beta"]), frozenset(["reference"])),
     "steps": (frozenset(["model", "reading"]), frozenset()),
     "group": (frozenset(["module", "embedder", "context"]), frozenset(["group"])),
     **{
@@ -115,13 +127,14 @@ def save_combination(folder: Path, members: Sequence[Path], combination: Combina
     return _write(folder, {**facts, "members": [_spelled(folder, member) for member in members]})
 
 
-def save_implicit(folder: Path, *, policy: Path, reference: Path, beta: int | float) -> Path:
-    """Make the folder the implicit reward of a policy, β (log π − log π_ref); returns the file."""
-    for model in (policy, reference):
+def save_implicit(folder: Path, facts: Policies) -> Path:
+    """Make the folder the implicit reward of a policy, β (log π − log π_ref) or β log π; returns the file."""
+    for model in _paths(facts):
         _refuse_missing(folder, model)
-    refuse_beta(beta)
-    paths = {"policy": _spelled(folder, policy), "reference": _spelled(folder, reference)}
-    return _write(folder, {"how": "implicit", **paths, "beta": beta})
+    named = {} if facts.reference is None else {"reference": _spelled(folder, facts.reference)}
+    return _write(
+        folder, {"how": "implicit", "policy": _spelled(folder, facts.policy), **named, "beta": facts.beta}
+    )
 
 
 def save_steps(folder: Path, *, model: Path, reading: Reading) -> Path:
@@ -175,7 +188,8 @@ def _facts_of(path: Path) -> dict[str, Any]:
 
 def _read(folder: Path, facts: Mapping[str, Any]) -> Facts:
     if facts["how"] == "implicit":
-        policy, reference = (_whole(folder, facts[name]) for name in ("policy", "reference"))
+        reference = _whole(folder, facts["reference"]) if "reference" in facts else None
+        policy = _whole(folder, facts["policy"])
         return Policies(policy=policy, reference=reference, beta=_number(facts["beta"]))
     if facts["how"] == "steps":
         if facts["reading"] not in get_args(Reading):
@@ -224,7 +238,7 @@ def _paths(facts: Facts) -> tuple[Path, ...]:
         case Members():
             return facts.folders
         case Policies():
-            return (facts.policy, facts.reference)
+            return facts.folders
         case Process():
             return (facts.model,)
         case Taste():

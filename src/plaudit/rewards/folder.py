@@ -93,7 +93,7 @@ def check_reward(path: Path) -> None:
             for folder in facts.folders:
                 check_reward(folder)
         case Policies():
-            check_policies(facts.policy, facts.reference)
+            check_policies(facts)
         case Process():
             _scorer_folder(facts.model)
         case Taste():
@@ -108,24 +108,23 @@ def models_of(path: Path) -> tuple[Path, ...]:
         case Members():
             return tuple(found for folder in facts.folders for found in models_of(folder))
         case Policies():
-            return (model_folder(facts.policy), model_folder(facts.reference))
+            return tuple(model_folder(folder) for folder in facts.folders)
         case Process():
             return (model_folder(facts.model),)
         case Taste():
             return (model_folder(facts.embedder),)
 
 
-def check_policies(policy: Path, reference: Path) -> None:
-    """Complain about two folders that make no implicit reward: no language models, other tokens."""
-    for path in (policy, reference):
+def check_policies(facts: Policies) -> None:
+    """Complain about folders that make no implicit reward: no language models, other tokens."""
+    for path in facts.folders:
         folder = model_folder(path)
         if is_reward_folder(folder):
-            raise UserError(
-                f"{path}: this is a reward model; the implicit reward is that of two language models"
-            )
+            raise UserError(f"{path}: this is a reward model; the implicit reward is that of language models")
         if not architectures(folder):
             raise UserError(f"{path}: {_what_it_is(path, folder)}")
-    refuse_other_tokenizer(model_folder(reference), make_encoder(model_folder(policy)).info)
+    if facts.reference is not None:
+        refuse_other_tokenizer(model_folder(facts.reference), make_encoder(model_folder(facts.policy)).info)
 
 
 def check_taste(taste: Taste) -> tuple[Comparison, ...]:
@@ -168,20 +167,22 @@ def _learned(path: Path, place: _Place, name: str | None = None) -> LearnedRewar
 
 
 def _implicit(path: Path, facts: Policies, place: _Place) -> ImplicitReward:
-    check_policies(facts.policy, facts.reference)
-    folders = [model_folder(folder) for folder in (facts.policy, facts.reference)]
-    encoder = make_encoder(folders[0])
-    policy, reference = (
-        _proven(Policy(load_model(folder, dtype=place.dtype, device=place.device))) for folder in folders
-    )
+    check_policies(facts)
+    policy = _policy(facts.policy, place)
+    reference = None if facts.reference is None else _policy(facts.reference, place)
+    encoder = make_encoder(model_folder(facts.policy))
     return ImplicitReward(_name(path), policy, reference, encoder, beta=facts.beta)
 
 
 def _taste(path: Path, facts: Taste, place: _Place) -> GroupReward:
     shown, folder = check_taste(facts), model_folder(facts.embedder)
     module = load_group_preference(model_folder(facts.module), device=place.device)
-    embedder = _proven(Policy(load_model(folder, dtype=place.dtype, device=place.device)))
+    embedder = _policy(folder, place)
     return GroupReward(_name(path), module, embedder, make_encoder(folder), shown)
+
+
+def _policy(folder: Path, place: _Place) -> Policy:
+    return _proven(Policy(load_model(model_folder(folder), dtype=place.dtype, device=place.device)))
 
 
 def _shown_by(taste: Taste) -> tuple[Comparison, ...]:

@@ -18,17 +18,19 @@ from plaudit.rewards.reward import Row
 
 
 def implicit_reward(
-    logp_NT: Float[Tensor, "N T"], ref_logp_NT: Float[Tensor, "N T"], *, beta: int | float
+    logp_NT: Float[Tensor, "N T"], ref_logp_NT: Float[Tensor, "N T"] | None, *, beta: int | float
 ) -> Float[Tensor, " N"]:
     """β (log π(y|x) − log π_ref(y|x)), up to a number that is the same for all answers to a prompt.
 
-    Rafailov et al. 2023 (DPO), arXiv:2305.18290.
+    Rafailov et al. 2023 (DPO), arXiv:2305.18290. Without a reference it is β log π(y|x), as Xu et al. 2024
+    (CPO), arXiv:2401.08417, have it: how likely the policy finds the answer.
 
     >>> import torch
     >>> implicit_reward(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]]), beta=0.1)
     tensor([0.3000])
     """
-    return beta * (logp_NT - ref_logp_NT).sum(-1)
+    gained_NT = logp_NT if ref_logp_NT is None else logp_NT - ref_logp_NT
+    return beta * gained_NT.sum(-1)
 
 
 def refuse_beta(beta: int | float) -> None:
@@ -38,7 +40,7 @@ def refuse_beta(beta: int | float) -> None:
 
 
 class ImplicitReward:
-    """Two policies as a reward; scores are comparable among answers to one prompt, not across prompts.
+    """Two policies, or one alone, as a reward; scores compare answers to one prompt, not to different ones.
 
     The tokens are those of training, the end-of-turn token among them: an answer that did not end by itself
     is scored as if it had ended there.
@@ -50,7 +52,7 @@ class ImplicitReward:
         self,
         name: str,
         policy: Policy,
-        reference: Policy,
+        reference: Policy | None,
         encoder: Encoder,
         *,
         beta: int | float,
@@ -58,15 +60,16 @@ class ImplicitReward:
     ) -> None:
         """Take policies that are on one device and read the same tokens, each in its proven layout."""
         refuse_beta(beta)
-        if policy.device != reference.device:
+        if reference is not None and policy.device != reference.device:
             raise UserError(f"the policy is on {policy.device} and its reference on {reference.device}")
         self._name = name
         self._policy, self._reference = policy, reference
+        self._models = (policy,) if reference is None else (policy, reference)
         self._beta = beta
         self._reader = Reader(
             name=name,
             encoder=encoder,
-            limits=limits_of([policy, reference], tokens_at_once),
+            limits=limits_of([*self._models], tokens_at_once),
             device=policy.device,
         )
 
@@ -86,9 +89,10 @@ class ImplicitReward:
 
     def scored(self, tasks: Sequence[Task]) -> Scored:
         """The same, with the reason of every None."""
-        with at_rest(self._policy, self._reference):
+        with at_rest(*self._models):
             return self._reader.scored(tasks, self._rewards)
 
     def _rewards(self, batch: TokenBatch) -> Tensor:
-        logp_NT, ref_logp_NT = (model.score(batch).logp_NT for model in (self._policy, self._reference))
+        logp_NT = self._policy.score(batch).logp_NT
+        ref_logp_NT = None if self._reference is None else self._reference.score(batch).logp_NT
         return implicit_reward(logp_NT, ref_logp_NT, beta=self._beta)
