@@ -76,11 +76,21 @@ def test_what_runs_side_by_side_stands_side_by_side() -> None:
     assert boxes["dpo"][1] == boxes["ppo"][1]
 
 
+def test_a_long_name_gets_the_room_that_its_neighbours_leave() -> None:
+    steps = [step("comparisons-jury"), step("a"), step("b"), step("reward-judged")]
+    boxes, _ = drawn(*steps)
+    for one in steps:
+        assert f">{one.name}</text>" in flow("stages", steps)
+        left, _, right, _ = boxes[one.name]
+        assert left >= 0
+        assert right <= WIDTH
+
+
 def test_a_need_that_is_no_step_is_passed_over_and_a_name_is_cut_to_its_box() -> None:
     boxes, arrows = drawn(step("x" * 300, "nobody"))
 
     assert len(boxes) == 1
     assert arrows == []
-    assert "x" * 40 not in re.sub(
+    assert "x" * 50 not in re.sub(
         "<title>.*?</title>|<desc>.*?</desc>", "", flow("stages", [step("x" * 300)])
     )

@@ -28,7 +28,8 @@ class Band:
     label: str
     """What it is called."""
     points: tuple[tuple[Number, Span], ...]
-    """Where on the lower axis, and what was found there; from left to right."""
+    """Where on the lower axis, and what was found there, in the order of the line; one with
+    a band goes from left to right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

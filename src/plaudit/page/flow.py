@@ -14,7 +14,7 @@ from plaudit.page.html import Html, element
 from plaudit.page.plot import WIDTH, cut, drawing, words
 
 _HIGH, _BETWEEN, _GAP, _EDGE = 38, 26, 10, 1
-_WIDEST, _MOST_IN_A_ROW, _PASSAGE = 130, 4, 8
+_WIDEST, _MOST_IN_A_ROW, _PASSAGE, _ASIDE = 130, 4, 8, 6
 _LETTER, _SMALL_LETTER = 7.7, 6.2
 """How wide a letter of a name, and of what stands under it, is at most on average."""
 
@@ -43,7 +43,7 @@ def flow(title: str, steps: Sequence[Step]) -> Html:
     known = {step.name: step for step in steps}
     needs = _reduced({step.name: tuple(dict.fromkeys(n for n in step.needs if n in known)) for step in steps})
     rows = _ordered(_rows(needs), needs)
-    boxes = {place.name: place for place in _placed(rows)}
+    boxes = {place.name: place for place in _placed(rows, {step.name: _wish(step) for step in steps})}
     told = "; ".join(f"{name} needs {', '.join(needs[name]) or 'nothing'}" for name in known)
     arrows = [part for name in known for need in needs[name] for part in _arrow(boxes, need, name)]
     drawn = [_box(step, boxes[step.name]) for step in steps]
@@ -143,17 +143,34 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.5
 
 
-def _placed(rows: Sequence[Sequence[str | _Passage]]) -> Iterator[_Place]:
+def _wish(step: Step) -> float:
+    """How wide a box is in which nothing is cut."""
+    return _ASIDE + 1 + max(_LETTER * len(step.name), _SMALL_LETTER * len(step.about))
+
+
+def _placed(rows: Sequence[Sequence[str | _Passage]], wishes: Mapping[str, int | float]) -> Iterator[_Place]:
     for at, row in enumerate(rows):
-        passages = sum(isinstance(one, tuple) for one in row)
-        boxes = len(row) - passages
+        wishes_here = [wishes[one] for one in row if isinstance(one, str)]
+        passages = len(row) - len(wishes_here)
         room = WIDTH - 2 * _EDGE - _GAP * (len(row) - 1) - _PASSAGE * passages
-        wide = min(_WIDEST, room / max(boxes, 1))
-        left = (WIDTH - (boxes * wide + passages * _PASSAGE + _GAP * (len(row) - 1))) / 2
-        for one in row:
-            own = _PASSAGE if isinstance(one, tuple) else wide
+        wide = iter(_widths(wishes_here, room))
+        widths = [_PASSAGE if isinstance(one, tuple) else next(wide) for one in row]
+        left = (WIDTH - sum(widths) - _GAP * (len(row) - 1)) / 2
+        for one, own in zip(row, widths, strict=True):
             yield _Place(name=one, left=left, wide=own, top=_EDGE + at * (_HIGH + _BETWEEN))
             left += own + _GAP
+
+
+def _widths(wishes: Sequence[int | float], room: int | float) -> list[int | float]:
+    """All alike where that is enough for each, and by their wishes elsewhere, of which none is boundless."""
+    alike = min(_WIDEST, room / max(len(wishes), 1))
+    if all(wish <= alike for wish in wishes):
+        return [alike for _ in wishes]
+    if sum(wishes) <= room:
+        return [*wishes]
+    bounded = [min(wish, _WIDEST) for wish in wishes]
+    share = min(1.0, room / sum(bounded))
+    return [wish * share for wish in bounded]
 
 
 def _arrow(boxes: Mapping[str | _Passage, _Place], start: str, end: str) -> Iterator[Html]:
@@ -175,7 +192,7 @@ def _drawn(stops: Sequence[_Place]) -> Iterator[Html]:
 
 
 def _box(step: Step, place: _Place) -> Html:
-    name, about = (max(3, int((place.wide - 6) / letter)) for letter in (_LETTER, _SMALL_LETTER))
+    name, about = (max(3, int((place.wide - _ASIDE) / letter)) for letter in (_LETTER, _SMALL_LETTER))
     rect = {"x": f"{place.left:.1f}", "y": f"{place.top:.1f}", "width": f"{place.wide:.1f}", "height": _HIGH}
     parts = (
         element("rect", {"class": f"box {step.kind}", "rx": 5, **rect}, element("title", {}, step.name)),

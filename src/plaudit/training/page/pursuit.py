@@ -41,7 +41,7 @@ def _best(far: Column, judge: Column | None) -> tuple[float, str] | None:
 
 
 def _points(far: Column, scores: Column) -> tuple[tuple[float, Span], ...]:
-    """Looks from near to far; fewer than two are no line."""
+    """The way that was gone, look by look, also where it turned back; fewer than two are no line."""
     at = dict(zip(far.steps, far.values, strict=True))
     found = [
         (at[step], value)
@@ -50,4 +50,4 @@ def _points(far: Column, scores: Column) -> tuple[tuple[float, Span], ...]:
     ]
     if len(found) < 2:
         return ()
-    return tuple((root, Span(value=value)) for root, value in sorted(found))
+    return tuple((root, Span(value=value)) for root, value in found)
