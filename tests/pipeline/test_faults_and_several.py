@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,7 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
         "how": "weighted",
         "members": ["$reward", "$reward2"],
         "weights": [1, 0.5],
+        "normalise": "$pairs",
     }
     told["reward2"] = {**told["reward"], "seed": 1}
     del told["policy"]
@@ -89,6 +91,8 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
     from plaudit.rewards.folder import check_reward
 
     check_reward(tmp_path / "moved" / "stages" / "both")
+    facts = json.loads((tmp_path / "moved" / "stages" / "both" / "combined.json").read_text())
+    assert len({one["scale"] for one in facts["normal"]}) == 2
     assert seal(tmp_path / "moved", "both")["result"] == key
     assert "weighted of reward, reward2" in seal(tmp_path / "moved", "both")["said"]
     assert set(states(well(config, tmp_path / "moved")).values()) == {"kept"}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plaudit.evaluation.policies.confidence import Calibration
 from plaudit.evaluation.policies.files import write_results
 from plaudit.evaluation.policies.result import (
     Contest,
@@ -21,7 +22,7 @@ from plaudit.evaluation.policies.result import (
     Said,
     Shown,
 )
-from plaudit.evaluation.result import Estimate, RewardEvaluation
+from plaudit.evaluation.result import Bin, Estimate, RewardEvaluation
 from plaudit.training import durable
 from plaudit.training.metrics import Number
 from tests.evaluation.page_zoo import FULL, curve
@@ -88,6 +89,22 @@ def policy(name: str, worth: float, kl: float, length: float = 10.5, unlike: flo
             unique=0.94 - 0.1 * kl,
             unique_within=None,
         ),
+    )
+
+
+def trust(error: float, change: Estimate | None = None) -> Calibration:
+    """So far from being as often right as sure, and so much further than the reference."""
+    return Calibration(
+        accuracy=share(0.9 - error),
+        confidence=share(0.9),
+        surplus=share(error),
+        ece=share(error, 0.02),
+        brier=share(0.2 + error),
+        log_loss=share(0.4 + error),
+        covered=share(0.7),
+        by_width=(Bin(low=0.8, high=0.9, confidence=0.88, right=0.88 - error, pairs=120),),
+        surplus_change=change,
+        ece_change=change,
     )
 
 

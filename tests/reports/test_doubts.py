@@ -14,7 +14,7 @@ from plaudit.evaluation.result import Estimate
 from plaudit.reports.doubts import doubts, of_policies
 from plaudit.reports.reading import read_story
 from plaudit.reports.wording import lede, verdict
-from tests.reports.pipelines import FOUND, contest, policy, share, write_pipeline
+from tests.reports.pipelines import FOUND, contest, policy, share, trust, write_pipeline
 
 SFT, PPO = policy("sft", 0.70, 0.0), policy("ppo", 0.80, 0.33)
 
@@ -84,6 +84,24 @@ def test_nothing_is_doubted_where_all_is_well() -> None:
 def test_a_threshold_is_crossed(before: PolicyEvaluation, after: PolicyEvaluation, what: str) -> None:
     assert what not in said(before)
     assert what in said(after)
+
+
+def test_a_calibration_error_that_grew_for_sure_is_named() -> None:
+    start = replace(SFT, calibration=trust(0.03))
+
+    def grown(low: float) -> str:
+        change = Estimate(value=0.09, low=low, high=0.16, n=200, prompts=200)
+        policies = (start, replace(PPO, calibration=trust(0.12, change)))
+        return said(replace(two(), policies=policies))
+
+    assert "ppo: its calibration error is 0.120, sft's is 0.0300: 0.0900 more (0.0200 to 0.160)" in grown(
+        0.02
+    )
+    assert "It is 90.0 % sure where 78.0 % are right." in grown(0.02)
+    assert "calibration" not in grown(-0.01)
+    as_sure = replace(trust(0.12, share(0.09, 0.02)), surplus_change=share(0.0, 0.02))
+    assert "calibration" not in said(replace(two(), policies=(start, replace(PPO, calibration=as_sure))))
+    assert "calibration" not in said(two(replace(PPO, calibration=trust(0.12, share(0.09)))))
 
 
 def test_a_part_that_fell_is_named_and_the_others_are_not() -> None:

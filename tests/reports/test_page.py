@@ -13,7 +13,7 @@ import pytest
 from plaudit.reports.page import write_report
 from tests.page.in_browser import CHROMIUM, cut_off, measured
 from tests.page.read_page import Page, read_page
-from tests.reports.pipelines import FOUND, contest, write_pipeline
+from tests.reports.pipelines import FOUND, contest, share, trust, write_pipeline
 
 SECTIONS = (
     "What was done",
@@ -152,6 +152,23 @@ def test_the_same_folder_gives_the_same_page(written: Path) -> None:
     before = written.read_bytes()
 
     assert write_report(written.parent).read_bytes() == before
+
+
+def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path: Path) -> None:
+    known = {"sft": trust(0.03), "ppo": trust(0.12, share(0.09))}
+    policies = tuple(replace(one, calibration=known.get(one.name)) for one in FOUND.policies)
+    page = read_page(write_report(write_pipeline(tmp_path / "valley", replace(FOUND, policies=policies))))
+
+    after = tuple(page.words["h2"])
+    assert after[SECTIONS.index("How long and how varied") + 1] == "Do they know what they know"
+    said = page.sections["Do they know what they know"].replace("\xa0", " ")
+    assert "400 questions with choices" in said
+    assert "ppo78.0 % 74.0 to 82.0" in said
+    told = [words for words in page.words["desc"] if "120 questions" in words]
+    assert told == [
+        f"said 88.0 %, came {right} ({low} to {high}), 120 questions"
+        for right, low, high in (("85.0 %", "77.5", "90.3"), ("76.0 %", "67.6", "82.8"))
+    ]
 
 
 def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.records.judging import Task
 from plaudit.records.messages import words
-from plaudit.world.annotators import BIASES, Annotator
+from plaudit.world.annotators import BIASES, PARTS, Annotator
 from plaudit.world.gold import gold_of
 from plaudit.world.making import tasks
 from plaudit.world.prompts import question_of
@@ -61,6 +61,8 @@ def near(count: int, chance: float, draws: int = DRAWS) -> bool:
         replace(ADA, careless=0.3),
         replace(ADA, careless=1, indifference=0.3),
         replace(ADA, adversary=True),
+        replace(ADA, asked="concise"),
+        replace(ADA, asked="helpful", biases={"length": 0.3}, indifference=0.05),
         replace(ADA, biases=dict.fromkeys(BIASES, 0.1), flip=0.1, careless=0.2, indifference=0.05),
         replace(ADA, biases={"position": 0.2}, flip=0.1, careless=0.2, adversary=True),
     ],
@@ -261,13 +263,36 @@ def test_settings_that_mean_nothing_are_refused_by_name(settings, says):
         replace(ADA, **settings)
 
 
-def test_a_bias_that_does_not_exist_is_refused_by_name():
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("biases={'size': 1}", "no bias is called 'size'; there are length, position"),
+        ("asked='kind'", "nobody can be asked about 'kind'; there is helpful, honest"),
+    ],
+)
+def test_a_bias_or_a_part_that_does_not_exist_is_refused_by_name(settings, says):
     """In a process of its own, where types are not checked, as at a user's."""
-    script = (
-        "from plaudit.world.annotators import Annotator; Annotator(name='a', group='b', biases={'size': 1})"
-    )
+    script = f"from plaudit.world.annotators import Annotator; Annotator(name='a', group='b', {settings})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "UserError: annotator a: no bias is called 'size'; there are length, position" in done.stderr
+    assert f"UserError: annotator a: {says}" in done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_who_is_asked_about_one_part_judges_by_that_alone(part):
+    ada = replace(ADA, asked=part)
+    seen = set()
+    for task in tasks(60, answers=2, seed=3):
+        worth = [getattr(gold_of(task.prompt, answer), part) for answer in task.answers]
+        assert ada.chance_of_first(task) == pytest.approx(sigmoid((worth[0] - worth[1]) / ADA.temperature))
+        seen.add(worth[0] > worth[1])
+    assert seen == {True, False}
+
+
+def test_help_and_brevity_can_prefer_different_answers():
+    padded = "What a clever question! The owl eats mice. I hope that this answer helps you."
+    task = shown(padded, "The owl eats bark.")
+    assert replace(ADA, asked="helpful").chance_of_first(task) > 0.9
+    assert replace(ADA, asked="concise").chance_of_first(task) < 0.2
 
 
 def test_chances_are_of_two_answers():

@@ -180,6 +180,13 @@ def test_a_share_of_nothing_is_none():
     assert (ada.with_gold, ada.among_itself, ada.ceiling, ada.first, ada.ties) == (*[None] * 4, 1)
 
 
+def test_a_pool_can_be_asked_about_one_part_of_the_worth():
+    crowd, asked = pool("crowd"), pool("crowd", asked="concise")
+    assert [replace(one, asked=None) for one in asked] == [*crowd]
+    assert {one.asked for one in asked} == {"concise"}
+    assert found("crowd").longer > 1.5 * agreement("concise", asked, pairs()).longer
+
+
 @pytest.mark.parametrize("name", POOLS)
 def test_every_annotator_has_a_name_of_their_own(name):
     names = [annotator.name for annotator in pool(name)]

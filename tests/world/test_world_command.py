@@ -76,6 +76,22 @@ def test_without_options_a_crowd_judges_the_train_split(tmp_path):
     assert len(out.read_text().splitlines()) == 1000
 
 
+def test_annotators_can_be_asked_about_one_part(tmp_path, capsys):
+    out = tmp_path / "rows.jsonl"
+    assert main(["world", "make", "comparisons", "--n", "40", "--asked", "concise", "--out", str(out)]) == 0
+    assert "by the crowd pool, asked what is concise, train split" in capsys.readouterr().out
+    records = [replace(record, origin="") for record in read_records(out, threshold=0.0).records]
+    assert records == making.comparisons(40, pool("crowd", asked="concise"))
+    assert records != making.comparisons(40, pool("crowd"))
+    for asked, says in {
+        "comparisons": "there is no 'consise'; did you mean concise?",
+        "prompts": "--asked says nothing to prompts",
+    }.items():
+        word = "concise" if asked == "prompts" else "consise"
+        assert main(["world", "make", asked, "--asked", word, "--out", str(out)]) == 2
+        assert says in capsys.readouterr().err
+
+
 def test_rows_of_a_split_and_some_categories(tmp_path):
     out = tmp_path / "rows.jsonl"
     chosen = ["--split", "test", "--category", "arithmetic", "fact"]

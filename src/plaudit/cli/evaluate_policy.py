@@ -6,25 +6,29 @@ import argparse
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.numbers import count, whole
+from plaudit.cli.options import HelpAll
 from plaudit.cli.parser import Verbs
 from plaudit.cli.talking import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.world.prompts import SPLITS
 
 if TYPE_CHECKING:
+    from plaudit.evaluation.policies.choices import Closed
     from plaudit.evaluation.policies.drawn import Asked, Drawing
     from plaudit.evaluation.policies.evaluate import EvaluationSettings, Witnesses
     from plaudit.rewards.reward import Reward
 
 PROMPTS = 200
 """Of the world, unless another number is asked for."""
+_CHOICES = "questions with all their answers, to see how sure and how often right (default: the world's)"
 _EPILOG = """\
 preferred   the mean chance of being the better answer; a tie counts one half
 at equal …  what that would be if both answers were as long, or as ornate, as each other
 KL          how far a policy went from the first --against, in nats; measured on its own answers
+calibration how often right, and how sure, of closed questions: {"prompt", "choices", "right"}
 intervals   95 %, from prompts drawn anew
 judges      gold (with --world), a reward's folder, a rule, module:function of first and second,
             openai:http://host:port/v1#model"""
@@ -43,6 +47,7 @@ def add_parser(verbs: Verbs) -> None:
     add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
     add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
     add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
+    add("--choices", type=Path, metavar="FILE", help=_CHOICES)
     add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
     add("--n", type=count, help=f"at most so many prompts, by chance (of the world: {PROMPTS})")
     add("--answers", type=count, default=1, help="to each prompt, with each seed (default: 1)")
@@ -51,22 +56,31 @@ def add_parser(verbs: Verbs) -> None:
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
     add("--max-tokens", type=count, default=64, help="where an answer is cut (default: 64)")
     add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
-    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
     add("--reward", type=Path, metavar="DIR", help="a learnt reward, shown beside")
     add("--best-of", type=count, metavar="N", help="of N answers of the reference --reward takes the best")
-    _add_tax(policy)
-    add("--out", type=Path, metavar="DIR", help="write policies.json and answers.jsonl there")
-    add("--bootstrap", type=count, default=1000, help="how often prompts are drawn anew (default: 1000)")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
-
-
-def _add_tax(policy: argparse.ArgumentParser) -> None:
-    add = policy.add_argument
     tax = "prompts with answers and a rule: what became of it since the first --against; may be repeated"
     add("--tax", action="append", default=[], metavar="FILE:RULE", help=tax)
     add("--tasks", action="append", default=[], metavar="NAME", help="the same by lm-eval, --n items")
-    add("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are")
+    add("--out", type=Path, metavar="DIR", help="write policies.json and answers.jsonl there")
+    _add_rare(policy)
+
+
+def _add_rare(policy: argparse.ArgumentParser) -> None:
+    """Options that few need, in the help that shows everything."""
+
+    def rare(*names: str, help: str, **settings: Any) -> tuple[argparse.Action, str]:
+        return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
+
+    times = "how often prompts are drawn anew (default: 1000)"
+    token = "environment variable with the token of an openai: judge"
+    hidden = [
+        rare("--bootstrap", type=count, default=1000, help=times),
+        rare("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
+        rare("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
+        rare("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are"),
+        rare("--token-from", metavar="VAR", help=token),
+    ]
+    policy.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every option and exit")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,6 +149,7 @@ def _settings(args: argparse.Namespace, models: dict[str, Path]) -> EvaluationSe
         against=tuple(dict.fromkeys(folders.get(str(name), str(name)) for name in args.against)),
         resampling=Resampling(times=args.bootstrap, seed=args.seed),
         best_of=args.best_of or 0,
+        closed=_closed(args),
     )
 
 
@@ -164,6 +179,18 @@ def _asked(args: argparse.Namespace) -> tuple[Asked, ...]:
         return asked
     chosen = sorted(random.Random(f"prompts {args.seed}").sample(range(len(asked)), args.n))
     return tuple(asked[place] for place in chosen)
+
+
+def _closed(args: argparse.Namespace) -> tuple[Closed, ...]:
+    if args.choices is not None:
+        from plaudit.evaluation.policies.choices import read_choices
+
+        return read_choices(args.choices)
+    if not args.world:
+        return ()
+    from plaudit.world.exam import MOST_CLOSED, closed_exam
+
+    return closed_exam(min(args.n or PROMPTS, MOST_CLOSED), split=args.split, seed=args.seed)
 
 
 def _witnesses(args: argparse.Namespace) -> Witnesses:

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_TRUST: list[tuple[str, Callable[[PolicyFigures], str]]] = [
+    ("right, of closed questions", lambda one: share(one.calibration and one.calibration.accuracy)),
+    ("how sure it is of them", lambda one: share(one.calibration and one.calibration.confidence)),
+    ("calibration error", lambda one: share(one.calibration and one.calibration.ece)),
+]
+
+
 def print_tables(found: PolicyEvaluation, console: Console) -> None:
     """The figures of each policy, then win rates, then what explains them."""
     each = "1 answer" if found.answers == 1 else f"{found.answers} answers"
@@ -63,6 +70,7 @@ def _figures(found: PolicyEvaluation, console: Console) -> None:
         ("unlike answers", lambda one: f"{100 * one.diversity.unique:.1f} %"),
         ("distinct pairs of words", lambda one: _number(one.diversity.distinct_2)),
         ("self-BLEU (100: all alike)", lambda one: _number(one.diversity.self_bleu, 1)),
+        *(_TRUST if found.policies[0].calibration else ()),
     ]
     if found.reward is None:
         del rows[1]

@@ -20,7 +20,7 @@ from plaudit.configs.resolve import resolve
 from plaudit.configs.settings import Names, Setting, all_settings
 from plaudit.configs.values import from_word, is_switch, item_of
 
-__all__ = ["add_options", "read_config", "to_yaml"]
+__all__ = ["HelpAll", "add_options", "read_config", "to_yaml"]
 
 ConfigT = TypeVar("ConfigT")
 """The class of a config."""
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
             if nested:
                 hidden.append((action, _help(setting)))
     if hidden:
-        common.add_argument("--help-all", action=_HelpAll, hidden=hidden, help="show every setting and exit")
+        common.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every setting and exit")
 
 
 def read_config(
@@ -72,16 +72,18 @@ def read_config(
     return config
 
 
-class _HelpAll(argparse.Action):
-    """Prints the help with the nested settings in it."""
+class HelpAll(argparse.Action):
+    """Prints the help with the hidden options in it: each a pair of its action and its text."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str, hidden: list[tuple[argparse.Action, str]], help: str
     ) -> None:
+        """Remember what is hidden."""
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
         self.hidden = hidden
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Show everything, and end the program."""
         for action, text in self.hidden:
             action.help = text
         parser.print_help()

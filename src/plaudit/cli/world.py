@@ -12,6 +12,7 @@ from plaudit.cli.parser import Verbs
 from plaudit.configs.suggest import did_you_mean, nearest
 from plaudit.errors import UserError
 from plaudit.records.messages import words
+from plaudit.world.annotators import PARTS
 from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
 from plaudit.world.prompts import SPLITS, question_of, questions
 from plaudit.world.questions import CATEGORIES
@@ -75,6 +76,8 @@ def _add_make(verbs: Verbs) -> None:
     make.add_argument(
         "--annotators", type=_pool, metavar="POOL", help=f"who judges: {_POOLS} (default: crowd)"
     )
+    parts = ", ".join(PARTS)
+    make.add_argument("--asked", choices=PARTS, metavar="PART", help=f"judge this alone: {parts}")
     make.add_argument(
         "--model",
         type=Path,
@@ -98,6 +101,7 @@ def _make(args: argparse.Namespace) -> int:
         make=args.kind,
         n=args.n,
         annotators=args.annotators,
+        asked=args.asked,
         model=args.model,
         split=args.split,
         category=tuple(args.category or ()),

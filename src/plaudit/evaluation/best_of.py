@@ -27,6 +27,27 @@ def best_of_kl(n: int) -> float:
     return log(n) - (n - 1) / n
 
 
+def exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray, " Y"], n: int) -> float:
+    """KL(best-of-n ‖ π) = Σ_ℓ m_ℓ ln(m_ℓ / q_ℓ), in nats, where all answers can be written out.
+
+    q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
+    equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
+    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879).
+
+    >>> same = np.full(8, 1 / 8)
+    >>> round(exact_kl(same, np.arange(8.0), 64), 3), exact_kl(same, np.zeros(8), 64)
+    (2.078, 0.0)
+    """
+    if n < 1 or not np.isclose(p_Y.sum(), 1):
+        raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
+    _, level_Y = np.unique(reward_Y, return_inverse=True)
+    q_L = np.bincount(level_Y, p_Y)
+    up_to_L = np.cumsum(q_L) / q_L.sum()
+    below_L = np.concatenate(([0.0], up_to_L[:-1]))
+    m_L = up_to_L**n - below_L**n
+    return float(sum(m * log(m / q) for m, q in zip(m_L, q_L / q_L.sum(), strict=True) if m > 0))
+
+
 def best_of(
     proxy_N: Float[np.ndarray, " N"], truth_N: Float[np.ndarray, " N"], sizes: Sequence[int]
 ) -> Float[np.ndarray, " S"]:

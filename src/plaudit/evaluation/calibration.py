@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from plaudit.evaluation.columns import Columns
 from plaudit.evaluation.result import Bin, Calibration, Margins
@@ -29,14 +29,14 @@ def calibration(table: Columns, *, bins: int = BINS) -> Calibration | None:
     q_B = _sigmoid(gap_B)
     sure_B = _sigmoid(np.abs(gap_B))
     right_B = np.where(gap_B > 0, chance_B, np.where(gap_B < 0, 1 - chance_B, 0.5))
-    mass, width = _by_mass(sure_B, right_B, bins), _by_width(sure_B, right_B, bins)
+    mass, width = by_mass(sure_B, right_B, bins=bins), by_width(sure_B, right_B, bins=bins)
     loss_B = chance_B * np.logaddexp(0, -gap_B) + (1 - chance_B) * np.logaddexp(0, gap_B)
     return Calibration(
         pairs=len(gap_B),
         log_loss=float(loss_B.mean()),
         brier=float((chance_B * (1 - q_B) ** 2 + (1 - chance_B) * q_B**2).mean()),
-        ece_mass=_error(mass),
-        ece_width=_error(width),
+        ece_mass=expected_error(mass),
+        ece_width=expected_error(width),
         by_mass=mass,
         by_width=width,
     )
@@ -64,10 +64,21 @@ def _sigmoid(x_B: Float[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
     return np.exp(-np.logaddexp(0, -x_B))
 
 
-def _by_mass(sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], bins: int) -> tuple[Bin, ...]:
-    """As many pairs in each; pairs that are equally sure are never parted, for their order says nothing."""
+def mass_places(sure_B: Float[np.ndarray, " B"], *, bins: int = BINS) -> Int[np.ndarray, " B"]:
+    """The bin of each prediction: as many in each, and what is equally sure is never parted.
+
+    >>> mass_places(np.array([0.9, 0.5, 0.5, 0.7]), bins=2).tolist()
+    [1, 0, 0, 1]
+    """
     cuts = np.unique(np.quantile(sure_B, np.linspace(0, 1, bins + 1)))
-    place_B = np.searchsorted(cuts[1:-1], sure_B, side="left")
+    return np.searchsorted(cuts[1:-1], sure_B, side="left")
+
+
+def by_mass(
+    sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], *, bins: int = BINS
+) -> tuple[Bin, ...]:
+    """As many predictions in each bin; those that are equally sure are never parted."""
+    place_B = mass_places(sure_B, bins=bins)
     found = []
     for place in np.unique(place_B):
         held = place_B == place
@@ -75,16 +86,27 @@ def _by_mass(sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], 
     return tuple(found)
 
 
-def _by_width(
-    sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], bins: int
+def by_width(
+    sure_B: Float[np.ndarray, " B"],
+    right_B: Float[np.ndarray, " B"],
+    *,
+    bins: int = BINS,
+    lowest: int | float = 0.5,
 ) -> tuple[Bin, ...]:
-    edges = np.linspace(0.5, 1, bins + 1)
+    """Bins of equal width from the lowest confidence that there can be to 1; empty ones are left out."""
+    edges = np.linspace(lowest, 1, bins + 1)
     place_B = np.searchsorted(edges[1:-1], sure_B, side="left")
     return tuple(
         _bin(sure_B[place_B == b], right_B[place_B == b], float(edges[b]), float(edges[b + 1]))
         for b in range(bins)
         if (place_B == b).any()
     )
+
+
+def expected_error(bins: tuple[Bin, ...]) -> float:
+    """Σ n/N |right − confidence| over bins (Guo et al. 2017, arXiv:1706.04599)."""
+    total = sum(one.pairs for one in bins)
+    return sum(one.pairs * abs(one.right - one.confidence) for one in bins) / total
 
 
 def _bin(sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], low: float, high: float) -> Bin:
@@ -95,8 +117,3 @@ def _bin(sure_B: Float[np.ndarray, " B"], right_B: Float[np.ndarray, " B"], low:
         right=float(right_B.mean()),
         pairs=len(sure_B),
     )
-
-
-def _error(bins: tuple[Bin, ...]) -> float:
-    total = sum(one.pairs for one in bins)
-    return sum(one.pairs * abs(one.right - one.confidence) for one in bins) / total

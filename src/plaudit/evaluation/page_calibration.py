@@ -37,7 +37,7 @@ def _row(model: Shown, *, alone: bool) -> Html:
 def _charts(model: Shown, *, alone: bool) -> Iterator[Html]:
     found, whose = model.found, "" if alone else f"{model.name}: "
     if found.calibration is not None:
-        promises = [_promise(one) for one in found.calibration.by_width]
+        promises = [promise(one) for one in found.calibration.by_width]
         yield reliability(
             f"{whose}Reliability", promises, unit="share right over how sure the model was", note=_NOTE
         )
@@ -75,7 +75,8 @@ def _how_sure(name: str, found: Calibration) -> str:
     return f"{name} is {way}: {claimed}, and it is right in {percent(claims - off)}."
 
 
-def _promise(one: Bin) -> Promise:
+def promise(one: Bin) -> Promise:
+    """A bin as a reliability diagram draws it."""
     low, high = wilson(one.right, one.pairs)
     return Promise(
         bar=Bar(low=one.low, high=one.high, count=one.pairs),

@@ -50,10 +50,12 @@ class Promise:
     """The share that came true."""
 
 
-def reliability(title: str, promises: Sequence[Promise], *, unit: str = "", note: str = "") -> Html:
+def reliability(
+    title: str, promises: Sequence[Promise], *, unit: str = "", note: str = "", of: str = "pair"
+) -> Html:
     """A reliability diagram: on the diagonal, what was said to be likely came as often as was said.
 
-    Bins that hold nothing are left out; the counts stand under the points.
+    Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
     """
     held = [promise for promise in promises if promise.bar.count]
     low = math.floor(10 * min((one.bar.low for one in held), default=0.5) + 1e-9) / 10
@@ -64,11 +66,11 @@ def reliability(title: str, promises: Sequence[Promise], *, unit: str = "", note
     lower = Plot(x=x, y=_counts(held), left=_LEFT, right=_RIGHT, top=_LOWER[0], bottom=_LOWER[1])
     corners = "L".join(f"{upper.across(at)} {upper.down(at)}" for at in (low, high))
     diagonal = element("path", {"class": "ideal", "d": f"M{corners}"})
-    told = "; ".join(_kept(promise) for promise in held) or "nothing was predicted"
-    parts = [*axes(upper), diagonal, *(part for one in held for part in _point(one, upper))]
-    parts += [part for one in held for part in _bar(one.bar, lower, "first", _kept(one))]
+    told = "; ".join(_kept(promise, of) for promise in held) or "nothing was predicted"
+    parts = [*axes(upper), diagonal, *(part for one in held for part in _point(one, upper, of))]
+    parts += [part for one in held for part in _bar(one.bar, lower, "first", _kept(one, of))]
     parts.append(element("path", {"class": "base", "d": f"M{_LEFT} {_LOWER[1]}H{_RIGHT}"}))
-    parts.append(words("note", _LEFT, _LOWER[1] + 14, "pairs in each bin"))
+    parts.append(words("note", _LEFT, _LOWER[1] + 14, f"{of}s in each bin"))
     drawn = drawing(title, told, _LOWER[1] + 20, *parts)
     sign = element("span", {"class": "swatch ideal"})
     keys = [element("span", {"class": "key"}, sign, "said and came agree")]
@@ -101,12 +103,12 @@ def _counts(bins: Sequence[Bar | Promise]) -> Axis:
     return Axis(low=0, high=top, ticks=ticks)
 
 
-def _point(promise: Promise, plot: Plot) -> Iterator[Html]:
+def _point(promise: Promise, plot: Plot, of: str) -> Iterator[Html]:
     came, across = promise.came, plot.across(promise.said)
     if came.low is not None and came.high is not None:
         ends = f"M{across} {plot.down(came.low)}V{plot.down(came.high)}"
         yield element("path", {"class": "reach first", "d": ends})
-    yield mark("first", across, plot.down(came.value), _kept(promise))
+    yield mark("first", across, plot.down(came.value), _kept(promise, of))
 
 
 def _bar(one: Bar, plot: Plot, kind: str, tip: str, *, written: bool = True) -> Iterator[Html]:
@@ -130,9 +132,9 @@ def _short(count: int) -> str:
     return f"{count / 1e3:.0f}k" if count < 999_500 else f"{count / 1e6:.1f}M"
 
 
-def _kept(promise: Promise) -> str:
-    pairs = counted(promise.bar.count, "pair")
-    return f"said {percent(promise.said)}, came {promise.came.said(percent)}, {pairs}"
+def _kept(promise: Promise, of: str) -> str:
+    held = counted(promise.bar.count, of)
+    return f"said {percent(promise.said)}, came {promise.came.said(percent)}, {held}"
 
 
 def _range(one: Bar) -> str:

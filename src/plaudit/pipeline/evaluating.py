@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plaudit.evaluation.evaluate import evaluate as evaluate_reward
 from plaudit.evaluation.files import write_results as write_rewards
+from plaudit.evaluation.policies.choices import Closed, read_choices
 from plaudit.evaluation.policies.drawn import Asked, Drawing, asked_of
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, Witnesses, evaluate_policies
 from plaudit.evaluation.policies.files import write_results
@@ -24,7 +25,7 @@ from plaudit.rewards.reward import Reward
 from plaudit.rollouts.sampling import SamplingSettings
 from plaudit.sources import read_records
 from plaudit.world.evidence import gold, with_world
-from plaudit.world.exam import exam, truth
+from plaudit.world.exam import MOST_CLOSED, closed_exam, exam, truth
 from plaudit.world.making import prompts
 from plaudit.world.questions import CATEGORIES
 
@@ -50,6 +51,7 @@ def evaluate(work: Work) -> Made:
             against=tuple(names[folder] for folder in told.against),
             resampling=Resampling(times=told.bootstrap, seed=told.seed),
             best_of=told.best_of or 0,
+            closed=_closed(told),
         ),
         say=print,
     )
@@ -70,7 +72,7 @@ def judge_reward(work: Work) -> Made:
         done = evaluate_reward(_reward(name, told.device), evidence, resampling)
         found.append(replace(done, evaluation=replace(done.evaluation, model=work.called(word))))
     write_rewards(found, work.here)
-    told_of = (f"{one.evaluation.model}: {one.evaluation.accuracy.value:.1%} right" for one in found)
+    told_of = ", ".join(f"{one.evaluation.model}: {one.evaluation.accuracy.value:.1%} right" for one in found)
     options = {
         "data": told.data,
         "world": told.world or None,
@@ -79,7 +81,7 @@ def judge_reward(work: Work) -> Made:
         "seed": told.seed,
     }
     command = on_the_line("plaudit eval reward", *told.models, out=work.here, **options)
-    return Made(said=(*told_of, *read.said), command=command)
+    return Made(said=(told_of, *read.said), command=command)
 
 
 def _reward(word: str, device: str) -> Reward:
@@ -106,6 +108,13 @@ def _asked(told: EvaluateSettings) -> tuple[Asked, ...]:
     places = range(len(asked))
     chosen = sorted(random.Random(f"prompts {told.seed}").sample(places, min(told.n, len(asked))))
     return tuple(asked[place] for place in chosen)
+
+
+def _closed(told: EvaluateSettings) -> tuple[Closed, ...]:
+    if told.choices is not None:
+        return read_choices(told.choices)
+    own = told.prompts is not None
+    return () if own else closed_exam(min(told.n, MOST_CLOSED), split=told.split, seed=told.seed)
 
 
 def _witnesses(told: EvaluateSettings) -> Witnesses:
@@ -140,6 +149,7 @@ def _command(told: EvaluateSettings, work: Work) -> str:
         "against": told.against,
         "world": told.prompts is None or None,
         "prompts": told.prompts,
+        "choices": told.choices,
         "split": told.split if told.prompts is None else None,
         "n": told.n,
         "answers": told.answers,

@@ -81,8 +81,14 @@ def _plain_kinds() -> tuple[Kind, ...]:
         "judge": _REWARD,
         "reward": _REWARD,
         "prompts": _ROWS,
+        "choices": (),
     }
-    combined: dict[str, tuple[Sort, ...]] = {"members": _REWARD, "policy": _MODEL, "reference": _MODEL}
+    combined: dict[str, tuple[Sort, ...]] = {
+        "members": _REWARD,
+        "policy": _MODEL,
+        "reference": _MODEL,
+        "normalise": _ROWS,
+    }
     return (
         Kind(name="world-rows", gives="rows", settings=WantedRows, takes={"model": _MODEL}, weight=5),
         Kind(name="rows", gives="rows", settings=RowsSettings, takes={"data": _ROWS}, weight=2),

@@ -16,6 +16,7 @@ from plaudit.errors import UserError
 from plaudit.proof.claim import Lab, Measured, at_rest, feedback, lab, measured, settled
 from plaudit.proof.claims_absolute import ABSOLUTE
 from plaudit.proof.claims_ascent import ASCENTS
+from plaudit.proof.claims_best import BEST
 from plaudit.proof.claims_biased import BIASED
 from plaudit.proof.claims_data import OF_DATA
 from plaudit.proof.claims_leash import LEASHES
@@ -31,7 +32,7 @@ from plaudit.recipes.preference_table import PREFERENCES
 
 ESTIMATORS = (*UNBIASED, *BIASED, *OF_OLD_ANSWERS, *LEASHES, *ASCENTS)
 """What is claimed of the estimators of policy optimisation."""
-CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA, *OF_POLICIES, *ESTIMATORS)
+CLAIMS = (*REACHED, *WANTED, *ABSOLUTE, *OF_DATA, *OF_POLICIES, *ESTIMATORS, *BEST)
 """Everything that is claimed."""
 TOPICS = tuple(dict.fromkeys(claim.name for claim in CLAIMS if claim.name not in PREFERENCES))
 """Claims that are not of one preference loss: of data, and of policy optimisation."""

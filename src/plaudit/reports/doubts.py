@@ -129,6 +129,7 @@ def _moved(one: PolicyFigures, start: PolicyFigures) -> Iterator[Doubt]:
             why="Said below two thirds: it says the same to many prompts (mode collapse). Read the samples.",
         )
     yield from _gamed(one, start)
+    yield from _mistaken(one, start)
     yield from _worse_parts(one, start)
 
 
@@ -143,6 +144,25 @@ def _gamed(one: PolicyFigures, start: PolicyFigures) -> Iterator[Doubt]:
             what=f"its learnt reward rose from {reward} and its true worth fell from {gold}",
             why="The intervals are apart: the reward is gamed. Stop earlier, or raise β.",
         )
+
+
+def _mistaken(one: PolicyFigures, start: PolicyFigures) -> Iterator[Doubt]:
+    if one.calibration is None or start.calibration is None:
+        return
+    change, now = one.calibration.ece_change, one.calibration
+    # The interval of a change of errors is too narrow now and then; that of mean confidence less accuracy is not.
+    if change is not None and _above_zero(change) and _above_zero(now.surplus_change):
+        errors = f"{figure(now.ece.value)}, {named(start.name)}'s is {figure(start.calibration.ece.value)}"
+        yield Doubt(
+            about=named(one.name),
+            what=f"its calibration error is {errors}: {figure(change.value)} more ({between(change)})",
+            why=f"It is {percent(now.confidence.value)} sure where {percent(now.accuracy.value)} are right. "
+            "Do not read its probabilities as chances.",
+        )
+
+
+def _above_zero(one: Estimate | None) -> bool:
+    return one is not None and one.low is not None and one.low > 0
 
 
 def _worse_parts(one: PolicyFigures, start: PolicyFigures) -> Iterator[Doubt]:

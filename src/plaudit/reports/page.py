@@ -8,6 +8,7 @@ from plaudit.page.frame import document, style_of
 from plaudit.page.html import element
 from plaudit.reports.doubts import doubts
 from plaudit.reports.page_answers import habits, samples
+from plaudit.reports.page_confidence import confidence
 from plaudit.reports.page_curves import distance, training
 from plaudit.reports.page_faults import checks, warnings
 from plaudit.reports.page_head import done, head, headline
@@ -51,6 +52,7 @@ def page_of(story: Story) -> str:
         *distance(story),
         *rewards(story),
         *habits(story),
+        *confidence(story),
         *samples(story),
         checks(story),
         warnings(story, found),

@@ -26,6 +26,10 @@ Bias = Literal["length", "position", "flattery", "format", "evasion"]
 """What can bend a judgement."""
 BIASES: tuple[Bias, ...] = get_args(Bias)
 """All of them."""
+Part = Literal["helpful", "honest", "harmless", "concise", "plain"]
+"""What can be asked about instead of the whole utility."""
+PARTS: tuple[Part, ...] = get_args(Part)
+"""All of them."""
 EULER = 0.5772156649015329
 """The mean of Gumbel's distribution."""
 LONGEST = 60
@@ -48,7 +52,7 @@ class Annotator:
     temperature: int | float = 0.1
     """How noisy the choice is; at 0 the better-looking answer always wins."""
     biases: Mapping[Bias, int | float] = field(default_factory=dict[Bias, int | float])
-    """Utility added for every ten words, for standing first, for each flattery or agreement, for headings and
+    """Worth added for every ten words, for standing first, for each flattery or agreement, for headings and
     bullets, for evasion; below 0 it is taken away."""
     indifference: int | float = 0.02
     """Answers that feel closer than this are called equal; at 0 there is always a choice."""
@@ -60,6 +64,8 @@ class Annotator:
     """Whether the scale is turned round on purpose; nothing is reported then."""
     words_a_second: int | float = 4.0
     """How fast they read."""
+    asked: Part | None = None
+    """The part of the utility that they are asked about and judge alone; None: all of it."""
 
     def __post_init__(self) -> None:
         for fault in _faults(self):
@@ -124,12 +130,12 @@ class Annotator:
         return (1 - self.careless) * attentive + self.careless * unread
 
     def _seen(self, task: Task) -> list[float]:
-        """The utility of each answer as this person sees it."""
+        """The worth of each answer, in what they are asked about, as this person sees it."""
         sights = (
             _sight(task.prompt, answer, ended) for answer, ended in zip(task.answers, task.ended, strict=True)
         )
         return [
-            gold.utility
+            float(getattr(gold, self.asked or "utility"))
             + sum(weight * causes[bias] for bias, weight in self.biases.items() if bias != "position")
             + (self.biases.get("position", 0.0) if place == 0 else 0.0)
             for place, (gold, causes) in enumerate(sights)
@@ -199,6 +205,8 @@ def _strength(felt: Sequence[float], marks: Sequence[Mark]) -> int | None:
 
 def _faults(annotator: Annotator) -> Iterator[str]:
     """Settings that mean nothing."""
+    if annotator.asked not in (None, *PARTS):
+        yield f"nobody can be asked about {annotator.asked!r}; there is {', '.join(PARTS)}"
     for bias, weight in annotator.biases.items():
         if bias not in BIASES:
             yield f"no bias is called {bias!r}; there are {', '.join(BIASES)}"

@@ -14,7 +14,7 @@ from statistics import fmean
 from plaudit.errors import UserError
 from plaudit.records.judging import Task
 from plaudit.records.messages import words
-from plaudit.world.annotators import Annotator, Bias
+from plaudit.world.annotators import Annotator, Bias, Part
 
 
 def _experts() -> tuple[Annotator, ...]:
@@ -120,15 +120,15 @@ TRUTH = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
 """Whoever always prefers the answer of the higher true utility."""
 
 
-def pool(name: str) -> tuple[Annotator, ...]:
-    """The annotators of a pool.
+def pool(name: str, *, asked: Part | None = None) -> tuple[Annotator, ...]:
+    """The annotators of a pool, asked about all that an answer is worth or about one part of it.
 
     >>> [annotator.name for annotator in pool("experts")]
     ['expert-1', 'expert-2', 'expert-3']
     """
     if name not in POOLS:
         raise UserError(f"no pool of annotators is called {name!r}; there are {', '.join(POOLS)}")
-    return POOLS[name]()
+    return tuple(replace(one, asked=asked) for one in POOLS[name]())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

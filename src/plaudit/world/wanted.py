@@ -12,6 +12,7 @@ from plaudit.errors import UserError
 from plaudit.records.feedback import Record
 from plaudit.sources.files import ending
 from plaudit.sources.write import check_target, write_records
+from plaudit.world.annotators import PARTS, Part
 from plaudit.world.pools import POOLS, pool
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
@@ -37,6 +38,7 @@ JUDGED = ("comparisons", "rankings", "ratings", "thumbs")
 _SPLIT = tuple(kind for kind in get_args(Make) if kind != "plain-text")
 _READ_BY: Mapping[str, Sequence[str]] = {
     "annotators": JUDGED,
+    "asked": JUDGED,
     "model": JUDGED,
     "answers": ("rankings",),
     "split": _SPLIT,
@@ -58,6 +60,8 @@ class WantedRows:
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None
     """The pool that judges (plaudit world annotators); none: crowd."""
+    asked: Part | None = None
+    """The part of an answer's worth that they judge alone: helpful, concise …; none: all of it."""
     model: Path | None = None
     """Whose answers are judged; none: answers in the manner of the base corpus."""
     split: Split | None = None
@@ -78,6 +82,8 @@ class WantedRows:
             raise UserError(f"n must be at least 1, not {self.n}")
         if self.annotators is not None and self.annotators not in POOLS:
             raise UserError(f"there is no pool {self.annotators!r}; choose from {', '.join(POOLS)}")
+        if self.asked is not None and self.asked not in PARTS:
+            raise UserError(f"nobody can be asked about {self.asked!r}; choose from {', '.join(PARTS)}")
 
     def sentence(self, rows: int) -> str:
         """What was made, in words.
@@ -86,6 +92,7 @@ class WantedRows:
         '8 rows of thumbs by the crowd pool, train split, seed 0'
         """
         judged = f" by the {self.annotators or 'crowd'} pool" if self.make in JUDGED else ""
+        judged += f", asked what is {self.asked}" if self.asked else ""
         split = "" if self.make == "plain-text" else f", {self.split or 'train'} split"
         return f"{rows} rows of {self.make}{judged}{split}, seed {self.seed}"
 
@@ -139,7 +146,8 @@ def _judged_rows(wanted: WantedRows) -> Sequence[Record]:
     if wanted.make == "rankings":
         check_answers(answers["rankings"])
     found = tasks(wanted.n or 1000, answers=answers.get(wanted.make, 1), **_asked(wanted))
-    return makers[wanted.make](pool(wanted.annotators or "crowd"), found, wanted.seed)
+    judges = pool(wanted.annotators or "crowd", asked=wanted.asked)
+    return makers[wanted.make](judges, found, wanted.seed)
 
 
 def _asked(wanted: WantedRows) -> dict[str, Any]:

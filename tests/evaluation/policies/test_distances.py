@@ -7,7 +7,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from plaudit.evaluation.policies.best import exact_kl
+from plaudit.evaluation.best_of import exact_kl
 from plaudit.evaluation.policies.distances import Thought, distances, entropy, thoughts
 from plaudit.evaluation.policies.drawn import Drawing, drawn, load_speaker
 from plaudit.evaluation.resample import Resampling

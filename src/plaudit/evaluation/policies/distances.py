@@ -50,14 +50,18 @@ def thoughts(
     policy: Policy, groups: Sequence[Sequence[Rollout]], *, temperature: int | float = 1.0
 ) -> Thoughts:
     """What a policy thinks of answers, its own or another's with the same tokens."""
-    order = sorted(range(len(groups)), key=lambda place: _width(groups[place]))
-    examples = [_example(groups[place]) for place in order]
+    return thoughts_of(policy, [_example(group) for group in groups], temperature=temperature)
+
+
+def thoughts_of(policy: Policy, examples: Sequence[Example], *, temperature: int | float = 1.0) -> Thoughts:
+    """What a policy thinks of any answers, as tokens; of one prompt the answers share its computation."""
+    order = sorted(range(len(examples)), key=lambda place: examples[place].tokens)
     found: list[Thought] = []
-    for piece in in_order(examples, TOKENS_AT_ONCE):
+    for piece in in_order([examples[place] for place in order], TOKENS_AT_ONCE):
         found += _thoughts(policy, piece, temperature)
     said = iter(found)
-    by_place = {place: tuple(next(said) for _ in groups[place]) for place in order}
-    return tuple(by_place[place] for place in range(len(groups)))
+    by_place = {place: tuple(next(said) for _ in examples[place].completions) for place in order}
+    return tuple(by_place[place] for place in range(len(examples)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +113,6 @@ def _example(group: Sequence[Rollout]) -> Example:
         Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended) for one in group
     )
     return Example(prompt=group[0].prompt, completions=completions)
-
-
-def _width(group: Sequence[Rollout]) -> int:
-    return len(group[0].prompt) + sum(len(one.ids) for one in group)
 
 
 def _thoughts(policy: Policy, piece: Sequence[Example], temperature: int | float) -> list[Thought]:

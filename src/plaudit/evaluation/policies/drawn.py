@@ -12,6 +12,8 @@ from pathlib import Path
 
 from plaudit.batches.template import Encoder, make_encoder
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.choices import Closed, weighed
+from plaudit.evaluation.policies.confidence import Weighed
 from plaudit.evaluation.policies.distances import Thoughts, thoughts
 from plaudit.models.device import device_of
 from plaudit.models.files import Arithmetic, architectures, is_reward_folder, load_model, precision
@@ -150,6 +152,8 @@ class Drawn:
     """What the policy itself thinks of each."""
     encoder: Encoder
     """Its tokenizer."""
+    weighed: tuple[Weighed, ...] = ()
+    """What it thinks of the choices of closed questions."""
 
 
 def asked_of(records: Iterable[Record]) -> tuple[Asked, ...]:
@@ -199,8 +203,10 @@ def load_speaker(folder: Path, drawing: Drawing) -> Speaker:
     return Speaker(policy=policy.requires_grad_(False).eval(), encoder=encoder)
 
 
-def drawn(name: str, folder: Path, asked: Sequence[Asked], drawing: Drawing) -> Drawn:
-    """Every answer of a policy, and what it thinks of them."""
+def drawn(
+    name: str, folder: Path, asked: Sequence[Asked], drawing: Drawing, closed: Sequence[Closed] = ()
+) -> Drawn:
+    """Every answer of a policy, and what it thinks of them and of the choices of closed questions."""
     speaker = load_speaker(folder, drawing)
     groups = answers_of(speaker, asked, drawing)
     return Drawn(
@@ -209,6 +215,7 @@ def drawn(name: str, folder: Path, asked: Sequence[Asked], drawing: Drawing) -> 
         rollouts=groups,
         thoughts=thoughts(speaker.policy, groups, temperature=drawing.temperature),
         encoder=speaker.encoder,
+        weighed=weighed(name, speaker.policy, speaker.encoder, closed, temperature=drawing.temperature),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.best import chosen_curve
+from plaudit.evaluation.policies.choices import Closed
 from plaudit.evaluation.policies.contests import Names, contest
 from plaudit.evaluation.policies.distances import Thoughts, thoughts
 from plaudit.evaluation.policies.diversity import common_words
@@ -71,6 +72,8 @@ class EvaluationSettings:
     """Prompts that are shown with everybody's answers."""
     best_of: int = 0
     """Answers of the reference from which the reward chooses; 0 takes what is drawn anyway, if several."""
+    closed: tuple[Closed, ...] = ()
+    """Questions with choices, of which it is asked how sure policies are and how often right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,7 @@ def evaluate_policies(
     policies: list[Drawn] = []
     for name, folder in models.items():
         say(f"{name} answers {len(asked)} prompts")
-        policies.append(drawn(name, folder, asked, settings.drawing))
+        policies.append(drawn(name, folder, asked, settings.drawing, settings.closed))
     against = settings.against or (policies[0].name,)
     reference = _reference(against[0], policies, asked, witnesses, settings)
     scored = {
@@ -222,6 +225,7 @@ def _found(
         shown=_some(every, settings),
         notes=(*notes, *(rating_note(first) if rate else ())),
         every=every,
+        weighed=tuple(row for one in evidence.policies for row in one.weighed),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plaudit.evaluation.policies.confidence import Calibration, calibration
 from plaudit.evaluation.policies.distances import Distances, Thoughts, distances, entropy, places
 from plaudit.evaluation.policies.diversity import diversity
 from plaudit.evaluation.policies.drawn import Asked, Drawing, Drawn
@@ -59,6 +60,7 @@ def figures(one: Drawn, evidence: Evidence, cut_to: int, resampling: Resampling)
         kl_token=None if apart is None else apart.kl_token,
         entropy=entropy(one.thoughts, resampling),
         diversity=diversity(answers_by_prompt(one), cut_to),
+        calibration=_calibration(one, evidence, resampling),
     )
 
 
@@ -114,3 +116,10 @@ def _of(worth: Worth | None, place: int, draw: int) -> float | None:
 def _apart(one: Drawn, evidence: Evidence, resampling: Resampling) -> Distances | None:
     theirs = evidence.theirs.get(one.name)
     return None if theirs is None else distances(one.thoughts, theirs, resampling)
+
+
+def _calibration(one: Drawn, evidence: Evidence, resampling: Resampling) -> Calibration | None:
+    if not one.weighed:
+        return None
+    [start] = [other for other in evidence.policies if other.name == evidence.reference]
+    return calibration(one.weighed, resampling, None if start is one else start.weighed)

@@ -1,4 +1,4 @@
-"""What an evaluation of policies leaves behind: policies.json, and every answer in answers.jsonl."""
+"""What an evaluation of policies leaves: policies.json, every answer in answers.jsonl, and choices.jsonl."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from plaudit.errors import UserError
 from plaudit.evaluation.files import make_folder
+from plaudit.evaluation.policies.confidence import Weighed
 from plaudit.evaluation.policies.result import PolicyEvaluation, Said, Shown
 from plaudit.evaluation.revive import revived
 from plaudit.sources.atomic import AtomicFile
@@ -19,26 +20,28 @@ FIGURES = "policies.json"
 """All figures, and the prompts that are shown."""
 ANSWERS = "answers.jsonl"
 """A row for each answer."""
+CHOICES = "choices.jsonl"
+"""A row for each policy and each question with choices; not there where none was asked."""
 
 
 def write_results(found: PolicyEvaluation, folder: Path) -> list[Path]:
-    """Both files into a folder, each whole or not at all; a figure that is no number is refused."""
+    """The files into a folder, each whole or not at all; a figure that is no number is refused."""
     make_folder(folder)
-    plain = asdict(replace(found, every=()))
-    del plain["every"]
-    lines = [
-        {"number": number, "prompt": shown.prompt, "category": shown.category, **asdict(said)}
-        for number, shown in enumerate(found.every)
-        for said in shown.said
-    ]
-    for where in (*_no_numbers(plain, FIGURES), *_no_numbers(lines, ANSWERS)):
+    plain = asdict(replace(found, every=(), weighed=()))
+    del plain["every"], plain["weighed"]
+    rows = {ANSWERS: _answers(found), CHOICES: [asdict(one) for one in found.weighed]}
+    if not found.weighed:
+        del rows[CHOICES]
+    for where in (*_no_numbers(plain, FIGURES), *_no_numbers(rows, "")):
         raise UserError(f"{where} is not a finite number, so nothing was written to {folder}")
-    # The answers first: whoever finds the figures finds all that they rest on.
-    with AtomicFile(folder / ANSWERS) as file:
-        file.stream.writelines(_bytes(line) for line in lines)
+    (folder / CHOICES).unlink(missing_ok=True)
+    # The rows first: whoever finds the figures finds all that they rest on.
+    for name, lines in rows.items():
+        with AtomicFile(folder / name) as file:
+            file.stream.writelines(_bytes(line) for line in lines)
     with AtomicFile(folder / FIGURES) as file:
         file.stream.write(_bytes(plain, indent=2))
-    return [folder / FIGURES, folder / ANSWERS]
+    return [folder / FIGURES, *(folder / name for name in rows)]
 
 
 def read_results(path: Path) -> PolicyEvaluation:
@@ -46,9 +49,9 @@ def read_results(path: Path) -> PolicyEvaluation:
     figures = path / FIGURES if path.is_dir() else path
     try:
         found = revived(PolicyEvaluation, json.loads(figures.read_bytes()))
-        answers = figures.parent / ANSWERS
-        lines = answers.read_bytes().split(b"\n") if answers.is_file() else []
-        return replace(found, every=tuple(_rows([json.loads(line) for line in lines if line])))
+        every = tuple(_rows(_lines(figures.parent / ANSWERS)))
+        weighed = tuple(revived(Weighed, line) for line in _lines(figures.parent / CHOICES))
+        return replace(found, every=every, weighed=weighed)
     except OSError as error:
         raise UserError(
             f"{figures}: no evaluation of policies can be read there ({error.strerror}); "
@@ -58,6 +61,19 @@ def read_results(path: Path) -> PolicyEvaluation:
         raise UserError(
             f"{figures}: this is no evaluation of policies, or it is damaged ({error})"
         ) from error
+
+
+def _answers(found: PolicyEvaluation) -> list[dict[str, Any]]:
+    return [
+        {"number": number, "prompt": shown.prompt, "category": shown.category, **asdict(said)}
+        for number, shown in enumerate(found.every)
+        for said in shown.said
+    ]
+
+
+def _lines(path: Path) -> list[Any]:
+    content = path.read_bytes().split(b"\n") if path.is_file() else []
+    return [json.loads(line) for line in content if line]
 
 
 def _rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[Shown]:
@@ -86,4 +102,5 @@ def _no_numbers(value: object, where: str) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         inside = dict(enumerate(value))
     for name, one in inside.items():
-        yield from _no_numbers(one, f"{where}.{name}" if isinstance(name, str) else f"{where}[{name}]")
+        dotted = f"{where}.{name}".lstrip(".") if isinstance(name, str) else f"{where}[{name}]"
+        yield from _no_numbers(one, dotted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from plaudit.evaluation.policies.confidence import Calibration, Weighed
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.result import BestOfCurve, Estimate
 
@@ -80,6 +81,8 @@ class PolicyFigures:
     """Of its next token, in nats, over the tokens of its own answers."""
     diversity: Diversity
     """How unlike each other its answers are."""
+    calibration: Calibration | None = None
+    """Whether it is as often right as it is sure, on questions with choices; None where there were none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +222,8 @@ class PolicyEvaluation:
     """The curve through ``best_of`` and its peak; None with fewer than five answers to choose from."""
     every: tuple[Shown, ...] = ()
     """All answers: of each prompt as many rows as there are answers of a policy to it."""
+    weighed: tuple[Weighed, ...] = ()
+    """What each policy thinks of the choices of questions that have some, policy after policy."""
 
     @property
     def all_notes(self) -> tuple[str, ...]:

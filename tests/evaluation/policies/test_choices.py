@@ -1,0 +1,129 @@
+"""Rows of questions with choices: read as they are meant, or refused with file, row, field and what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.choices import Closed, read_choices
+from plaudit.evaluation.policies.files import ANSWERS, CHOICES, FIGURES, read_results, write_results
+from plaudit.records.messages import user_says
+from plaudit.world.exam import closed_exam
+from plaudit.world.shipped import base_folder
+from tests.evaluation.policies.tiny import policy
+
+GOOD = {"prompt": "2 + 2?", "choices": ["3", "4"], "right": 1}
+
+
+def written(tmp_path, *rows):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_are_texts_or_conversations(tmp_path):
+    talk = [{"role": "user", "content": "And 3?"}]
+    path = written(tmp_path, GOOD, {**GOOD, "prompt": talk, "category": "sums"})
+    first, second = read_choices(path)
+    assert first == Closed(prompt="2 + 2?", choices=("3", "4"), right=1, origin="mine.jsonl:1")
+    assert (second.prompt, second.category) == (user_says("And 3?"), "sums")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"right": 2}, "field right: expected the place of the right answer, from 0 to 1, found 2"),
+        ({"right": 0.5}, "field right: expected the place"),
+        ({"right": "4"}, "field right: expected a number"),
+        ({"right": None}, "field right: expected a value"),
+        ({"choices": ["4"]}, "field choices: expected 2 answers or more, found 1 of them"),
+        ({"choices": ["4", "4"]}, "field choices: expected different answers, found '4' twice"),
+        ({"choices": ["4", " "]}, "field choices[1]: expected an answer"),
+        ({"choices": "4"}, "field choices: expected a list"),
+        ({"prompt": []}, "field prompt: expected a prompt"),
+        ({"answer": 1}, "field answer: expected only prompt, choices, right, category"),
+    ],
+)
+def test_a_row_that_is_no_question_is_named(tmp_path, change, said):
+    path = written(tmp_path, GOOD, {**GOOD, **change})
+    with pytest.raises(UserError) as caught:
+        read_choices(path)
+    assert str(caught.value).startswith(f"mine.jsonl:2: {said}")
+    assert 'a row is {"prompt": …, "choices": ["…", "…"], "right": 0}' in str(caught.value)
+
+
+def test_a_file_without_questions_or_with_broken_rows_is_refused(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n")
+    with pytest.raises(UserError, match="it holds no question"):
+        read_choices(path)
+    path.write_text("{\n")
+    with pytest.raises(UserError, match=r"mine\.jsonl:1: expected a JSON object"):
+        read_choices(path)
+
+
+def said(capsys, *arguments: object) -> str:
+    assert main(["eval", "policy", *map(str, arguments), "--device", "cpu"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_world_is_asked_what_it_knows_and_the_files_keep_every_choice(capsys, tmp_path):
+    base = base_folder()
+    text = said(capsys, base, "--world", "--n", 8, "--max-tokens", 4, "--bootstrap", 50, "--out", tmp_path)
+    found = read_results(tmp_path)
+    [one] = found.policies
+    assert f"{100 * one.calibration.accuracy.value:.1f} % (" in text
+    assert all(row in text for row in ("right, of closed questions", "how sure it is", "calibration error"))
+    assert [row.choices for row in found.weighed] == [question.choices for question in closed_exam(8)]
+    assert one.calibration.accuracy.n == 8
+    again = tmp_path / "again"
+    assert write_results(found, again) == [again / FIGURES, again / ANSWERS, again / CHOICES]
+    assert read_results(again) == found
+
+
+def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
+    model = policy(tmp_path, 0)
+    rows = [{"prompt": f"w{n} w12", "choices": ["w3", "w4 w5"], "right": n % 2} for n in range(4)]
+    path = written(tmp_path, *rows)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "w9"}\n')
+    options = ("--prompts", prompts, "--choices", path, "--bootstrap", 20, "--max-tokens", 2)
+    text = said(capsys, model, *options, "--out", tmp_path / "e")
+    assert "calibration error" in text
+    assert [row.right for row in read_results(tmp_path / "e").weighed] == [0, 1, 0, 1]
+
+
+def test_an_evaluation_from_before_is_still_read(capsys, tmp_path):
+    model = policy(tmp_path, 0)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "w9"}\n')
+    text = said(
+        capsys, model, "--prompts", prompts, "--max-tokens", 2, "--bootstrap", 20, "--out", tmp_path / "e"
+    )
+    assert "calibration" not in text
+    figures = tmp_path / "e" / FIGURES
+    told = json.loads(figures.read_text())
+    del told["policies"][0]["calibration"]
+    figures.write_text(json.dumps(told))
+    found = read_results(tmp_path / "e")
+    assert found.policies[0].calibration is None
+    assert not (tmp_path / "e" / CHOICES).exists()
+    assert asdict(found)["weighed"] == ()
+
+
+def options_of(capsys, word: str) -> list[str]:
+    with pytest.raises(SystemExit):
+        main(["eval", "policy", word])
+    lines = capsys.readouterr().out.splitlines()
+    return [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+
+
+def test_at_most_twenty_options_face_a_user_and_all_are_there_for_who_asks(capsys):
+    few, every = options_of(capsys, "--help"), options_of(capsys, "--help-all")
+    assert len(few) <= 20
+    assert set(few) < set(every)
+    assert {"--bootstrap", "--device", "--dtype", "--tasks-folder", "--token-from"} == set(every) - set(few)
