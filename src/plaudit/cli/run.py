@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.numbers import count, whole
 from plaudit.cli.parser import Verbs
-from plaudit.errors import UserError
+from plaudit.cli.pipelines import copy_config, refuse_many_processes, stopped, telling
 from plaudit.pipeline.shipped import DEFAULT
 
 if TYPE_CHECKING:
-    from plaudit.pipeline.course import Told, Wish
+    from plaudit.pipeline.course import Wish
     from plaudit.pipeline.folder import Folder
     from plaudit.pipeline.stage import Pipeline
 
@@ -56,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Run what is to be run, and show what came of it."""
     if args.show_default or args.write is not None:
         return _show_default(args.write)
-    _refuse_many_processes()
+    refuse_many_processes("run")
     from plaudit.pipeline.reading import read_pipeline
 
     pipeline = read_pipeline(args.config or DEFAULT, changes=args.set, seed=args.seed, jobs=args.jobs)
@@ -68,11 +64,10 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.pipeline.running import StoppedError, run_pipeline
 
     try:
-        with _telling() as told:
+        with telling() as told:
             folder = run_pipeline(pipeline, out, _wish(args), told)
     except StoppedError as stop:
-        print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
-        return 128 + stop.signum
+        return stopped(stop)
     _conclude(folder, pipeline)
     return 0
 
@@ -91,23 +86,12 @@ def _usual_place(config: Path | None, pipeline: Pipeline) -> Path:
 
 
 def _show_default(target: Path | None) -> int:
-    text = DEFAULT.read_text("utf-8")
     if target is None:
-        print(text, end="")
+        print(DEFAULT.read_text("utf-8"), end="")
         return 0
-    if target.exists():
-        raise UserError(f"{target}: something is there already; name a new file")
-    try:
-        target.write_text(text, "utf-8")
-    except OSError as error:
-        raise UserError(f"{target}: cannot be written ({error.strerror})") from error
+    copy_config(DEFAULT, target)
     print(f"{target}: the world's pipeline; plaudit run {target} runs it")
     return 0
-
-
-def _refuse_many_processes() -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("plaudit run is one process; give torchrun the training commands, one by one")
 
 
 def _look_ahead(pipeline: Pipeline, out: Path, wish: Wish) -> int:
@@ -127,22 +111,6 @@ def _trace(pipeline: Pipeline, out: Path, name: str) -> int:
     for line in traced(Folder(path=out.absolute()), pipeline, name):
         print(line)
     return 0
-
-
-@contextlib.contextmanager
-def _telling() -> Iterator[Told]:
-    """Lines that stay, and on a terminal one that says what runs just now."""
-    from rich.console import Console
-
-    from plaudit.pipeline.course import Told
-    from plaudit.training.sinks.console import is_live
-
-    console = Console(stderr=True, file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
-    if not is_live(console, os.environ):
-        yield Told(line=console.print)
-        return
-    with console.status("") as status:
-        yield Told(line=console.print, now=status.update)
 
 
 def _conclude(folder: Folder, pipeline: Pipeline) -> None:

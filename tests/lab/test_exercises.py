@@ -1,0 +1,75 @@
+"""Every exercise on the shelf: its config reads, its words are whole, and in full its claims hold."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from plaudit.lab.exercise import Exercise
+from plaudit.lab.looking import looked, verdict
+from plaudit.lab.shelf import EXERCISES, exercises_named
+from plaudit.pipeline.folder import Folder
+from plaudit.pipeline.looking import look_over
+from plaudit.pipeline.reading import read_pipeline
+from plaudit.pipeline.running import run_pipeline
+
+every = pytest.mark.parametrize("exercise", EXERCISES, ids=[one.name for one in EXERCISES])
+
+
+@every
+def test_its_config_is_an_ordinary_pipeline_that_reads(exercise: Exercise) -> None:
+    pipeline = read_pipeline(exercise.config)
+    look_over(pipeline)
+    assert (pipeline.name, pipeline.seed, pipeline.model) == (exercise.name, 0, "world")
+    assert (pipeline.jobs, pipeline.threads) == (2, 1)
+    assert exercise.config.read_text("utf-8").startswith("# ")
+
+
+@every
+def test_its_words_are_whole(exercise: Exercise) -> None:
+    assert exercise.title.endswith("?")
+    assert exercise.why.endswith(".")
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|\b(19|20)\d\d\b", exercise.why)
+    assert 0 < exercise.minutes <= 3
+    assert exercise.further
+
+
+@every
+def test_what_it_says_to_try_next_can_be_tried(exercise: Exercise) -> None:
+    """Names and settings of the commands are checked as the commands would check them."""
+    for one in exercise.further:
+        command, colon, why = one.partition(": ")
+        assert colon
+        assert why
+        words = shlex.split(command)
+        if words[:2] == ["plaudit", "lab"]:
+            assert [found.name for found in exercises_named([words[2]])] == [words[2]]
+            config = exercises_named([words[2]])[0].config
+            sets = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
+            look_over(read_pipeline(config, changes=sets))
+
+
+def test_names_are_unlike_and_each_config_belongs_to_one() -> None:
+    names = [one.name for one in EXERCISES]
+    assert len(set(names)) == len(names)
+    folder = EXERCISES[0].config.parent
+    assert sorted(path.stem for path in folder.glob("*.yaml")) == sorted(names)
+
+
+@every
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_in_full_all_its_claims_hold(exercise: Exercise, tmp_path: Path) -> None:
+    run_pipeline(read_pipeline(exercise.config), tmp_path / exercise.name)
+    seen = looked(exercise, Folder(path=tmp_path / exercise.name))
+    assert seen.claims
+    assert seen.pictures
+    for claim in seen.claims:
+        assert claim.says.endswith(".")
+        assert claim.saw
+        assert claim.holds, f"{verdict(claim)}: {claim.says} {claim.saw}"
+    if seen.table is not None:
+        assert {len(row) for row in seen.table.rows} == {len(seen.table.head)}

@@ -1,0 +1,131 @@
+"""The pages of the lab: what stands on them, and that nothing on them obeys what a model or a config said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plaudit.lab.changed import changes
+from plaudit.lab.exercise import Claim, Exercise, Picture, Seen, Table
+from plaudit.lab.looking import tally
+from plaudit.lab.page import page_of
+from plaudit.lab.page_shelf import page_of as page_of_all
+from plaudit.lab.shelf import EXERCISES
+from plaudit.page.html import Html, element
+from plaudit.pipeline.folder import Folder
+from plaudit.reports.reading import read_story
+from tests.page.in_browser import CHROMIUM, cut_off, measured
+from tests.page.read_page import Page, read_page
+from tests.reports.pipelines import write_pipeline
+from tests.reports.test_page_safety import ATTACKS, LONG, MARKUP, WIDE, hostile, poisoned
+
+DRAWN = element("figure", {"class": "chart"}, element("h3", {}, "Tokens"))
+SEEN = Seen(
+    claims=(
+        Claim(says="Answers grow.", holds=True, saw="8.1 (7.9 to 8.3) became 48 %"),
+        Claim(says="They become better.", holds=False, saw="0.7 became 0.2"),
+        Claim(says="Nobody minds.", holds=None, saw="0.1 (-0.2 to 0.4)"),
+    ),
+    table=Table(head=("policy", "tokens"), rows=(("sft", "8"), ("ppo", "48")), note="Of 160 prompts."),
+    pictures=(Picture(title="How long?", says="Look at the end.", drawn=DRAWN),),
+)
+EXERCISE = Exercise(
+    name="leash",
+    title="What does the leash hold?",
+    why="Something goes wrong.",
+    minutes=1,
+    look=lambda folder: SEEN,
+    further=("plaudit lab leash --seed 1: whether it was luck",),
+)
+NAMES = ["markup", "style", "arrows", "long", "wide"]
+
+
+def attacked(seen: Seen, attack: str) -> Seen:
+    """What was seen, with every text begun by an attack; what was drawn is markup and stays."""
+    pictures = tuple(replace(one, title=attack + one.title, says=attack + one.says) for one in seen.pictures)
+    return replace(poisoned(replace(seen, pictures=()), attack), pictures=pictures)
+
+
+def written(folder: Path, attack: str) -> Path:
+    exercise = replace(EXERCISE, why=attack, title=attack, further=(f"{attack}: {attack}",))
+    text = page_of(exercise, read_story(hostile(folder / "leash", attack)), attacked(SEEN, attack), (attack,))
+    (folder / "lab.html").write_text(text, "utf-8")
+    return folder / "lab.html"
+
+
+def harmless(page: Page) -> None:
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+    assert not {name for _, name, _ in page.attributes if name.startswith("on")}
+    assert not {name for _, name, _ in page.attributes} & {"style", "src"}
+    links = page.values("a", "href")
+    assert all(link.startswith("#") or link in ("report.html", "leash/lab.html") for link in links)
+    assert page.tags["style"] == 1
+
+
+def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
+    write_pipeline(tmp_path / "leash")
+    story = read_story(tmp_path / "leash")
+    (tmp_path / "lab.html").write_text(page_of(EXERCISE, story, SEEN, ("ppo.policy.beta: 0, not 0.1",)))
+    page = read_page(tmp_path / "lab.html")
+    seen = page.sections["What was seen"]
+    for words in ("✓ holds", "✗ does not hold", "? not decided", "became 48\u00a0%"):
+        assert words in seen
+    assert page.words["td"][:2] == ["8", "48"]
+    assert page.sections["Pictures"].split("\n")[0].startswith("How long?Look at the end.")
+    assert "Whether it was luck:plaudit lab leash --seed 1" in page.sections["What to try next"]
+    assert "ppo.policy.beta: 0, not 0.1" in page.sections["head"]
+    assert "1 of 3 claims holds, 1 not decided" in page.sections["head"]
+
+
+@pytest.mark.parametrize(
+    ("held", "said"), [(0, "0 of 2 claims hold"), (1, "1 of 2 claims holds"), (2, "2 of 2")]
+)
+def test_claims_are_counted_in_words(held: int, said: str) -> None:
+    claims = tuple(Claim(says="So.", holds=at < held, saw="") for at in range(2))
+    assert tally(Seen(claims=claims)).startswith(said)
+
+
+def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
+    exercise = EXERCISES[0]
+    config = exercise.config.read_text("utf-8").replace("n: 800, split", "n: 600, split")
+    config = config.replace("  - on-own:", "  - other:").replace("      held-out: 0\n", "", 1)
+    (tmp_path / "pipeline.yaml").write_text(config.replace("seed: 0", "seed: 3"), "utf-8")
+    assert changes(exercise, Folder(path=tmp_path)) == (
+        "stage other was added",
+        "stage on-own is missing",
+        "seed: 3, not 0",
+        "fresh.n: 600, not 800",
+        "last.held_out: not said, and not 0",
+    )
+    (tmp_path / "pipeline.yaml").write_text(exercise.config.read_text("utf-8"), "utf-8")
+    assert changes(exercise, Folder(path=tmp_path)) == ()
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
+def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path) -> None:
+    page = read_page(written(tmp_path, attack))
+    harmless(page)
+    if attack is MARKUP:
+        assert page.sections["What was seen"].count("<script>alert(1)</script>") >= 8
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
+def test_words_from_outside_are_not_obeyed_where_all_exercises_stand(attack: str, tmp_path: Path) -> None:
+    other = replace(EXERCISE, name="collapse")
+    text = page_of_all([(EXERCISE, attacked(SEEN, attack)), (other, attack)])
+    (tmp_path / "lab.html").write_text(text, "utf-8")
+    harmless(read_page(tmp_path / "lab.html"))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+@pytest.mark.parametrize("attack", [MARKUP, LONG, WIDE], ids=["markup", "long", "wide"])
+def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: Path) -> None:
+    page = written(tmp_path, attack).read_text("utf-8").replace("<details>", "<details open>")
+    assert measured(page, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
+    assert cut_off(page, tmp_path) == []
+
+
+def test_a_picture_is_the_only_markup_that_is_taken_as_it_is() -> None:
+    assert isinstance(SEEN.pictures[0].drawn, Html)
