@@ -150,7 +150,7 @@ def _mistaken(one: PolicyFigures, start: PolicyFigures) -> Iterator[Doubt]:
     if one.calibration is None or start.calibration is None:
         return
     change, now = one.calibration.ece_change, one.calibration
-    # The interval of a change of errors is too narrow now and then; that of mean confidence less accuracy is not.
+    # The interval of a change of errors is too narrow now and then; that of the surplus is not.
     if change is not None and _above_zero(change) and _above_zero(now.surplus_change):
         errors = f"{figure(now.ece.value)}, {named(start.name)}'s is {figure(start.calibration.ece.value)}"
         yield Doubt(
