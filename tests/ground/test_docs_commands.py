@@ -14,10 +14,10 @@ LONG = {
     f"{name}.md"
     for name in (
         *("control", "evaluating-policies", "judging-rewards", "loops", "parallel", "plan", "policy"),
-        *("preference", "reward-models", "supervised", "world"),
+        *("preference", "proof", "report", "resume", "reward-models", "run", "supervised", "talking", "world"),
     )
 }
-"""Pages of many commands, each of which loads torch: half a minute and more."""
+"""Pages of many commands, each of which loads torch: a quarter of a minute and more."""
 
 
 @pytest.mark.timeout(900)

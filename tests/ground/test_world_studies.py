@@ -31,6 +31,7 @@ def made(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("model/model.safetensors")}
 
 
+@pytest.mark.slow
 def test_studies_print_their_tables_and_go_on_where_they_were(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,8 +36,8 @@ def test_every_method_of_train_is_a_kind_of_stage() -> None:
 
 def test_the_shipped_pipeline_reads() -> None:
     found = read_pipeline(DEFAULT)
-    assert found.stage("ppo").needs == ("sft", "prompts", "reward")
-    assert found.below({"reward"}) == {"reward", "grpo", "ppo", "reward-judged", "evaluation"}
+    assert found.stage("ppo").needs == ("sft", "prompts", "both")
+    assert found.below({"reward"}) == {"reward", "both", "grpo", "ppo", "reward-judged", "evaluation"}
     assert all(stage.values["seed",] == 0 for stage in found.stages if ("seed",) in stage.values)
 
 
@@ -145,7 +145,7 @@ def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
         ("stages: [{a: {do: world-rows, make: prompts, n: 1, n: 2}}]\n", "n is set twice"),
         ("stages: [{a: {do: world-rows, make: prompts, answers: 3}}]\n", "--answers says nothing to prompts"),
         ("stages: [{a: {do: world-rows, make: thumbs, annotators: x}}]\n", "there is no pool 'x'"),
-        ("stages: {a: {do: combine, how: implicit}}\n", "how implicit needs a policy and a reference"),
+        ("stages: {a: {do: combine, how: implicit}}\n", "how implicit needs a policy"),
         (
             "model: world\nstages: {e: {do: evaluate, policies: $model, against: $x}}\n",
             "there is no stage $x",

@@ -99,7 +99,7 @@ AT_PREFIXES = {claim for claim in OF_POLICIES if "Ā" in claim.sentence}
     [
         (without_the_std, RESTS),
         (with_the_other_std, RESTS),
-        (turned, LEASHED),
+        pytest.param(turned, LEASHED, marks=pytest.mark.slow),
         pytest.param(on_twice_the_leash, LEASHED, marks=pytest.mark.slow),
         pytest.param(held_otherwise, LEASHED, marks=pytest.mark.slow),
         (every_token_alike, AT_PREFIXES),
