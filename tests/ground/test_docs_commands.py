@@ -14,7 +14,8 @@ LONG = {
     f"{name}.md"
     for name in (
         *("control", "evaluating-policies", "judging-rewards", "loops", "parallel", "plan", "policy"),
-        *("preference", "proof", "report", "resume", "reward-models", "run", "supervised", "talking", "world"),
+        *("preference", "proof", "report", "resume", "reward-models", "run", "supervised", "talking"),
+        "world",
     )
 }
 """Pages of many commands, each of which loads torch: a quarter of a minute and more."""
