@@ -21,6 +21,9 @@ bench-peer:  ## the environments with TRL that benchmarks/ compares with; 1.12 i
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
 
+peer-values: .venv bench-peer  ## record again what TRL says: the numbers that tests of parity compare with
+	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
+
 clean:  ## remove what the targets above made, never a run
 	rm -rf .venv .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -28,4 +31,4 @@ clean:  ## remove what the targets above made, never a run
 .venv:
 	@tools/venv.sh .venv -c constraints.txt -e ".[all,dev]"
 
-.PHONY: help demo test check bench-peer clean .venv
+.PHONY: help demo test check bench-peer peer-values clean .venv

@@ -15,8 +15,13 @@ from dataclasses import replace
 import torch
 
 from benchmarks.table import machine, markdown
-from plaudit.control.clips import QUERIES, Asking
-from plaudit.control.run import Outcome, Settings, on_preferences, on_truth
+from plaudit.classic_control.reward_model import QUERIES, QuerySettings
+from plaudit.classic_control.train import (
+    ControlResult,
+    ControlSettings,
+    train_on_preferences,
+    train_on_true_reward,
+)
 
 ASKED = (1000, 200, 50, 20)
 """Comparisons of a run."""
@@ -38,7 +43,7 @@ def interval(values: list[float], digits: int) -> str:
     return f"{statistics.fmean(values):.{digits}f} ± {half:.{digits}f}"
 
 
-def row(way: Asking, found: list[Outcome]) -> tuple[object, ...]:
+def row(way: QuerySettings, found: list[ControlResult]) -> tuple[object, ...]:
     """One way of asking, over all seeds."""
     return (
         f"{way.comparisons:,}",
@@ -55,14 +60,14 @@ def row(way: Asking, found: list[Outcome]) -> tuple[object, ...]:
 def study(seeds: int, asked: Sequence[int]) -> None:
     """Print what bounds the figures, a row for each way of asking, and how far both ways are apart."""
     torch.set_num_threads(1)
-    runs = [Settings(seed=seed) for seed in range(seeds)]
-    truths = [on_truth(settings, _quiet) for settings in runs]
-    found = dict[tuple[int, str], list[Outcome]]()
+    runs = [ControlSettings(seed=seed) for seed in range(seeds)]
+    truths = [train_on_true_reward(settings, _quiet) for settings in runs]
+    found = dict[tuple[int, str], list[ControlResult]]()
     for n in asked:
         for queries in QUERIES:
-            way = Asking(comparisons=n, queries=queries)
+            way = QuerySettings(comparisons=n, queries=queries)
             found[n, queries] = [
-                on_preferences(replace(settings, asking=way), truth, _quiet)
+                train_on_preferences(replace(settings, asking=way), truth, _quiet)
                 for settings, truth in zip(runs, truths, strict=True)
             ]
             print(*row(way, found[n, queries]), file=sys.stderr, flush=True)
@@ -71,7 +76,11 @@ def study(seeds: int, asked: Sequence[int]) -> None:
     print(f"untrained: {interval(chances, 1)}; on the true reward: {interval(truths, 1)}\n")
     print(
         markdown(
-            HEAD, [row(Asking(comparisons=n, queries=how), outcomes) for (n, how), outcomes in found.items()]
+            HEAD,
+            [
+                row(QuerySettings(comparisons=n, queries=how), outcomes)
+                for (n, how), outcomes in found.items()
+            ],
         )
     )
     for n in asked:

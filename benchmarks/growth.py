@@ -22,8 +22,8 @@ from benchmarks.ours import trial_of
 from benchmarks.table import machine, markdown, save_section
 from benchmarks.trial import measured
 from benchmarks.work import Shape, model_of
-from plaudit.batches.tokens import Completion, Example
 from plaudit.models.policy import Policy
+from plaudit.tokens.batch import Completion, Example
 
 ROOT = Path(__file__).resolve().parents[1]
 TITLE = "How cost grows"

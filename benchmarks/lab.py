@@ -8,28 +8,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plaudit.evaluation.evaluate import Evidence, evaluate
-from plaudit.evaluation.reading import read_evidence
-from plaudit.evaluation.resample import Resampling
-from plaudit.evaluation.result import RewardEvaluation
-from plaudit.recipes.config import RunConfig, SampleSettings
-from plaudit.recipes.preference import preference
-from plaudit.recipes.preference_config import PreferenceConfig
-from plaudit.recipes.reward import reward
-from plaudit.recipes.reward_config import RewardConfig
-from plaudit.recipes.sft import sft
-from plaudit.records.feedback import Comparison, Ranking
-from plaudit.records.messages import words
-from plaudit.rewards.folder import load_reward
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Ranking, plain_text
+from plaudit.data.write import write_records
+from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.methods.config import RunConfig, SampleSettings
+from plaudit.methods.preference.config import PreferenceConfig
+from plaudit.methods.preference.run import preference
+from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.methods.reward_model.run import reward
+from plaudit.methods.supervised.run import sft
+from plaudit.rewards.load import load_reward
 from plaudit.rollouts.local import LocalSampler
-from plaudit.sources import read_records, write_records
 from plaudit.world.base import build_base
-from plaudit.world.making import comparisons, demonstrations, rankings
-from plaudit.world.own_answers import own_tasks
-from plaudit.world.pools import pool
+from plaudit.world.making import comparisons, demonstrations, model_answer_tasks, rankings
+from plaudit.world.pools import annotator_pool
 from plaudit.world.prompts import Split
-from plaudit.world.shipped import base_folder
-from plaudit.world.verdicts import compared_by, thumbed_by
+from plaudit.world.shipped import base_model_folder
+from plaudit.world.verdicts import make_comparisons, make_thumbs
 
 RATE, BATCH = 1e-3, 32
 """Learning rate and rows in a step, unless a study is about them."""
@@ -53,23 +51,23 @@ class Lab:
         """Comparisons by a pool."""
         path = self._data(f"{annotators}-{n}-{split}-{seed}")
         if not path.exists():
-            write_records(comparisons(n, pool(annotators), split=split, seed=seed), path)
+            write_records(comparisons(n, annotator_pool(annotators), split=split, seed=seed), path)
         return path
 
     def judged(self, model: Path, annotators: str, n: int, seed: int = 0) -> Path:
         """Comparisons, by a pool, of a model's own answers."""
         path = self._data(f"{annotators}-{n}-own-{model.parent.name}-{seed}")
         if not path.exists():
-            asked = own_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
-            write_records(compared_by(pool(annotators), asked, seed), path)
+            asked = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
+            write_records(make_comparisons(annotator_pool(annotators), asked, seed), path)
         return path
 
     def thumbed(self, model: Path, annotators: str, n: int, seed: int = 0) -> Path:
         """Thumbs, by a pool, for a model's own answers."""
         path = self._data(f"{annotators}-{n}-thumbs-{model.parent.name}-{seed}")
         if not path.exists():
-            asked = own_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
-            write_records(thumbed_by(pool(annotators), asked, seed), path)
+            asked = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
+            write_records(make_thumbs(annotator_pool(annotators), asked, seed), path)
         return path
 
     def preferred(self, name: str, algorithm: str, config: PreferenceConfig) -> Path:
@@ -85,7 +83,7 @@ class Lab:
         """Rankings by a pool."""
         path = self._data(f"{annotators}-{n}x{answers}-{seed}")
         if not path.exists():
-            write_records(rankings(n, pool(annotators), answers=answers, seed=seed), path)
+            write_records(rankings(n, annotator_pool(annotators), answers=answers, seed=seed), path)
         return path
 
     def flipped(self, rows: Path, share: float, seed: int = 0) -> Path:
@@ -110,12 +108,12 @@ class Lab:
         kept, rest = self._data(f"{rows.stem}-kept"), self._data(f"{tested.stem}-held-out")
         if not rest.exists():
             pairs = _pairs(tested)
-            prompts = sorted({words(pair.prompt) for pair in pairs})
+            prompts = sorted({plain_text(pair.prompt) for pair in pairs})
             chosen = set(random.Random(0).sample(prompts, round(part * len(prompts))))
             write_records(
-                [row for row in read_records(rows).records if words(row.prompt) not in chosen], kept
+                [row for row in read_records(rows).records if plain_text(row.prompt) not in chosen], kept
             )
-            write_records([pair for pair in pairs if words(pair.prompt) in chosen][:TESTED], rest)
+            write_records([pair for pair in pairs if plain_text(pair.prompt) in chosen][:TESTED], rest)
         return kept, rest
 
     def base(self, width: int, epochs: float = 2.0) -> Path:
@@ -129,7 +127,7 @@ class Lab:
         if not data.exists():
             write_records(demonstrations(shown or SHOWN), data)
         silent = SampleSettings(rows=0)
-        config = RunConfig(model=base_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
+        config = RunConfig(model=base_model_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
         if not (out / "summary.json").exists():
             sft(replace(config, learning_rate=5e-4))
         return out / "model"
@@ -158,13 +156,13 @@ class Lab:
 
     def evaluated(self, run: Path, data: Path, *, gold: bool = False) -> RewardEvaluation:
         """The workbench's verdict on a run; ``gold`` also asks at equal worth."""
-        from plaudit.world.evidence import with_world
+        from plaudit.world.exam import add_world_knowledge
 
         resampling = Resampling(times=1000, seed=0)
-        evidence: Evidence = read_evidence(data).evidence
+        evidence: RewardEvaluationData = read_reward_data(data).data
         if gold:
-            evidence = with_world(evidence, answers=16, resampling=resampling)
-        return evaluate(load_reward(run), evidence, resampling).evaluation
+            evidence = add_world_knowledge(evidence, answers=16, resampling=resampling)
+        return evaluate_reward(load_reward(run), evidence, resampling).evaluation
 
     def _data(self, name: str) -> Path:
         (self.folder / "data").mkdir(parents=True, exist_ok=True)

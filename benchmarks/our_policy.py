@@ -23,30 +23,30 @@ from benchmarks.our_preference import flops_of
 from benchmarks.our_reward import flops_of_scorer
 from benchmarks.trial import OPTIMIZER, RATE, arguments
 from benchmarks.work import LONGEST, PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES
-from plaudit.batches.judged import JudgedRow, Rated
-from plaudit.batches.template import Encoder, make_encoder
-from plaudit.batches.tokens import Completion, Example, batch_of
+from plaudit.data.records import Text
+from plaudit.engine.distributed import single_process
+from plaudit.engine.loop import BatchOrder
+from plaudit.engine.metrics import values_of
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.settings import MemorySettings
+from plaudit.engine.step import Machine, take_step
+from plaudit.engine.step_report import Number
+from plaudit.engine.throughput import matmul_rate
 from plaudit.losses.divergence import k1, k3
-from plaudit.models.files import precision
+from plaudit.methods.policy.batch import Round
+from plaudit.methods.policy.config import DrawSettings, PolicyConfig, PolicySettings
+from plaudit.methods.policy.iterations import RolloutRounds
+from plaudit.methods.policy.objective import ActorCritic, AnyMicrobatch, PolicyMicrobatch
+from plaudit.methods.policy.run import make_job
+from plaudit.methods.preference.config import ReferenceSettings
+from plaudit.methods.run import Run, TrainingJob
+from plaudit.models.load import precision
 from plaudit.models.policy import Policy
-from plaudit.models.reward import RewardModel
-from plaudit.recipes.learner import Learner, Start
-from plaudit.recipes.policy_config import PolicyConfig
-from plaudit.recipes.policy_ready import learner
-from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
-from plaudit.recipes.preference_config import ReferenceSettings
-from plaudit.records.messages import Text
-from plaudit.rollouts.sampling import Answer, Rollout, SamplingSettings
-from plaudit.training.flops import matmul_rate
-from plaudit.training.metrics import Number, values_of
-from plaudit.training.optimizer import make_optimizer
-from plaudit.training.order import Order
-from plaudit.training.parallel import alone
-from plaudit.training.policy import Actor, Piece, PolicyPiece
-from plaudit.training.policy_round import Round
-from plaudit.training.policy_rounds import Rounds
-from plaudit.training.settings import MemorySettings
-from plaudit.training.step import Machine, take_step
+from plaudit.models.reward_model import RewardModel
+from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.preferences import JudgedRow, RatingLabel
 
 METHODS = {"grpo": "grpo", "grpo-kl": "grpo", "ppo": "ppo"}
 """What is compared, and which row of the table that is."""
@@ -59,27 +59,27 @@ class PolicyTrial:
     Example: ``trial_on(given).round(1)``
     """
 
-    learner: Learner[Piece]
+    job: TrainingJob[AnyMicrobatch]
     """What the recipe prepared."""
-    machine: Machine[Piece]
+    machine: Machine[AnyMicrobatch]
     """What takes a step."""
-    order: Order
+    order: BatchOrder
     """Which prompts make up a round."""
     encoder: Encoder
     """The tokenizer."""
 
     def round(self, number: int) -> tuple[Round, list[dict[str, Number]]]:
         """Draw, score and look; then every move of it, each with its figures."""
-        inner, said, seen = self.learner.inner, list[dict[str, Number]](), list[Piece]()
+        inner, said, seen = self.job.updates_per_batch, list[dict[str, Number]](), list[AnyMicrobatch]()
         for step in range((number - 1) * inner + 1, number * inner + 1):
-            pieces = self.learner.pieces(step, self.order.batch(number))
+            pieces = self.job.microbatches(step, self.order.batch_rows(number))
             seen += pieces
             outcome = take_step(self.machine, pieces, RATE)
             assert outcome.fault is None, outcome.fault
             said.append({**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm})
-            for companion in self.learner.companions.values():
-                companion.after(step, said[-1])
-        assert isinstance(seen[0], PolicyPiece)
+            for companion in self.job.state.values():
+                companion.after_step(step, said[-1])
+        assert isinstance(seen[0], PolicyMicrobatch)
         return seen[0].round, said
 
 
@@ -113,20 +113,21 @@ def trial_on(given: Any) -> PolicyTrial:
     config = config_of(given)
     encoder = make_encoder(config.model)
     numbers = precision(config.dtype, torch.device("cpu"))
-    ready = learner(
-        METHODS[given.method], config, Start(encoder=encoder, numbers=numbers, ranks=alone(), aside=None)
+    ready = make_job(
+        METHODS[given.method],
+        config,
+        Run(encoder=encoder, precision=numbers, ranks=single_process()),
     )
     machine = Machine(
         module=ready.module,
-        optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.rates),
+        optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.learning_rates),
         objective=ready.objective,
-        alone=ready.alone,
         clip=OPTIMIZER.clip,
-        ranks=alone(),
-        apart=ready.apart,
+        ranks=single_process(),
+        clip_groups=ready.clip_groups,
     )
-    order = Order(rows=ready.rows, batch_size=config.batch_size, seed=config.seed)
-    return PolicyTrial(learner=ready, machine=machine, order=order, encoder=encoder)
+    order = BatchOrder(rows=ready.rows, batch_size=config.batch_size, seed=config.seed)
+    return PolicyTrial(job=ready, machine=machine, order=order, encoder=encoder)
 
 
 def measured(trial: PolicyTrial, given: Any) -> Report:
@@ -139,7 +140,7 @@ def measured(trial: PolicyTrial, given: Any) -> Report:
         done, said = trial.round(number)
         watch.step_done()
         losses.append(float(said[0]["loss"]))
-        flops.append(flops_of_round(actor, done.examples, given.method, trial.learner.inner))
+        flops.append(flops_of_round(actor, done.examples, given.method, trial.job.updates_per_batch))
         rounds.append(done.examples)
     state = sum(value.nbytes for slots in machine.optimizer.state.values() for value in slots.values())
     return Report(
@@ -158,13 +159,13 @@ def measured(trial: PolicyTrial, given: Any) -> Report:
     )
 
 
-def flops_of_round(actor: Actor, examples: Iterable[Example], method: str, moves: int) -> float:
+def flops_of_round(actor: ActorCritic, examples: Iterable[Example], method: str, moves: int) -> float:
     """The operations that a round needs, each prompt computed once for all its answers.
 
     Drawing is one forward pass, a reference another one, a move is three; log-probs of before are those of
     drawing. A critic looks once and then moves as often, a reward model of its size looks once.
     """
-    rows = [JudgedRow(example=example, said=Rated(score=0.0, thumb=False)) for example in examples]
+    rows = [JudgedRow(example=example, judgement=RatingLabel(score=0.0, thumb=False)) for example in examples]
     passes = 1 + (method != "grpo") + 3 * moves
     needed = flops_of(actor.policy, rows, live=False) / 3 * passes
     if actor.critic is None:
@@ -184,7 +185,7 @@ class Fixed:
         self._policy = policy
         self._encoder = encoder
 
-    def rollouts(
+    def generate(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """The first ``n`` answers to each."""
@@ -211,11 +212,11 @@ def agreement(trial: PolicyTrial, given: Any) -> list[float]:
 
     The KL is what each side reports: GRPO's k3 a token, PPO's k1 an answer; 0 where there is no reference.
     """
-    rounds = trial.learner.companions["rounds"]
-    assert isinstance(rounds, Rounds)
+    rounds = trial.job.state["rounds"]
+    assert isinstance(rounds, RolloutRounds)
     sampler = Fixed(given.work, _actor(trial).policy, trial.encoder)
     rounds.collector = replace(rounds.collector, sampler=sampler)
-    row = trial.order.batch(1)
+    row = trial.order.batch_rows(1)
     collected = rounds.collector.collect([rounds.questions[r] for r in row], 1, ())
     scores = {r: group.scores for r, group in zip(row, collected.groups, strict=True)}
     done, said = trial.round(1)
@@ -228,7 +229,7 @@ def _kl(done: Round, method: str) -> float:
         return 0.0
     answers = [answer for example in done.examples for answer in example.completions]
     shift = [
-        (done.told.old_logp_NT - done.told.ref_logp_NT)[n : n + 1, : len(answer.ids)]
+        (done.experience.old_logp_NT - done.experience.ref_logp_NT)[n : n + 1, : len(answer.ids)]
         for n, answer in enumerate(answers)
     ]
     if method == "ppo":
@@ -236,9 +237,9 @@ def _kl(done: Round, method: str) -> float:
     return float(k3(torch.cat(shift, -1)).mean())
 
 
-def _actor(trial: PolicyTrial) -> Actor:
-    assert isinstance(trial.learner.module, Actor)
-    return trial.learner.module
+def _actor(trial: PolicyTrial) -> ActorCritic:
+    assert isinstance(trial.job.module, ActorCritic)
+    return trial.job.module
 
 
 def asked(words: Sequence[str] | None = None) -> Namespace:

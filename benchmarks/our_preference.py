@@ -15,25 +15,24 @@ import torch
 
 from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
 from benchmarks.work import LONGEST, PAIRS, REFERENCE, THUMBS
-from plaudit.batches.judged import JudgedRow
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import batch_of
-from plaudit.models.files import precision
+from plaudit.engine.distributed import single_process
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.settings import MemorySettings
+from plaudit.engine.step import Machine
+from plaudit.engine.throughput import attention_flops, training_flops
+from plaudit.methods.models import matrix_sizes
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings
+from plaudit.methods.preference.run import PreparedRun, prepare_run
+from plaudit.methods.run import Run
+from plaudit.models.load import precision
 from plaudit.models.policy import Policy
-from plaudit.recipes.learner import Start
-from plaudit.recipes.policies import matrix_sizes
-from plaudit.recipes.preference_config import PreferenceConfig, ReferenceSettings
-from plaudit.recipes.preference_ready import Begun, begin
-from plaudit.recipes.preference_table import PREFERENCES
-from plaudit.training.flops import attention_flops, training_flops
-from plaudit.training.optimizer import make_optimizer
-from plaudit.training.parallel import alone
-from plaudit.training.preference import rows_of
-from plaudit.training.settings import MemorySettings
-from plaudit.training.step import Machine
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.preferences import JudgedRow
 
 
-def begun_on(given: Any) -> tuple[Begun, PreferenceConfig]:
+def begun_on(given: Any) -> tuple[PreparedRun, PreferenceConfig]:
     """The folder's policy and reference, its rows as tokens, and what a step minimises."""
     config = PreferenceConfig(
         model=given.work / "model",
@@ -48,31 +47,29 @@ def begun_on(given: Any) -> tuple[Begun, PreferenceConfig]:
             kind=given.reference, model=given.work / REFERENCE, cache=given.work / "cache"
         ),
     )
-    start = Start(
+    run = Run(
         encoder=make_encoder(config.model),
-        numbers=precision(config.dtype, torch.device("cpu")),
-        ranks=alone(),
-        aside=None,
+        precision=precision(config.dtype, torch.device("cpu")),
+        ranks=single_process(),
     )
-    return begin(given.method, config, start), config
+    return prepare_run(given.method, config, run), config
 
 
 def _learns_thumbs(given: Any) -> bool:
-    return PREFERENCES[given.method].data == "thumbs"
+    return data_of(PREFERENCE_ALGORITHMS[given.method]) == "thumbs"
 
 
-def trial_of(begun: Begun, config: PreferenceConfig) -> Trial[JudgedRow]:
+def trial_of(begun: PreparedRun, config: PreferenceConfig) -> Trial[JudgedRow]:
     """The parts of a run."""
     machine = Machine(
         module=begun.policy,
         optimizer=make_optimizer(begun.policy, RATE, OPTIMIZER),
         objective=begun.objective,
-        alone=rows_of,
         clip=OPTIMIZER.clip,
-        ranks=alone(),
+        ranks=single_process(),
     )
     flops = partial(flops_of, begun.policy, live=begun.reference.live)
-    return Trial(machine=machine, pieces=begun.batches.pieces, flops=flops, dtype=str(config.dtype))
+    return Trial(machine=machine, pieces=begun.batches.microbatches, flops=flops, dtype=str(config.dtype))
 
 
 def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
@@ -90,9 +87,9 @@ def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
     return needed * 4 / 3 if live else needed
 
 
-def rewards_of(begun: Begun) -> list[float]:
+def rewards_of(begun: PreparedRun) -> list[float]:
     """log π − log π_ref of each answer, row by row."""
-    eyes, found = begun.batches.eyes, list[float]()
+    eyes, found = begun.batches.models, list[float]()
     with torch.no_grad():
         for row in begun.rows.train:
             batch = batch_of([row.example])
@@ -104,7 +101,7 @@ def rewards_of(begun: Begun) -> list[float]:
 def main() -> None:
     """From the command line: python -m benchmarks.our_preference FOLDER --method dpo --batch 8."""
     parser = arguments("time plaudit's preference step on a work folder")
-    parser.add_argument("--method", choices=PREFERENCES, default="dpo")
+    parser.add_argument("--method", choices=PREFERENCE_ALGORITHMS, default="dpo")
     parser.add_argument("--reference", choices=("live", "precomputed"), default="live")
     parser.add_argument("--pairs", action="store_true", help="thumbs come as comparisons, two a row")
     parser.add_argument("--rewards", action="store_true", help="print Δ of every answer instead")

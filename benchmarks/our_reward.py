@@ -16,24 +16,24 @@ import torch
 
 from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
 from benchmarks.work import LONGEST, PAIRS, RANKINGS
-from plaudit.batches.judged import JudgedRow
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import batch_of
-from plaudit.models.files import precision
-from plaudit.models.reward import RewardModel
-from plaudit.recipes.config import RowSettings
-from plaudit.recipes.judged import judged_rows
-from plaudit.recipes.placing import arithmetic
-from plaudit.recipes.reward_config import RewardConfig
-from plaudit.recipes.reward_losses import chosen_loss
-from plaudit.recipes.scorers import body_size, prepare_scorer
-from plaudit.sources import read_records
-from plaudit.training.flops import attention_flops, training_flops
-from plaudit.training.optimizer import make_optimizer
-from plaudit.training.parallel import alone
-from plaudit.training.reward import pieces_of, rows_of
-from plaudit.training.settings import MemorySettings
-from plaudit.training.step import Machine
+from plaudit.data.read import read_records
+from plaudit.engine.distributed import single_process
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.settings import MemorySettings
+from plaudit.engine.step import Machine
+from plaudit.engine.throughput import attention_flops, training_flops
+from plaudit.methods.config import RowSettings
+from plaudit.methods.models import autocast_context
+from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.methods.reward_model.data import encode_judged_rows
+from plaudit.methods.reward_model.losses import select_loss
+from plaudit.methods.reward_model.model import body_size, prepare_reward_model
+from plaudit.methods.reward_model.objective import microbatches_of
+from plaudit.models.load import precision
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.preferences import JudgedRow
 
 
 def config_of(
@@ -58,7 +58,9 @@ def config_of(
 def judged_in(config: RewardConfig) -> tuple[JudgedRow, ...]:
     """The rows of a work folder as tokens, by the way that every row takes."""
     records = read_records(config.data).records
-    encoding = judged_rows(config.reward, records, make_encoder(config.model), config.max_length).encoding
+    encoding = encode_judged_rows(
+        config.reward, records, make_encoder(config.model), config.max_length
+    ).encoding
     assert not encoding.refused, encoding.refused
     return encoding.examples
 
@@ -66,7 +68,7 @@ def judged_in(config: RewardConfig) -> tuple[JudgedRow, ...]:
 def scorer_of(config: RewardConfig) -> RewardModel:
     """The folder's reward model, proven and ready to learn."""
     numbers = precision(config.dtype, torch.device("cpu"))
-    model, notes = prepare_scorer(config, make_encoder(config.model), numbers, alone())
+    model, notes = prepare_reward_model(config, make_encoder(config.model), numbers, single_process())
     assert model.layout == config.memory.layout, notes
     return model
 
@@ -74,18 +76,17 @@ def scorer_of(config: RewardConfig) -> RewardModel:
 def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: RewardConfig) -> Trial[JudgedRow]:
     """The parts of a reward run; the loss is the one that these rows ask for."""
     numbers = precision(config.dtype, model.device)
-    chosen = chosen_loss(config.reward, rows, RowSettings())
+    chosen = select_loss(config.reward, rows, RowSettings())
     machine = Machine(
         module=model,
         optimizer=make_optimizer(model, RATE, OPTIMIZER),
-        objective=chosen.objective(model, partial(arithmetic, numbers, model.device)),
-        alone=rows_of,
+        objective=chosen.objective(model, partial(autocast_context, numbers, model.device)),
         clip=OPTIMIZER.clip,
-        ranks=alone(),
+        ranks=single_process(),
     )
     return Trial(
         machine=machine,
-        pieces=lambda batch: pieces_of(batch, machine.ranks, config.memory.tokens_at_once),
+        pieces=lambda batch: microbatches_of(batch, machine.ranks, config.memory.tokens_at_once),
         flops=partial(flops_of_scorer, model),
         dtype=str(config.dtype),
     )

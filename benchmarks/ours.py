@@ -10,18 +10,17 @@ from pathlib import Path
 import torch
 
 from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
-from plaudit.batches.rows import encode_rows
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import Example
-from plaudit.models.files import load_model
+from plaudit.data.read import read_records
+from plaudit.data.records import Demonstration
+from plaudit.engine.distributed import single_process
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.step import Machine
+from plaudit.engine.throughput import attention_flops, training_flops
+from plaudit.methods.supervised.objective import likelihood_objective, microbatches_of
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.records.feedback import Demonstration
-from plaudit.sources import read_records
-from plaudit.training.flops import attention_flops, training_flops
-from plaudit.training.optimizer import make_optimizer
-from plaudit.training.parallel import alone
-from plaudit.training.step import Machine
-from plaudit.training.supervised import likelihood, pieces_of, rows_of
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import encode_rows, make_encoder
 
 
 def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 8192) -> Trial[Example]:
@@ -35,14 +34,13 @@ def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 81
     machine = Machine(
         module=policy,
         optimizer=make_optimizer(policy, RATE, OPTIMIZER),
-        objective=likelihood(policy, arithmetic),
-        alone=rows_of,
+        objective=likelihood_objective(policy, arithmetic),
         clip=OPTIMIZER.clip,
-        ranks=alone(),
+        ranks=single_process(),
     )
     return Trial(
         machine=machine,
-        pieces=lambda rows: pieces_of(rows, machine.ranks, tokens_at_once),
+        pieces=lambda rows: microbatches_of(rows, machine.ranks, tokens_at_once),
         flops=partial(needed_flops, policy),
         dtype=dtype,
     )

@@ -11,23 +11,23 @@ from pathlib import Path
 from benchmarks.lab import Lab
 from benchmarks.policy_rewards import Taught, taught_reward
 from benchmarks.preference_lab import ASKED, SHOWN, asked, mean_length
-from plaudit.recipes.config import SampleSettings
-from plaudit.recipes.policy import policy
-from plaudit.recipes.policy_config import PolicyConfig
-from plaudit.recipes.policy_settings import (
+from plaudit.data.write import write_records
+from plaudit.engine.settings import OptimizerSettings
+from plaudit.methods.config import SampleSettings
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.config import (
     CriticSettings,
     DrawSettings,
     JudgeSettings,
+    PolicyConfig,
     PolicySettings,
     ShapeSettings,
 )
-from plaudit.recipes.policy_table import POLICIES
+from plaudit.methods.policy.run import policy
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.sources import write_records
-from plaudit.training.settings import OptimizerSettings
+from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.making import prompts
-from plaudit.world.measure import answered, duel, standings
+from plaudit.world.measure import compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
@@ -128,8 +128,8 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
         if "held_out/reward" in line
     )
     return Found(
-        won=duel(mine, theirs).share,
-        gold=standings(mine)["all"].mean,
+        won=compare_models(mine, theirs).win_share,
+        gold=mean_utilities(mine)["all"].mean,
         surest=surest(run / "model", split),
         length=mean_length(mine),
         seconds=float((run / "finished").read_text("utf-8")),
@@ -140,8 +140,8 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
 def surest(model: Path, split: Split = "test") -> float:
     """The mean utility of a model's likeliest answers to the prompts on which all are judged."""
     likeliest = SamplingSettings(temperature=0)
-    answers = answered(LocalSampler(model, device="cpu"), likeliest, n=ASKED, split=split)
-    return standings(answers)["all"].mean
+    answers = score_model_answers(LocalSampler(model, device="cpu"), likeliest, n=ASKED, split=split)
+    return mean_utilities(answers)["all"].mean
 
 
 def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:
@@ -157,7 +157,7 @@ def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:
 
 def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
     """The settings of a run of this way."""
-    answers = way.draw.answers or int(POLICIES[way.algorithm].defaults["answers"])
+    answers = way.draw.answers or int(POLICY_ALGORITHMS[way.algorithm].defaults["answers"])
     reward = way.reward or str(taught_reward(lab, way.taught, way.annotators, seed))
     return PolicyConfig(
         model=lab.sft_model(SHOWN),

@@ -9,10 +9,9 @@ from typing import Literal
 from benchmarks import preference_lab
 from benchmarks.lab import Lab
 from benchmarks.preference_lab import ROWS, SHOWN
-from plaudit.recipes.preference_config import PreferenceSettings
-from plaudit.recipes.reward_config import EnsembleSettings
-from plaudit.rewards.combine import COMBINED, Policies, save_combination, save_implicit
-from plaudit.rewards.manners import Combination
+from plaudit.methods.reward_model.config import EnsembleSettings
+from plaudit.rewards.combine.aggregate import Combination
+from plaudit.rewards.combine.manifest import COMBINED_FILE, ImplicitManifest, save_combination, save_implicit
 
 Taught = Literal["models", "implicit", "both"]
 """Reward models; how much likelier DPO has made an answer; the sum of the two."""
@@ -34,7 +33,7 @@ def taught_reward(lab: Lab, kind: Taught, annotators: str, seed: int) -> Path:
     if kind == "implicit":
         return implicit
     folder = lab.folder / "runs" / f"policy-rewards-both-{annotators}-{seed}"
-    if not (folder / COMBINED).exists():
+    if not (folder / COMBINED_FILE).exists():
         members = [implicit, reward_model(lab, annotators, seed)]
         save_combination(folder, members, Combination(how="weighted", weights=(1.0, SHARE)))
     return folder
@@ -53,13 +52,11 @@ def reward_model(lab: Lab, annotators: str, seed: int) -> Path:
 
 def implicit_reward(lab: Lab, annotators: str, seed: int) -> Path:
     """What DPO has learnt from the same comparisons, as a reward."""
-    way = preference_lab.Way(
-        algorithm="dpo", settings=PreferenceSettings(beta=IMPLICIT_BETA), annotators=annotators
-    )
+    way = preference_lab.Way(algorithm="dpo", settings={"beta": IMPLICIT_BETA}, annotators=annotators)
     run = preference_lab.trained(lab, way, seed)
     folder = run / "reward"
-    if not (folder / COMBINED).exists():
+    if not (folder / COMBINED_FILE).exists():
         save_implicit(
-            folder, Policies(policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
+            folder, ImplicitManifest(policy=run / "model", reference=lab.sft_model(SHOWN), beta=IMPLICIT_BETA)
         )
     return folder

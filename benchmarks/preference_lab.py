@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lab import Lab
-from plaudit.recipes.config import SampleSettings
-from plaudit.recipes.preference_config import PreferenceConfig, PreferenceSettings, ReferenceSettings
-from plaudit.recipes.preference_table import PREFERENCES
+from plaudit.methods.config import SampleSettings
+from plaudit.methods.preference.algorithms import preference_algorithm
+from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.world.measure import Scored, answered, duel, standings
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.world.measure import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import Split
-from plaudit.world.shipped import base_folder
+from plaudit.world.shipped import base_model_folder
 
 SHOWN = 300
 """Demonstrations that the starting model has seen, once."""
@@ -34,12 +35,12 @@ RATE = 1e-4
 class Way:
     """An algorithm with what is unusual about it.
 
-    Example: ``Way(algorithm="ipo", settings=PreferenceSettings(beta=0.3))``
+    Example: ``Way(algorithm="ipo", settings={"beta": 0.3})``
     """
 
     algorithm: str
     """Its name in the table of algorithms."""
-    settings: PreferenceSettings = field(default_factory=PreferenceSettings)
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Its cells."""
     rate: float = RATE
     """Its learning rate."""
@@ -85,11 +86,11 @@ def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
     last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
     first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
-    apart = duel(mine, theirs)
+    apart = compare_models(mine, theirs)
     return Found(
-        won=apart.share,
-        with_ties=apart.with_ties,
-        gold=standings(mine)["all"].mean,
+        won=apart.win_share,
+        with_ties=apart.win_share_with_ties,
+        gold=mean_utilities(mine)["all"].mean,
         length=mean_length(mine),
         kl=last.get("held_out/kl", math.nan),
         chosen=last["held_out/logp_chosen"] - first["held_out/logp_chosen"],
@@ -102,8 +103,7 @@ def trained(lab: Lab, way: Way, seed: int) -> Path:
 
 
 def _name(way: Way, seed: int) -> str:
-    unusual = {name: value for name, value in asdict(way.settings).items() if value not in (None, "auto", ())}
-    cells = "-".join(f"{name}{value}" for name, value in unusual.items())
+    cells = "-".join(f"{name}{value}" for name, value in way.settings.items())
     start = "base" if way.from_base else "sft"
     kind = "thumbs-" if way.thumbs else "" if way.own else "corpus-"
     rest = f"{way.rate:g}-{way.epochs:g}-{kind}{way.annotators}-{way.flipped:g}-{start}-{seed}"
@@ -113,15 +113,15 @@ def _name(way: Way, seed: int) -> str:
 def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
     """The settings of a run of this way."""
     start = lab.sft_model(SHOWN)
-    referenced = PREFERENCES[way.algorithm].reference
+    referenced = "reference" in preference_algorithm(way.algorithm).needs
     if way.thumbs:
         data = lab.thumbed(start, way.annotators, 2 * ROWS, seed)
     elif way.own:
         data = lab.judged(start, way.annotators, ROWS, seed)
     else:
         data = lab.compared(way.annotators, ROWS, seed=seed)
-    return PreferenceConfig(
-        model=base_folder() if way.from_base else start,
+    return preference_config_type(way.algorithm)(
+        model=base_model_folder() if way.from_base else start,
         data=lab.flipped(data, way.flipped, seed) if way.flipped else data,
         out=lab.folder,
         epochs=way.epochs,
@@ -131,17 +131,17 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
         device="cpu",
         save_every=100_000,
         sample=SampleSettings(rows=0),
-        preference=way.settings,
         reference=ReferenceSettings(cache=lab.folder / "cache" if referenced else None),
+        **way.settings,
     )
 
 
 @cache
-def asked(model: Path, split: Split = "test") -> list[Scored]:
+def asked(model: Path, split: Split = "test") -> list[ScoredAnswer]:
     """A model's answers to the prompts on which all are judged."""
-    return answered(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
+    return score_model_answers(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
 
 
-def mean_length(answers: Sequence[Scored]) -> float:
+def mean_length(answers: Sequence[ScoredAnswer]) -> float:
     """The mean number of tokens."""
     return statistics.fmean(one.answer.tokens for one in answers)

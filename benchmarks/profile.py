@@ -19,9 +19,9 @@ from benchmarks.ours import rows_in, trial_of
 from benchmarks.trial import Trial
 from benchmarks.turns import BATCH
 from benchmarks.work import SHAPES, Rows, write_judged_work, write_work
-from plaudit.models.files import load_model
+from plaudit.engine.throughput import matmul_rate
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.training.flops import matmul_rate
 
 Dtype = Literal["float32", "bfloat16"]
 """What matrix products are made in."""

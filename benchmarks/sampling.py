@@ -26,10 +26,10 @@ import transformers
 from benchmarks.measure import MIB
 from benchmarks.table import machine, markdown, save_section
 from benchmarks.work import SHAPES, Shape, model_of, tokenizer_of
-from plaudit.models.files import load_model
+from plaudit.engine.throughput import matmul_rate
+from plaudit.models.load import load_model
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.training.flops import matmul_rate
+from plaudit.rollouts.sampler import SamplingSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 TITLE = "Sampling against transformers' generate"
@@ -85,7 +85,7 @@ def ours(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, boo
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=asked.completion, seed=seed)
-        groups = sampler.rollouts(words, settings, n=1 if greedy else asked.answers)
+        groups = sampler.generate(words, settings, n=1 if greedy else asked.answers)
         return [list(one.ids) for group in groups for one in group]
 
     return answer

@@ -13,17 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.table import Side, side_by_side
-from benchmarks.turns import (
-    BATCH,
-    EXACT,
-    about,
-    both,
-    in_turn,
-    options,
-    ours,
-    run_plan,
-    theirs,
-)
+from benchmarks.turns import BATCH, EXACT, about, both, in_turn, options, ours, run_plan, theirs
 from benchmarks.work import SHAPES, Rows, write_work
 
 TITLE = "SFT against TRL"

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.records.judging import Task
-from plaudit.records.messages import assistant_says
-from plaudit.rewards.reward import Reward
+from plaudit.data.judging import Task
+from plaudit.data.records import assistant_turn
+from plaudit.rewards.base import Reward
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.prompts import Split, questions
 from plaudit.world.questions import CATEGORIES
 
@@ -45,11 +45,11 @@ def drawn_tasks(model: Path, split: Split) -> list[Task]:
     """The model's answers to some prompts of every category."""
     asked = [one for category in CATEGORIES for one in islice(questions(split, category), PROMPTS)]
     sampler = LocalSampler(model, device="cpu")
-    said = sampler.sample([one.messages for one in asked], SamplingSettings(), n=DRAWS)
+    said = sampler.generate_answers([one.messages for one in asked], SamplingSettings(), n=DRAWS)
     return [
         Task(
             prompt=question.messages,
-            answers=tuple(assistant_says(answer.text) for answer in own),
+            answers=tuple(assistant_turn(answer.text) for answer in own),
             ended=tuple(answer.ended for answer in own),
         )
         for question, own in zip(asked, said, strict=True)

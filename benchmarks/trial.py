@@ -15,19 +15,19 @@ from transformers import PreTrainedModel
 
 import plaudit
 from benchmarks.measure import MIB, Report, Watch, read_all
-from plaudit.batches.split import Weighed
-from plaudit.training.flops import matmul_rate, training_flops
-from plaudit.training.metrics import values_of
-from plaudit.training.optimizer import rate_share
-from plaudit.training.settings import MemorySettings, OptimizerSettings
-from plaudit.training.step import Machine, Outcome, take_step
+from plaudit.engine.metrics import values_of
+from plaudit.engine.optimizer import schedule_factor
+from plaudit.engine.settings import MemorySettings, OptimizerSettings
+from plaudit.engine.step import Machine, StepOutcome, take_step
+from plaudit.engine.throughput import matmul_rate, training_flops
+from plaudit.tokens.microbatch import HasTokenCount
 
 RATE = 2e-5
 """The peak learning rate: TRL's default for SFT, so that both sides move alike."""
 OPTIMIZER = OptimizerSettings(schedule="linear", warmup=0.0, floor=0.0)
 """Likewise."""
 
-RowT = TypeVar("RowT", bound=Weighed)
+RowT = TypeVar("RowT", bound=HasTokenCount)
 """What a batch is made of."""
 
 
@@ -47,9 +47,9 @@ class Trial(Generic[RowT]):
     dtype: str
     """What matrix products are made in."""
 
-    def step(self, rows: Sequence[RowT], number: int, steps: int) -> Outcome:
+    def step(self, rows: Sequence[RowT], number: int, steps: int) -> StepOutcome:
         """One step of training on these rows."""
-        return take_step(self.machine, self.pieces(rows), RATE * rate_share(number, steps, OPTIMIZER))
+        return take_step(self.machine, self.pieces(rows), RATE * schedule_factor(number, steps, OPTIMIZER))
 
 
 def measured(trial: Trial[RowT], batches: Sequence[Sequence[RowT]]) -> Report:

@@ -21,9 +21,9 @@ from benchmarks.policy_rewards import MEMBERS, taught_reward
 from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
 from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
-from plaudit.recipes.policy_settings import DrawSettings, PolicySettings
-from plaudit.rewards.named import reward_named
-from plaudit.world.measure import standings
+from plaudit.methods.policy.config import DrawSettings, PolicySettings
+from plaudit.rewards.registry import resolve_reward
+from plaudit.world.measure import mean_utilities
 
 SEEDS = 5
 """Runs of each kind: other comparisons, another reward model, another order."""
@@ -58,7 +58,7 @@ def algorithms(lab: Lab) -> Table:
     )
     model = lab.sft_model(SHOWN)
     start = asked(model)
-    worth = (f"{standings(start)['all'].mean:.3f}", f"{surest(model):.3f}")
+    worth = (f"{mean_utilities(start)['all'].mean:.3f}", f"{surest(model):.3f}")
     yield "(the start)", "", *worth, "", "0", f"{mean_length(start):.1f}", ""
     for name, way in WAYS.items():
         runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
@@ -122,7 +122,7 @@ def optima(lab: Lab) -> Table:
     tilts = [f"β {share:g} σ: utility, KL" for share in TILTS]
     yield "reward", "right, of pairs that differ", "its σ among answers to a prompt", *tilts
     tasks = drawn_tasks(lab.sft_model(SHOWN), "validation")
-    worth = scores_PN(reward_named(GOLD), tasks)
+    worth = scores_PN(resolve_reward(GOLD), tasks)
     folders = [taught_reward(lab, "models", "crowd", seed) for seed in range(FEW)]
     for name, words in {
         "the truth": [GOLD],
@@ -131,7 +131,7 @@ def optima(lab: Lab) -> Table:
         "implicit": [str(taught_reward(lab, "implicit", "crowd", seed)) for seed in range(FEW)],
         "both": [str(taught_reward(lab, "both", "crowd", seed)) for seed in range(FEW)],
     }.items():
-        said = [scores_PN(reward_named(word), tasks) for word in words]
+        said = [scores_PN(resolve_reward(word), tasks) for word in words]
         loud = [deviation(scores) for scores in said]
         pairs = list(zip(said, loud, strict=True))
         yield (

@@ -17,8 +17,8 @@ from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
 from benchmarks.preference_lab import RATE, SHOWN, Way, asked, config_of, found, mean_length
 from benchmarks.studies import Table, run_studies
-from plaudit.recipes.preference_config import PreferenceSettings, ReferenceSettings
-from plaudit.world.measure import standings
+from plaudit.methods.preference.config import ReferenceSettings
+from plaudit.world.measure import mean_utilities
 
 SEEDS = 5
 """Runs of each kind: other answers, other annotators' turns, another order."""
@@ -34,7 +34,7 @@ def choices(lab: Lab) -> Table:
     for way, seeds in CANDIDATES:
         runs = [found(lab, way, seed, "validation") for seed in range(seeds)]
         settings = way.settings
-        beta = f"{settings.beta:g}" if settings.beta is not None else f"odds {settings.odds:g}"
+        beta = f"{settings['beta']:g}" if "beta" in settings else f"λ {settings['orpo_lambda']:g}"
         yield (
             f"{way.algorithm}{' on thumbs' if way.thumbs else ''}{' from base' if way.from_base else ''}",
             beta,
@@ -77,13 +77,13 @@ def algorithms(lab: Lab) -> Table:
         "",
         "",
         "",
-        f"{standings(start)['all'].mean:.3f}",
+        f"{mean_utilities(start)['all'].mean:.3f}",
         f"{mean_length(start):.1f}",
         "",
     )
     for name, way in WAYS.items():
         runs = [found(lab, way, seed) for seed in range(SEEDS)]
-        beta = "" if way.settings.beta is None else f"{way.settings.beta:g}"
+        beta = f"{way.settings['beta']:g}" if "beta" in way.settings else ""
         yield (
             name,
             beta,
@@ -100,7 +100,7 @@ def betas(lab: Lab) -> Table:
     """DPO by β, the learning rate being the same."""
     yield "β", "better, of those that differ", "utility", "distance from the reference", "log π of preferred"
     for beta in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
-        way = Way(algorithm="dpo", settings=PreferenceSettings(beta=beta))
+        way = Way(algorithm="dpo", settings={"beta": beta})
         runs = [found(lab, way, seed) for seed in range(SEEDS)]
         yield (
             f"{beta:g}",
@@ -119,10 +119,10 @@ def noise(lab: Lab) -> Table:
         for flipped in (0.0, 0.2, 0.4):
             told = name in ("cdpo", "robust-dpo") and flipped > 0
             algorithm = name if flipped or name == "ipo" else "dpo"
-            settings = replace(WAYS["IPO"].settings if name == "ipo" else PreferenceSettings(beta=BETA))
+            settings = WAYS["IPO"].settings if name == "ipo" else {"beta": BETA}
             way = Way(
                 algorithm=algorithm,
-                settings=replace(settings, smoothing=flipped) if told else settings,
+                settings={**settings, "label_smoothing": flipped} if told else settings,
                 rate=WAYS["IPO"].rate if name == "ipo" else RATE,
                 flipped=flipped,
             )
@@ -134,7 +134,7 @@ def length(lab: Lab) -> Table:
     """Annotators who love length, and rows that do not."""
     yield "algorithm", "tokens an answer", "better, of those that differ", "utility"
     start = asked(lab.sft_model(SHOWN))
-    yield "(the start)", f"{mean_length(start):.1f}", "", f"{standings(start)['all'].mean:.3f}"
+    yield "(the start)", f"{mean_length(start):.1f}", "", f"{mean_utilities(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")
         runs = [found(lab, way, seed) for seed in range(FEW)]
@@ -154,7 +154,7 @@ def references(lab: Lab) -> Table:
         ("moving every 64 steps (tr-dpo)", "tr-dpo"),
         ("two parts, each result the next reference (sdpo)", "sdpo"),
     ):
-        way = Way(algorithm=algorithm, settings=PreferenceSettings(beta=BETA))
+        way = Way(algorithm=algorithm, settings={"beta": BETA})
         runs = [found(lab, way, seed) for seed in range(FEW)]
         yield (
             name,
@@ -181,61 +181,61 @@ def precomputing(lab: Lab) -> Table:
 
 
 WAYS = {
-    "DPO": Way(algorithm="dpo", settings=PreferenceSettings(beta=BETA)),
-    "IPO": Way(algorithm="ipo", settings=PreferenceSettings(beta=0.1)),
-    "KTO, each comparison two thumbs": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1), rate=5e-5),
-    "KTO, 4,000 thumbs": Way(algorithm="kto", settings=PreferenceSettings(beta=0.1), thumbs=True),
-    "BCO, 4,000 thumbs": Way(algorithm="bco", settings=PreferenceSettings(beta=0.1), thumbs=True),
-    "APO-zero": Way(algorithm="apo-zero", settings=PreferenceSettings(beta=0.1), rate=5e-5),
-    "NCA": Way(algorithm="nca", settings=PreferenceSettings(beta=0.1)),
-    "CPO": Way(algorithm="cpo", settings=PreferenceSettings(beta=0.1)),
-    "SimPO": Way(algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0)),
-    "ORPO": Way(algorithm="orpo", settings=PreferenceSettings(odds=1.0)),
-    "ORPO from base": Way(algorithm="orpo", settings=PreferenceSettings(odds=0.1), from_base=True, rate=5e-4),
+    "DPO": Way(algorithm="dpo", settings={"beta": BETA}),
+    "IPO": Way(algorithm="ipo", settings={"beta": 0.1}),
+    "KTO, each comparison two thumbs": Way(algorithm="kto", settings={"beta": 0.1}, rate=5e-5),
+    "KTO, 4,000 thumbs": Way(algorithm="kto", settings={"beta": 0.1}, thumbs=True),
+    "BCO, 4,000 thumbs": Way(algorithm="bco", settings={"beta": 0.1}, thumbs=True),
+    "APO-zero": Way(algorithm="apo-zero", settings={"beta": 0.1}, rate=5e-5),
+    "NCA": Way(algorithm="nca", settings={"beta": 0.1}),
+    "CPO": Way(algorithm="cpo", settings={"beta": 0.1}),
+    "SimPO": Way(algorithm="simpo", settings={"beta": 2.0, "gamma": 1.0}),
+    "ORPO": Way(algorithm="orpo", settings={"orpo_lambda": 1.0}),
+    "ORPO from base": Way(algorithm="orpo", settings={"orpo_lambda": 0.1}, from_base=True, rate=5e-4),
     "SimPO from base": Way(
-        algorithm="simpo", settings=PreferenceSettings(beta=2.0, margin=1.0), from_base=True, rate=2e-4
+        algorithm="simpo", settings={"beta": 2.0, "gamma": 1.0}, from_base=True, rate=2e-4
     ),
 }
 """The rows of the first table."""
 LENGTH_WAYS = {
     "DPO": WAYS["DPO"],
-    "R-DPO": Way(algorithm="r-dpo", settings=PreferenceSettings(beta=BETA, price=1.0)),
-    "LD-DPO": Way(algorithm="ld-dpo", settings=PreferenceSettings(beta=BETA, tail=0.0)),
-    "DPO-norm": Way(algorithm="dpo-norm", settings=PreferenceSettings(beta=1.0)),
+    "R-DPO": Way(algorithm="r-dpo", settings={"beta": BETA, "length_alpha": 1.0}),
+    "LD-DPO": Way(algorithm="ld-dpo", settings={"beta": BETA, "ld_alpha": 0.0}),
+    "DPO-norm": Way(algorithm="dpo-norm", settings={"beta": 1.0}),
     "SimPO": WAYS["SimPO"],
 }
 """The rows of the table about length."""
 CANDIDATES = (
     *(
-        (Way(algorithm="dpo", settings=PreferenceSettings(beta=beta), rate=rate), SEEDS)
+        (Way(algorithm="dpo", settings={"beta": beta}, rate=rate), SEEDS)
         for beta, rate in ((0.1, RATE), (0.3, RATE), (0.1, RATE / 2))
     ),
     *(
         (Way(algorithm=name, settings=settings, rate=rate), 1)
         for name, settings in (
-            ("ipo", PreferenceSettings(beta=0.1)),
-            ("ipo", PreferenceSettings(beta=0.3)),
-            ("kto", PreferenceSettings(beta=0.1)),
-            ("apo-zero", PreferenceSettings(beta=0.1)),
-            ("nca", PreferenceSettings(beta=0.1)),
-            ("cpo", PreferenceSettings(beta=0.1)),
-            ("simpo", PreferenceSettings(beta=2.0, margin=1.0)),
-            ("orpo", PreferenceSettings(odds=0.1)),
-            ("orpo", PreferenceSettings(odds=1.0)),
+            ("ipo", {"beta": 0.1}),
+            ("ipo", {"beta": 0.3}),
+            ("kto", {"beta": 0.1}),
+            ("apo-zero", {"beta": 0.1}),
+            ("nca", {"beta": 0.1}),
+            ("cpo", {"beta": 0.1}),
+            ("simpo", {"beta": 2.0, "gamma": 1.0}),
+            ("orpo", {"orpo_lambda": 0.1}),
+            ("orpo", {"orpo_lambda": 1.0}),
         )
         for rate in (RATE / 2, RATE, 2 * RATE)
     ),
     *(
-        (Way(algorithm=name, settings=PreferenceSettings(beta=0.1), thumbs=True, rate=rate), 1)
+        (Way(algorithm=name, settings={"beta": 0.1}, thumbs=True, rate=rate), 1)
         for name in ("kto", "bco")
         for rate in (RATE / 2, RATE, 2 * RATE)
     ),
     *(
         (Way(algorithm=name, settings=settings, from_base=True, rate=rate), 1)
         for name, settings, rate in (
-            ("orpo", PreferenceSettings(odds=0.1), 5e-4),
-            ("orpo", PreferenceSettings(odds=1.0), 5e-4),
-            ("simpo", PreferenceSettings(beta=2.0, margin=1.0), 2e-4),
+            ("orpo", {"orpo_lambda": 0.1}, 5e-4),
+            ("orpo", {"orpo_lambda": 1.0}, 5e-4),
+            ("simpo", {"beta": 2.0, "gamma": 1.0}, 2e-4),
         )
     ),
 )

@@ -18,14 +18,13 @@ import torch
 
 from benchmarks.lab import TESTED, Lab
 from benchmarks.studies import Table, run_studies
-from plaudit.evaluation.result import Estimate, RewardEvaluation
-from plaudit.recipes.reward_config import EnsembleSettings, RewardSettings
-from plaudit.records.feedback import Comparison
-from plaudit.records.judging import Task
-from plaudit.rewards.ensemble import CombinedReward
-from plaudit.rewards.folder import load_reward
-from plaudit.rewards.manners import doubt
-from plaudit.sources import read_records
+from plaudit.data.judging import Task
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison
+from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
+from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
+from plaudit.rewards.combine.aggregate import CombinedReward, preference_disagreement
+from plaudit.rewards.load import load_reward
 
 USUAL = 8000
 """Comparisons in a study that is not about their number."""
@@ -122,7 +121,7 @@ def ensembles(lab: Lab) -> Table:
     tasks = [Task(prompt=one.prompt, answers=(one.chosen, one.rejected), ended=(True, True)) for one in pairs]
     scores = [member.scores(tasks) for member in reward.members]
     gaps = [[_gap(row) for row in own] for own in scores]
-    doubts = doubt(torch.tensor(gaps), torch.zeros(len(gaps), len(pairs))).tolist()
+    doubts = preference_disagreement(torch.tensor(gaps), torch.zeros(len(gaps), len(pairs))).tolist()
     order = sorted(range(len(pairs)), key=doubts.__getitem__)
     for quarter, name in enumerate(("least", "second", "third", "most")):
         part = order[quarter * len(order) // 4 : (quarter + 1) * len(order) // 4]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
+
+from tests.peer import PEER
 
 # Read by the libraries when they are imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-ROOT = Path(__file__).resolve().parents[1]
-PEER = ROOT / ".peers" / "trl" / "bin" / "python"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

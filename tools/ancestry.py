@@ -15,8 +15,8 @@ Class = tuple[Source, ast.ClassDef]
 def module_of(path: Path) -> str:
     """The dotted name that a file is imported by.
 
-    >>> module_of(Path("src/plaudit/records/__init__.py"))
-    'plaudit.records'
+    >>> module_of(Path("src/plaudit/data/__init__.py"))
+    'plaudit.data'
     """
     parts = path.with_suffix("").parts
     parts = parts[1:] if parts[0] == "src" else parts

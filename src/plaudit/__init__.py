@@ -8,29 +8,52 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from plaudit.batches.template import Encoder, make_encoder
-    from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
+    from plaudit.advantages.baseline import updated_running_mean
+    from plaudit.advantages.group import nonzero_std_groups, pass_rate
+    from plaudit.advantages.temporal import last_value
+    from plaudit.data.judging import Judge, Task, Verdict
+    from plaudit.data.read import read_records
+    from plaudit.data.records import (
+        Comparison,
+        Demonstration,
+        Message,
+        Part,
+        Prompt,
+        Ranking,
+        Rating,
+        Record,
+        Steps,
+        Text,
+    )
+    from plaudit.data.write import write_records
     from plaudit.errors import UserError
-    from plaudit.models.files import load_model
-    from plaudit.models.policy import Policy, Scores
-    from plaudit.recipes.config import RunConfig
-    from plaudit.recipes.policy import policy
-    from plaudit.recipes.policy_config import PolicyConfig
-    from plaudit.recipes.preference import preference
-    from plaudit.recipes.preference_config import PreferenceConfig
-    from plaudit.recipes.reward import reward
-    from plaudit.recipes.reward_config import RewardConfig
-    from plaudit.recipes.sft import sft
-    from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating, Record, Steps
-    from plaudit.records.judging import Judge, Task, Verdict
-    from plaudit.records.messages import Message, Part, Text
-    from plaudit.rewards.folder import load_reward
-    from plaudit.rewards.reward import FunctionReward, Reward
+    from plaudit.losses.trust import clip_fraction, kl_below, ratio_within, recently_sampled
+    from plaudit.methods.config import RunConfig
+    from plaudit.methods.policy.config import PolicyConfig
+    from plaudit.methods.policy.row import PolicyRow
+    from plaudit.methods.policy.run import policy
+    from plaudit.methods.preference.config import PreferenceConfig
+    from plaudit.methods.preference.row import (
+        PreferenceAlgorithm,
+        UnpairedAlgorithm,
+        pair_loss,
+        unpaired_loss,
+    )
+    from plaudit.methods.preference.run import preference
+    from plaudit.methods.reward_model.config import RewardConfig
+    from plaudit.methods.reward_model.run import reward
+    from plaudit.methods.supervised.run import sft
+    from plaudit.models.load import load_model
+    from plaudit.models.policy import Policy, TokenScores
+    from plaudit.models.shared_backbone import SharedBackbone
+    from plaudit.rewards.base import FunctionReward, Reward
+    from plaudit.rewards.combine.aggregate import preference_disagreement
+    from plaudit.rewards.load import load_reward
+    from plaudit.rewards.shaping import overlong_filter_mask
     from plaudit.rollouts.local import LocalSampler
-    from plaudit.rollouts.sampling import Answer, SamplingSettings
-    from plaudit.sources import read_records, write_records
-    from plaudit.training.policy_row import PolicyRow
-    from plaudit.training.preference_row import PreferenceRow, SingleRow
+    from plaudit.rollouts.sampler import Answer, SamplingSettings
+    from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+    from plaudit.tokens.encode import Encoder, make_encoder
 
 __version__ = "0.1.0"
 
@@ -49,8 +72,8 @@ __all__ = [
     "Policy",
     "PolicyConfig",
     "PolicyRow",
+    "PreferenceAlgorithm",
     "PreferenceConfig",
-    "PreferenceRow",
     "Prompt",
     "Ranking",
     "Rating",
@@ -59,88 +82,114 @@ __all__ = [
     "RewardConfig",
     "RunConfig",
     "SamplingSettings",
-    "Scores",
-    "SingleRow",
+    "SharedBackbone",
     "Steps",
     "Task",
     "Text",
     "TokenBatch",
+    "TokenScores",
+    "UnpairedAlgorithm",
     "UserError",
     "Verdict",
     "batch_of",
+    "clip_fraction",
+    "kl_below",
+    "last_value",
     "load_model",
     "load_reward",
     "make_encoder",
+    "nonzero_std_groups",
+    "overlong_filter_mask",
+    "pair_loss",
+    "pass_rate",
     "policy",
     "preference",
+    "preference_disagreement",
+    "ratio_within",
     "read_records",
+    "recently_sampled",
     "reward",
     "sft",
+    "unpaired_loss",
+    "updated_running_mean",
     "write_records",
 ]
 
 _HOMES = {
-    "plaudit.batches.template": (
-        "Encoder",
-        "make_encoder",
+    "plaudit.advantages.baseline": ("updated_running_mean",),
+    "plaudit.advantages.group": (
+        "nonzero_std_groups",
+        "pass_rate",
     ),
-    "plaudit.batches.tokens": (
-        "Completion",
-        "Example",
-        "TokenBatch",
-        "batch_of",
+    "plaudit.advantages.temporal": ("last_value",),
+    "plaudit.data.judging": (
+        "Judge",
+        "Task",
+        "Verdict",
     ),
-    "plaudit.errors": ("UserError",),
-    "plaudit.models.files": ("load_model",),
-    "plaudit.models.policy": (
-        "Policy",
-        "Scores",
-    ),
-    "plaudit.recipes.config": ("RunConfig",),
-    "plaudit.recipes.policy": ("policy",),
-    "plaudit.recipes.policy_config": ("PolicyConfig",),
-    "plaudit.recipes.preference": ("preference",),
-    "plaudit.recipes.preference_config": ("PreferenceConfig",),
-    "plaudit.recipes.reward": ("reward",),
-    "plaudit.recipes.reward_config": ("RewardConfig",),
-    "plaudit.recipes.sft": ("sft",),
-    "plaudit.records.feedback": (
+    "plaudit.data.read": ("read_records",),
+    "plaudit.data.records": (
         "Comparison",
         "Demonstration",
+        "Message",
+        "Part",
         "Prompt",
         "Ranking",
         "Rating",
         "Record",
         "Steps",
-    ),
-    "plaudit.records.judging": (
-        "Judge",
-        "Task",
-        "Verdict",
-    ),
-    "plaudit.records.messages": (
-        "Message",
-        "Part",
         "Text",
     ),
-    "plaudit.rewards.folder": ("load_reward",),
-    "plaudit.rewards.reward": (
+    "plaudit.data.write": ("write_records",),
+    "plaudit.errors": ("UserError",),
+    "plaudit.losses.trust": (
+        "clip_fraction",
+        "kl_below",
+        "ratio_within",
+        "recently_sampled",
+    ),
+    "plaudit.methods.config": ("RunConfig",),
+    "plaudit.methods.policy.config": ("PolicyConfig",),
+    "plaudit.methods.policy.row": ("PolicyRow",),
+    "plaudit.methods.policy.run": ("policy",),
+    "plaudit.methods.preference.config": ("PreferenceConfig",),
+    "plaudit.methods.preference.row": (
+        "PreferenceAlgorithm",
+        "UnpairedAlgorithm",
+        "pair_loss",
+        "unpaired_loss",
+    ),
+    "plaudit.methods.preference.run": ("preference",),
+    "plaudit.methods.reward_model.config": ("RewardConfig",),
+    "plaudit.methods.reward_model.run": ("reward",),
+    "plaudit.methods.supervised.run": ("sft",),
+    "plaudit.models.load": ("load_model",),
+    "plaudit.models.policy": (
+        "Policy",
+        "TokenScores",
+    ),
+    "plaudit.models.shared_backbone": ("SharedBackbone",),
+    "plaudit.rewards.base": (
         "FunctionReward",
         "Reward",
     ),
+    "plaudit.rewards.combine.aggregate": ("preference_disagreement",),
+    "plaudit.rewards.load": ("load_reward",),
+    "plaudit.rewards.shaping": ("overlong_filter_mask",),
     "plaudit.rollouts.local": ("LocalSampler",),
-    "plaudit.rollouts.sampling": (
+    "plaudit.rollouts.sampler": (
         "Answer",
         "SamplingSettings",
     ),
-    "plaudit.sources": (
-        "read_records",
-        "write_records",
+    "plaudit.tokens.batch": (
+        "Completion",
+        "Example",
+        "TokenBatch",
+        "batch_of",
     ),
-    "plaudit.training.policy_row": ("PolicyRow",),
-    "plaudit.training.preference_row": (
-        "PreferenceRow",
-        "SingleRow",
+    "plaudit.tokens.encode": (
+        "Encoder",
+        "make_encoder",
     ),
 }
 """Where each name of ``__all__`` lives."""

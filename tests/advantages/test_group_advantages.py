@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.advantages.baseline import greedy, moved_mean, running
-from plaudit.advantages.group import centred, leave_one_out, pass_rate, teaches, z_score
+from plaudit.advantages.baseline import greedy_baseline, running_mean_baseline, updated_running_mean
+from plaudit.advantages.group import centred, leave_one_out, nonzero_std_groups, pass_rate, z_score
 from tests.advantages import plain
 from tests.advantages.plain import draw, grouped, same
 
@@ -98,7 +98,7 @@ def test_which_prompts_pass_and_which_teach():
     reward_N = numbers(0, 1, 1, 0.1, 0.1, 0.1, 2, -1)
     group_N = torch.tensor([0, 0, 0, 1, 1, 1, 2, 4])
     same(pass_rate(reward_N, group_N, groups=5, threshold=1), [2 / 3, 0, 1, 0, 0])
-    assert teaches(reward_N, group_N, groups=5).tolist() == [True, False, False, False, False]
+    assert nonzero_std_groups(reward_N, group_N, groups=5).tolist() == [True, False, False, False, False]
 
 
 @settings(max_examples=40, deadline=None)
@@ -107,16 +107,16 @@ def test_a_prompt_that_does_not_teach_has_no_advantage_and_the_others_have(rows,
     generator = torch.Generator().manual_seed(seed)
     reward_N = torch.randint(0, 2, (rows,), generator=generator) * 0.1
     group_N = torch.randint(0, 4, (rows,), generator=generator).sort().values
-    teaches_N = teaches(reward_N, group_N, groups=4)[group_N]
+    teaches_N = nonzero_std_groups(reward_N, group_N, groups=4)[group_N]
     for advantage in EACH.values():
         assert torch.equal(advantage(reward_N, group_N) != 0, teaches_N)
 
 
 def test_baselines_by_hand():
     reward_N = numbers(1, 2, 5)
-    assert greedy(reward_N, numbers(0.5, 9, 4), torch.tensor([0, 0, 2])).tolist() == [0.5, 1.5, 1]
-    assert running(reward_N, mean=2).tolist() == [-1, 0, 3]
-    assert running(reward_N, mean=torch.tensor(2.0, dtype=torch.float64)).tolist() == [-1, 0, 3]
+    assert greedy_baseline(reward_N, numbers(0.5, 9, 4), torch.tensor([0, 0, 2])).tolist() == [0.5, 1.5, 1]
+    assert running_mean_baseline(reward_N, mean=2).tolist() == [-1, 0, 3]
+    assert running_mean_baseline(reward_N, mean=torch.tensor(2.0, dtype=torch.float64)).tolist() == [-1, 0, 3]
 
 
 def test_a_running_mean_with_its_share_of_all_is_the_mean_of_all():
@@ -124,5 +124,5 @@ def test_a_running_mean_with_its_share_of_all_is_the_mean_of_all():
     mean, seen = 0.0, 0
     for batch in batches:
         seen += len(batch)
-        mean = moved_mean(mean, batch, share=len(batch) / seen)
+        mean = updated_running_mean(mean, batch, share=len(batch) / seen)
     torch.testing.assert_close(mean, torch.cat(batches).mean(), rtol=0, atol=1e-14)

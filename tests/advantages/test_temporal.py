@@ -19,7 +19,7 @@ from plaudit.advantages.temporal import (
     step_rewards,
     token_rewards,
 )
-from plaudit.tensors.masked import combined, moments
+from plaudit.tensors.masked import combine_moments, moments
 from tests.advantages import plain
 from tests.advantages.plain import draw, holes, same
 
@@ -36,7 +36,7 @@ def test_gae_by_hand():
     mask_NT = torch.tensor([[True, False, True]])
     assert gae(*told, mask_NT, gamma=0.5, lam=0.5).tolist() == [[1 + 0.25 * 4, 0, 4]]
     end_N = torch.tensor([6.0], dtype=torch.float64)
-    assert gae(*told, mask_NT, gamma=0.5, lam=0.5, end_N=end_N).tolist() == [[1 + 0.25 * 7, 0, 7]]
+    assert gae(*told, mask_NT, gamma=0.5, lam=0.5, bootstrap_N=end_N).tolist() == [[1 + 0.25 * 7, 0, 7]]
     assert one_step(*told, mask_NT, gamma=0.5).tolist() == [[1, 0, 4]]
     assert monte_carlo(*told, mask_NT, gamma=0.5).tolist() == [[1 + 4 - 2, 0, 4]]
     assert reward_to_go(told[0], mask_NT, gamma=0.5).tolist() == [[5, 0, 8]]
@@ -56,7 +56,7 @@ def test_plain_python_agrees(rows, width, seed, gamma, lam, share):
     mask_NT = holes(seed, rows, width, share)
     told = reward_NT, value_NT, mask_NT
     ends = rows_of(lambda *row: plain.gae(*row[:3], gamma, lam, row[3]), *told, end_N)
-    same(gae(*told, gamma=gamma, lam=lam, end_N=end_N), ends)
+    same(gae(*told, gamma=gamma, lam=lam, bootstrap_N=end_N), ends)
     same(gae(*told, gamma=gamma, lam=lam), rows_of(plain.gae, *told, gamma=gamma, lam=lam))
     same(reward_to_go(reward_NT, mask_NT, gamma=gamma), rows_of(plain.to_go, reward_NT, mask_NT, gamma=gamma))
 
@@ -89,7 +89,7 @@ def everything(reward_NT, value_NT, kl_NT, mask_NT):
     """Every function of tokens, of one batch."""
     score_N, finished_N = draw(9, len(mask_NT)), torch.arange(len(mask_NT)) % 2 == 0
     end_N = last_value(value_NT, mask_NT, finished_N)
-    advantage_NT = gae(reward_NT, value_NT, mask_NT, gamma=0.9, lam=0.8, end_N=end_N)
+    advantage_NT = gae(reward_NT, value_NT, mask_NT, gamma=0.9, lam=0.8, bootstrap_N=end_N)
     return {
         "end": end_N,
         "gae": advantage_NT,
@@ -143,7 +143,7 @@ def test_a_cut_completion_goes_on_with_the_critics_last_word():
     mask_NT = torch.tensor([[True, True, False], [True, True, False]])
     end_N = last_value(value_NT, mask_NT, torch.tensor([True, False]))
     assert end_N.tolist() == [0.0, 2.0]
-    found_NT = one_step(torch.zeros(2, 3), value_NT, mask_NT, gamma=1, end_N=end_N)
+    found_NT = one_step(torch.zeros(2, 3), value_NT, mask_NT, gamma=1, bootstrap_N=end_N)
     assert found_NT.tolist() == [[1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
 
 
@@ -168,8 +168,10 @@ def test_reinforce_plus_plus_is_plain_pythons_and_the_same_in_parts():
     whole_NT = reinforce_plus_plus(reward_NT, mask_NT, gamma=0.9)
     same(whole_NT, plain.whiten(to_go, masks))
     parts = (slice(0, 1), slice(1, 4), slice(4, 6))
-    known = combined([moments(reward_to_go(reward_NT[p], mask_NT[p], gamma=0.9), mask_NT[p]) for p in parts])
-    found = [reinforce_plus_plus(reward_NT[p], mask_NT[p], gamma=0.9, known=known) for p in parts]
+    known = combine_moments(
+        [moments(reward_to_go(reward_NT[p], mask_NT[p], gamma=0.9), mask_NT[p]) for p in parts]
+    )
+    found = [reinforce_plus_plus(reward_NT[p], mask_NT[p], gamma=0.9, batch_moments=known) for p in parts]
     torch.testing.assert_close(torch.cat(found), whole_NT, rtol=0, atol=1e-12)
 
 

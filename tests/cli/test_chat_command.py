@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.records.messages import Message, assistant_says, user_says
+from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import Answer, SamplingSettings
+from plaudit.rollouts.sampler import Answer, SamplingSettings
 from tests.rollouts.talkers import TEMPLATE, write_talker
 
 CUT = " … (cut after 4 tokens)"
@@ -40,16 +40,16 @@ def chat(monkeypatch, capsys):
 
 def answer(model: str, turns: tuple[Message, ...], seed: int = 0) -> Answer:
     settings = SamplingSettings(max_tokens=4, seed=seed)
-    [[one]] = LocalSampler(Path(model)).sample([turns], settings)
+    [[one]] = LocalSampler(Path(model)).generate_answers([turns], settings)
     assert not one.ended, "the test wants answers that are cut"
     return one
 
 
 def test_a_conversation_remembers_what_was_said(models, chat):
-    first = answer(models[0], user_says("w7"))
-    talk = (*user_says("w7"), *assistant_says(first.text), *user_says("w8"))
+    first = answer(models[0], user_turn("w7"))
+    talk = (*user_turn("w7"), *assistant_turn(first.text), *user_turn("w8"))
     second = answer(models[0], talk, seed=1)
-    assert second.text != answer(models[0], user_says("w8"), seed=1).text
+    assert second.text != answer(models[0], user_turn("w8"), seed=1).text
     assert chat("w7\nw8\n", "--model", models[0]) == [
         f"You are talking to {models[0]}; /help says what else can be done.",
         "> w7",
@@ -63,10 +63,10 @@ def test_a_conversation_remembers_what_was_said(models, chat):
 
 def test_two_models_each_remember_their_own_words(models, chat):
     lines = chat("w7\nw8\n", "--model", models[0], "--model", models[1])
-    firsts = [answer(model, user_says("w7")) for model in models]
+    firsts = [answer(model, user_turn("w7")) for model in models]
     assert firsts[0].text != firsts[1].text
     seconds = [
-        answer(model, (*user_says("w7"), *assistant_says(first.text), *user_says("w8")), seed=1)
+        answer(model, (*user_turn("w7"), *assistant_turn(first.text), *user_turn("w8")), seed=1)
         for model, first in zip(models, firsts, strict=True)
     ]
     expected = [f"You are talking to {models[0]} and {models[1]}; /help says what else can be done."]
@@ -80,12 +80,12 @@ def test_two_models_each_remember_their_own_words(models, chat):
 
 def test_new_forgets_everything_and_undo_the_last_question(models, chat):
     asked = ("--model", models[0])
-    alone = answer(models[0], user_says("w8"), seed=1).text
+    alone = answer(models[0], user_turn("w8"), seed=1).text
     assert f"{alone}{CUT}" in chat("w7\n/new\nw8\n", *asked)
     assert f"{alone}{CUT}" in chat("w7\n/undo\nw8\n", *asked)
     assert f"{alone}{CUT}" not in chat("w7\nw8\n", *asked)
-    first = answer(models[0], user_says("w7"))
-    third = answer(models[0], (*user_says("w7"), *assistant_says(first.text), *user_says("w8")), seed=2)
+    first = answer(models[0], user_turn("w7"))
+    third = answer(models[0], (*user_turn("w7"), *assistant_turn(first.text), *user_turn("w8")), seed=2)
     assert f"{third.text}{CUT}" in chat("w7\nw9\n/undo\nw8\n", *asked)
     assert chat("/undo\n", *asked)[-1] == "Nothing has been said yet."
     assert chat("w7\n/new\n/undo\n", *asked)[-1] == "Nothing has been said yet."
@@ -93,15 +93,15 @@ def test_new_forgets_everything_and_undo_the_last_question(models, chat):
 
 def test_a_question_asked_again_gets_another_answer(models, chat):
     lines = chat("w7\n/undo\nw7\n", "--model", models[0])
-    assert lines[2] == f"{answer(models[0], user_says('w7')).text}{CUT}"
-    assert lines[7] == f"{answer(models[0], user_says('w7'), seed=1).text}{CUT}"
+    assert lines[2] == f"{answer(models[0], user_turn('w7')).text}{CUT}"
+    assert lines[7] == f"{answer(models[0], user_turn('w7'), seed=1).text}{CUT}"
     assert lines[2] != lines[7]
 
 
 def test_system_words_open_every_conversation(models, chat):
-    opened = (Message(role="system", content="w30"), *user_says("w7"))
+    opened = (Message(role="system", content="w30"), *user_turn("w7"))
     wanted = answer(models[0], opened)
-    assert wanted.text != answer(models[0], user_says("w7")).text
+    assert wanted.text != answer(models[0], user_turn("w7")).text
     lines = chat("w7\n", "--model", models[0], "--system", "w30")
     assert lines[2] == f"{wanted.text}{CUT}"
     again = answer(models[0], opened, seed=1)
@@ -116,7 +116,7 @@ def test_commands_are_explained_and_misspelled_ones_too(models, chat):
 
 def test_empty_lines_ask_nothing_and_the_end_needs_no_line_end(models, chat):
     lines = chat("\n   \nw7", "--model", models[0])
-    assert lines[-2] == f"{answer(models[0], user_says('w7')).text}{CUT}"
+    assert lines[-2] == f"{answer(models[0], user_turn('w7')).text}{CUT}"
     assert len(lines) == 6
 
 
@@ -125,7 +125,7 @@ def test_a_question_that_is_too_long_ends_nothing(models, chat, capsys, monkeypa
     assert main(["chat", "--max-tokens", "4", "--model", models[0]]) == 0
     heard = capsys.readouterr()
     assert heard.err.startswith("plaudit: the prompt has 203 tokens")
-    assert f"{answer(models[0], user_says('w7'), seed=1).text}{CUT}" in heard.out
+    assert f"{answer(models[0], user_turn('w7'), seed=1).text}{CUT}" in heard.out
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from plaudit.cli.main import main
-from plaudit.models.adapters import with_lora
-from plaudit.models.files import load_model
+from plaudit.engine.sinks.files import read_reports
+from plaudit.models.load import load_model
+from plaudit.models.lora import with_lora
 from plaudit.models.settings import LoraSettings
-from plaudit.training.sinks.jsonl import read_reports
-from tests.training.toy import demonstrations, make_model, make_toy, write_rows
+from tests.engine.toy import demonstrations, make_model, make_toy, write_rows
 
 SEVEN_B: dict[str, Any] = {
     "model_type": "llama",

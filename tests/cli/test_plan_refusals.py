@@ -6,9 +6,9 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.errors import UserError
-from plaudit.recipes.planning.machine import bytes_in
+from plaudit.planner.machine import parse_bytes
 from tests.cli.test_plan import SEVEN_B, bare
-from tests.training.toy import make_toy
+from tests.engine.toy import make_toy
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_folders_without_config_or_tokenizer_are_refused_in_words(tmp_path, caps
 
 
 def test_bytes_are_read_as_people_write_them():
-    assert bytes_in("1.5gib") == 3 * 2**29
-    assert bytes_in("2 TB") == 2 * 10**12
+    assert parse_bytes("1.5gib") == 3 * 2**29
+    assert parse_bytes("2 TB") == 2 * 10**12
     with pytest.raises(UserError, match="more than no memory"):
-        bytes_in("0GB")
+        parse_bytes("0GB")

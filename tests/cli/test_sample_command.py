@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.records.feedback import Demonstration
-from plaudit.records.messages import Message, assistant_says, user_says
+from plaudit.data.read import read_records
+from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.sources import read_records
+from plaudit.rollouts.sampler import SamplingSettings
 from tests.rollouts.talkers import write_talker
 
 SHORT = ("--max-tokens", "5")
@@ -39,7 +38,7 @@ def complaint(capsys, *arguments: str) -> str:
 
 def test_three_answers_are_numbered_and_cut_ones_marked(models, capsys):
     lines = said(capsys, "--model", models[0], "--prompt", "w7 w8", *SHORT).splitlines()
-    [wanted] = LocalSampler(Path(models[0])).sample(["w7 w8"], SamplingSettings(max_tokens=5), n=3)
+    [wanted] = LocalSampler(Path(models[0])).generate_answers(["w7 w8"], SamplingSettings(max_tokens=5), n=3)
     assert not any(answer.ended for answer in wanted)
     assert lines == [
         "> w7 w8",
@@ -68,7 +67,9 @@ def test_the_same_seed_prints_the_same_and_streaming_too(models, capsys):
 
 
 def test_at_temperature_0_there_is_one_answer(models, capsys):
-    [[wanted]] = LocalSampler(Path(models[0])).sample(["w7"], SamplingSettings(temperature=0, max_tokens=5))
+    [[wanted]] = LocalSampler(Path(models[0])).generate_answers(
+        ["w7"], SamplingSettings(temperature=0, max_tokens=5)
+    )
     text = said(capsys, "--model", models[0], "--prompt", "w7", "--temperature", "0", *SHORT)
     assert text == f"> w7\n{wanted.text} … (cut after 5 tokens)\n\n"
 
@@ -77,7 +78,7 @@ def test_two_models_stand_side_by_side(models, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     text = said(capsys, "--model", models[0], "--model", models[1], "--prompt", "w7", "--n", "2", *SHORT)
     settings = SamplingSettings(max_tokens=5)
-    one, two = (LocalSampler(Path(model)).sample(["w7"], settings, n=2)[0] for model in models)
+    one, two = (LocalSampler(Path(model)).generate_answers(["w7"], settings, n=2)[0] for model in models)
     lines = text.splitlines()
     assert lines[0] == "> w7"
     assert lines[1].split() == ["one", "two"]
@@ -105,7 +106,7 @@ def test_what_is_written_is_what_was_said(models, tmp_path, capsys):
         {"prompt": prompt, "completion": a.text, "model": model, "seed": 3, "ended": a.ended}
         for prompt in ("w7", "w9")
         for model, sampler in zip(models, samplers, strict=True)
-        for a in sampler.sample([prompt], settings, n=2)[0]
+        for a in sampler.generate_answers([prompt], settings, n=2)[0]
     ]
     assert [json.loads(line) for line in out.read_text().splitlines()] == wanted
     assert list(tmp_path.iterdir()) == [out]
@@ -113,14 +114,14 @@ def test_what_is_written_is_what_was_said(models, tmp_path, capsys):
 
 def test_written_conversations_can_be_read_again_as_rows(models, tmp_path, capsys):
     rows, out = tmp_path / "rows.jsonl", tmp_path / "answers.jsonl"
-    turns = (*user_says("w9"), Message(role="assistant", content="w8"), *user_says("w10"))
+    turns = (*user_turn("w9"), Message(role="assistant", content="w8"), *user_turn("w10"))
     plain = [{"role": turn.role, "content": turn.content} for turn in turns]
     rows.write_text(json.dumps({"prompt": plain}) + "\n")
     text = said(capsys, "--model", models[0], "--data", str(rows), "--out", str(out), "--n", "1", *SHORT)
     assert text.startswith("> user: w9\n> assistant: w8\n> user: w10\n")
     [record] = read_records(out).records
-    [[answer]] = LocalSampler(Path(models[0])).sample([turns], SamplingSettings(max_tokens=5))
-    said_back = assistant_says(answer.text)
+    [[answer]] = LocalSampler(Path(models[0])).generate_answers([turns], SamplingSettings(max_tokens=5))
+    said_back = assistant_turn(answer.text)
     assert record == Demonstration(prompt=turns, completion=said_back, origin="answers.jsonl:1")
 
 
@@ -184,7 +185,7 @@ def test_every_way_to_leave_tokens_out_reaches_the_sampler(models, capsys):
     sampler = LocalSampler(Path(models[0]))
     heard: set[str] = set()
     for words, fields in ways:
-        [wanted] = sampler.sample(["w7"], SamplingSettings(max_tokens=30, seed=4, **fields), n=6)
+        [wanted] = sampler.generate_answers(["w7"], SamplingSettings(max_tokens=30, seed=4, **fields), n=6)
         text = said(capsys, *asked, *words)
         assert all(answer.text in text for answer in wanted)
         heard.add(text)

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.cli.train_list import LEGEND, settings_in_words
-from plaudit.recipes.preference_table import PREFERENCES
+from plaudit.cli.train import PREFERENCE_LEGEND, format_settings
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.cells import describe_cells
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,20 +33,21 @@ def test_every_algorithm_is_listed_with_its_facts_in_any_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     text = shown(capsys, "--list")
     rest = squeezed(text)
-    for facts in PREFERENCES.values():
+    for facts in PREFERENCE_ALGORITHMS.values():
         assert re.search(rf"^{re.escape(facts.name)}\s", text, re.MULTILINE), facts.name
-        parts = (facts.formula, facts.data, facts.cells, settings_in_words(facts.defaults), facts.paper)
+        cells = describe_cells(facts.function())
+        parts = (facts.formula, data_of(facts), cells, format_settings(facts.defaults), facts.paper)
         for part in parts:
             _, found, rest = rest.partition(squeezed(part))
             assert found, (facts.name, part)
-    for line in LEGEND:
+    for line in PREFERENCE_LEGEND:
         assert squeezed(line) in squeezed(text)
 
 
 def test_the_list_is_in_the_order_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "--list")
     names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
-    assert [name for name in names if name in PREFERENCES] == list(PREFERENCES)
+    assert [name for name in names if name in PREFERENCE_ALGORITHMS] == list(PREFERENCE_ALGORITHMS)
 
 
 def test_the_list_needs_no_method_and_no_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,25 +55,25 @@ def test_the_list_needs_no_method_and_no_model(capsys: pytest.CaptureFixture[str
     assert "--help" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     text = squeezed(shown(capsys, name, "--help"))
-    facts = PREFERENCES[name]
-    assert squeezed(f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}.") in text
-    for option in ("--model", "--data", "--out"):
+    facts = PREFERENCE_ALGORITHMS[name]
+    assert squeezed(f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}.") in text
+    for option in ("--model", "--data", "--out", *("--" + one.replace("_", "-") for one in facts.parameters)):
         assert option in text
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto"])
 def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], name: str) -> None:
     text = shown(capsys, name, "--help-all")
-    for option in ("--preference.beta", "--preference.mix", "--reference.kind", "--stages.parts"):
+    for option in ("--beta", "--length-alpha", "--reference.kind", "--stages.parts"):
         assert option in text
 
 
 def test_all_algorithms_are_methods_of_train(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "--help")
-    for name in PREFERENCES:
+    for name in PREFERENCE_ALGORITHMS:
         assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), name

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from plaudit.cli.main import main
-from plaudit.cli.train_list import LOOP_LEGEND, settings_in_words
-from plaudit.recipes.loop_config import LoopConfig, LoopSettings, settled
-from plaudit.recipes.loop_table import LOOPS
-from plaudit.recipes.methods import METHODS, TABLES
-from plaudit.recipes.preference_table import PREFERENCES
+from plaudit.cli.train import LOOP_LEGEND, format_settings
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
+from plaudit.methods.iterative.config import LoopConfig, LoopSettings, resolve_settings
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+from plaudit.methods.registry import METHODS, TABLES
 from tests.cli.test_train_list import shown, squeezed
 
 GIVEN = ("--model", "sft/model", "--prompts", "p.jsonl", "--reward", "number", "--out", "runs/loop")
@@ -24,20 +24,20 @@ GIVEN = ("--model", "sft/model", "--prompts", "p.jsonl", "--reward", "number", "
 def test_the_list_has_the_loops_in_a_section_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "--list")
     names = re.findall(r"^(\S+)\s", text, re.MULTILINE)
-    assert [name for name in names if name in LOOPS] == list(LOOPS)
+    assert [name for name in names if name in ITERATIVE_ALGORITHMS] == list(ITERATIVE_ALGORITHMS)
     head = text.index(LOOP_LEGEND[0])
     assert text.index("cdpo ") < head < text.index("\nrejection ")
     rest = squeezed(text)
-    for facts in LOOPS.values():
-        for part in (facts.formula, facts.cells, settings_in_words(facts.defaults), facts.paper):
+    for facts in ITERATIVE_ALGORITHMS.values():
+        for part in (facts.formula, facts.cells, format_settings(facts.defaults), facts.paper):
             _, found, rest = rest.partition(squeezed(part))
             assert found, (facts.name, part)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_the_help_of_a_loop_says_what_it_chooses(capsys: pytest.CaptureFixture[str], name: str) -> None:
     text = shown(capsys, name, "--help")
-    facts = LOOPS[name]
+    facts = ITERATIVE_ALGORITHMS[name]
     assert squeezed(f"{facts.formula}. {facts.paper}.") in squeezed(text)
     for option in ("--model", "--prompts", "--reward", "--out"):
         assert option in text
@@ -51,7 +51,7 @@ def test_the_long_help_has_every_setting(capsys: pytest.CaptureFixture[str], nam
         assert option in text
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_a_printed_config_reads_back_the_same(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:
@@ -75,26 +75,30 @@ def test_no_two_methods_have_the_same_name() -> None:
     assert len({*names}) == len(names)
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", ITERATIVE_ALGORITHMS)
 def test_a_row_is_whole_and_reads_its_own_settings(name: str) -> None:
-    facts = LOOPS[name]
+    facts = ITERATIVE_ALGORITHMS[name]
     known = LoopSettings.__dataclass_fields__
-    assert {*facts.defaults, *facts.also} <= {*known}
+    assert {*facts.defaults, *facts.optional_settings} <= {*known}
     assert {"rounds", "answers"} <= {*facts.defaults}
-    assert facts.teach == "sft" or facts.teach in PREFERENCES
+    assert facts.trainer == "sft" or facts.trainer in PREFERENCE_ALGORITHMS
     config = LoopConfig(model=Path("m"), prompts=Path("p"), reward="number", out=Path("o"))
-    how = settled(facts, config)
+    how = resolve_settings(facts, config)
     assert {setting: getattr(how, setting) for setting in facts.defaults} == facts.defaults
 
 
 def test_a_share_takes_the_place_of_a_threshold_and_a_threshold_that_of_a_share() -> None:
     given = {"model": Path("m"), "prompts": Path("p"), "reward": "number", "out": Path("o")}
-    expert = settled(LOOPS["expert"], LoopConfig(**given, loop=LoopSettings(top=(0.2,))))
+    expert = resolve_settings(
+        ITERATIVE_ALGORITHMS["expert"], LoopConfig(**given, loop=LoopSettings(top=(0.2,)))
+    )
     assert (expert.threshold, expert.top) == ((), (0.2,))
-    rest = settled(LOOPS["rest"], LoopConfig(**given, loop=LoopSettings(threshold=(0.5, 0.9))))
+    rest = resolve_settings(
+        ITERATIVE_ALGORITHMS["rest"], LoopConfig(**given, loop=LoopSettings(threshold=(0.5, 0.9)))
+    )
     assert (rest.threshold, rest.top) == ((0.5, 0.9), ())
 
 
 def test_the_tables_and_settings_do_not_wait_for_torch() -> None:
-    code = "import sys, plaudit.cli.train, plaudit.recipes.loop_config; sys.exit('torch' in sys.modules)"
+    code = "import sys, plaudit.cli.train, plaudit.methods.iterative.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -47,5 +47,5 @@ def test_without_comparisons_it_says_what_is_missing(capsys: pytest.CaptureFixtu
 
 
 def test_its_settings_do_not_wait_for_torch() -> None:
-    code = "import sys, plaudit.recipes.rlhf_config; sys.exit('torch' in sys.modules)"
+    code = "import sys, plaudit.methods.iterative.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

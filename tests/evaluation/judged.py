@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plaudit.evaluation.pairs import ScoredPair
+from plaudit.evaluation.reward_models.pairs import ScoredPair
 
 
 def pair(
@@ -16,4 +16,4 @@ def pair(
 ) -> ScoredPair:
     """A pair of which the first answer is preferred, unless the chance says otherwise."""
     rewards = tuple(None if score is None else float(score) for score in (first, second))
-    return ScoredPair(prompt=prompt, answers=answers, rewards=rewards, chance=float(chance), **more)
+    return ScoredPair(prompt=prompt, answers=answers, rewards=rewards, p_first=float(chance), **more)

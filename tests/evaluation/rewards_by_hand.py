@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from plaudit.records.messages import Text, words
+from plaudit.data.records import Text, plain_text
 
 UTILITY = 3
 
 
 def longer(prompt: Text, answer: Text) -> float:
     """The longer, the better."""
-    return len(words(answer)) / 20
+    return len(plain_text(answer)) / 20
 
 
 def shorter(prompt: Text, answer: Text) -> float:
     """The shorter, the better."""
-    return -len(words(answer)) / 20
+    return -len(plain_text(answer)) / 20
 
 
 def silent(prompt: Text, answer: Text) -> None:

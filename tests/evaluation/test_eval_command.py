@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.records.feedback import Comparison, Demonstration
-from plaudit.sources.write import write_records
-from plaudit.world import evidence
+from plaudit.data.records import Comparison, Demonstration
+from plaudit.data.write import write_records
+from plaudit.world import exam
 from plaudit.world.making import comparisons, rankings
-from plaudit.world.pools import agreement, pool
-from plaudit.world.shipped import base_folder
+from plaudit.world.pools import agreement, annotator_pool
+from plaudit.world.shipped import base_model_folder
+from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
 from tests.models.reward_zoo import saved
-from tests.sources.rows import REWARDBENCH, REWARDBENCH2, write
 
 BY_HAND = "tests.evaluation.rewards_by_hand"
 QUICK = ("--bootstrap", 50)
@@ -24,19 +24,19 @@ QUICK = ("--bootstrap", 50)
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory) -> Path:
     """Two hundred comparisons by people who love length."""
-    rows = comparisons(200, pool("length-lovers"), split="validation", seed=3)
+    rows = comparisons(200, annotator_pool("length-lovers"), split="validation", seed=3)
     return write_records(rows, tmp_path_factory.mktemp("data") / "pairs.jsonl").path
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     """A reward model that has learnt nothing yet, on the world's base model."""
-    return saved(tmp_path_factory.mktemp("model"), base_folder())[0]
+    return saved(tmp_path_factory.mktemp("model"), base_model_folder())[0]
 
 
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch):
-    monkeypatch.setattr(evidence, "PROMPTS", 32)
+    monkeypatch.setattr(exam, "BEST_OF_N_PROMPTS", 32)
 
 
 def said(capsys, *arguments: object) -> str:
@@ -85,10 +85,10 @@ def test_the_same_command_writes_the_same_bytes(capsys, pairs, tmp_path):
 def test_the_ceiling_of_the_world_is_that_of_its_pool(capsys, pairs, tmp_path):
     said(capsys, "gold", "--data", pairs, "--world", "--out", tmp_path, *QUICK, "--best-of", 2)
     [found] = summary(tmp_path)
-    from plaudit.world.making import tasks
+    from plaudit.world.making import answer_tasks
 
-    asked = tasks(200, answers=2, split="validation", seed=3)
-    known = agreement("length-lovers", pool("length-lovers"), asked).ceiling
+    asked = answer_tasks(200, answers=2, split="validation", seed=3)
+    known = agreement("length-lovers", annotator_pool("length-lovers"), asked).ceiling
     assert found["ceiling"]["source"] == "the pool length-lovers"
     assert found["ceiling"]["accuracy"]["value"] == pytest.approx(known)
     assert found["accuracy"]["value"] < known
@@ -103,7 +103,7 @@ def test_the_taste_of_the_annotators_is_found_in_them_and_not_in_the_truth(capsy
 
 
 def test_rankings_give_all_pairs_and_say_where_each_answer_stood(capsys, tmp_path):
-    rows = rankings(40, pool("hurried"), answers=3, split="validation", seed=1)
+    rows = rankings(40, annotator_pool("hurried"), answers=3, split="validation", seed=1)
     data = write_records(rows, tmp_path / "ranked.jsonl").path
     said(capsys, f"{BY_HAND}:longer", "--data", data, "--out", tmp_path / "e", *QUICK)
     [found] = summary(tmp_path / "e")

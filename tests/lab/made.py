@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plaudit.evaluation.policies.files import write_results
-from plaudit.evaluation.policies.result import Said, Shown
-from plaudit.lab.exercise import Exercise, Seen
-from plaudit.pipeline.folder import Folder
-from plaudit.pipeline.reading import read_pipeline
-from plaudit.pipeline.running import run_pipeline
-from plaudit.training import durable
-from plaudit.training.metrics import Number
-from tests.reports.pipelines import FOUND, policy
-from tests.training.toy_runs import ToyRun, write_run
+from plaudit.engine.step_report import Number
+from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers, write_policy_evaluation
+from plaudit.files import atomic
+from plaudit.lab.exercise import Exercise, ExerciseResult
+from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.run import run_pipeline
+from plaudit.pipeline.store import PipelineFolder
+from tests.engine.toy_runs import ToyRun, write_run
+from tests.report.pipeline.pipelines import FOUND, policy
 
 PROMPTS = 40
 SMALL = (
@@ -57,34 +56,34 @@ def made(
     *,
     answers: int = 1,
     prompts: int = PROMPTS,
-) -> Folder:
+) -> PipelineFolder:
     """The folder that such policies and runs would leave; the first that is called sft is the reference."""
     every = tuple(_shown(habits, prompt, draw) for prompt in range(prompts) for draw in range(answers))
     figures = tuple(policy(name, one.worth, one.kl, float(one.tokens)) for name, one in habits.items())
     plain = replace(FOUND, contests=(), ratings=(), shown=())
-    found = replace(plain, policies=figures, prompts=prompts, answers=answers, every=every)
-    write_results(found, folder / "stages" / "evaluation")
+    found = replace(plain, policies=figures, prompts=prompts, answers=answers, all_answers=every)
+    write_policy_evaluation(found, folder / "stages" / "evaluation")
     for name, run in runs.items():
         write_run(folder / "stages" / name / "run", ToyRun(steps=20, spoilt=_held))
         told = {"do": run.do, "settings": {"policy": {"beta": run.beta}}}
-        durable.write_json(folder / "stages" / name / "stage.json", told)
-    return Folder(path=folder)
+        atomic.write_json(folder / "stages" / name / "stage.json", told)
+    return PipelineFolder(path=folder)
 
 
-def holds(seen: Seen) -> dict[str, bool | None]:
+def holds(seen: ExerciseResult) -> dict[str, bool | None]:
     """Each claim and whether it holds."""
-    return {claim.says: claim.holds for claim in seen.claims}
+    return {claim.statement: claim.holds for claim in seen.claims}
 
 
-def really(exercise: Exercise, out: Path, changes: Sequence[str]) -> Folder:
+def really(exercise: Exercise, out: Path, changes: Sequence[str]) -> PipelineFolder:
     """The exercise's own config, small, through the pipeline."""
     return run_pipeline(read_pipeline(exercise.config, changes=[*SMALL, "jobs=1", *changes]), out)
 
 
-def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> Shown:
+def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> PromptAnswers:
     unlike = 0.05 * (-1) ** prompt
     said = tuple(
-        Said(
+        PolicyAnswer(
             policy=name,
             text=one.says(prompt, draw),
             ended=True,
@@ -96,7 +95,7 @@ def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> Shown:
         )
         for name, one in habits.items()
     )
-    return Shown(prompt=f"What does the owl of farm {prompt} eat?", category="fact", said=said)
+    return PromptAnswers(prompt=f"What does the owl of farm {prompt} eat?", category="fact", said=said)
 
 
 def _held(step: int, values: dict[str, Number]) -> dict[str, Number]:

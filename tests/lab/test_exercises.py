@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from plaudit.lab.exercise import Exercise
-from plaudit.lab.looking import looked, verdict
-from plaudit.lab.shelf import EXERCISES, exercises_named
-from plaudit.pipeline.folder import Folder
-from plaudit.pipeline.looking import look_over
-from plaudit.pipeline.reading import read_pipeline
-from plaudit.pipeline.running import run_pipeline
+from plaudit.lab.registry import EXERCISES, analyse_exercise, claim_verdict, exercises_named
+from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.run import run_pipeline
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.pipeline.validate import validate_pipeline
 
 every = pytest.mark.parametrize("exercise", EXERCISES, ids=[one.name for one in EXERCISES])
 
@@ -22,7 +21,7 @@ every = pytest.mark.parametrize("exercise", EXERCISES, ids=[one.name for one in 
 @every
 def test_its_config_is_an_ordinary_pipeline_that_reads(exercise: Exercise) -> None:
     pipeline = read_pipeline(exercise.config)
-    look_over(pipeline)
+    validate_pipeline(pipeline)
     assert (pipeline.name, pipeline.seed, pipeline.model) == (exercise.name, 0, "world")
     assert (pipeline.jobs, pipeline.threads) == (2, 1)
     assert exercise.config.read_text("utf-8").startswith("# ")
@@ -31,16 +30,16 @@ def test_its_config_is_an_ordinary_pipeline_that_reads(exercise: Exercise) -> No
 @every
 def test_its_words_are_whole(exercise: Exercise) -> None:
     assert exercise.title.endswith("?")
-    assert exercise.why.endswith(".")
-    assert re.search(r"arXiv:\d{4}\.\d{4,5}|\b(19|20)\d\d\b", exercise.why)
+    assert exercise.background.endswith(".")
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|\b(19|20)\d\d\b", exercise.background)
     assert 0 < exercise.minutes <= 3
-    assert exercise.further
+    assert exercise.next_commands
 
 
 @every
 def test_what_it_says_to_try_next_can_be_tried(exercise: Exercise) -> None:
     """Names and settings of the commands are checked as the commands would check them."""
-    for one in exercise.further:
+    for one in exercise.next_commands:
         command, colon, why = one.partition(": ")
         assert colon
         assert why
@@ -49,7 +48,7 @@ def test_what_it_says_to_try_next_can_be_tried(exercise: Exercise) -> None:
             assert [found.name for found in exercises_named([words[2]])] == [words[2]]
             config = exercises_named([words[2]])[0].config
             sets = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
-            look_over(read_pipeline(config, changes=sets))
+            validate_pipeline(read_pipeline(config, changes=sets))
 
 
 def test_names_are_unlike_and_each_config_belongs_to_one() -> None:
@@ -64,12 +63,12 @@ def test_names_are_unlike_and_each_config_belongs_to_one() -> None:
 @pytest.mark.timeout(1200)
 def test_in_full_all_its_claims_hold(exercise: Exercise, tmp_path: Path) -> None:
     run_pipeline(read_pipeline(exercise.config), tmp_path / exercise.name)
-    seen = looked(exercise, Folder(path=tmp_path / exercise.name))
+    seen = analyse_exercise(exercise, PipelineFolder(path=tmp_path / exercise.name))
     assert seen.claims
-    assert seen.pictures
+    assert seen.charts
     for claim in seen.claims:
-        assert claim.says.endswith(".")
-        assert claim.saw
-        assert claim.holds, f"{verdict(claim)}: {claim.says} {claim.saw}"
+        assert claim.statement.endswith(".")
+        assert claim.evidence
+        assert claim.holds, f"{claim_verdict(claim)}: {claim.statement} {claim.evidence}"
     if seen.table is not None:
         assert {len(row) for row in seen.table.rows} == {len(seen.table.head)}

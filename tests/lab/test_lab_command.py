@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.lab.shelf import EXERCISES
-from tests.page.read_page import read_page
+from plaudit.lab.registry import EXERCISES
+from tests.engine.toy_command import Command, plaudit
 from tests.pipeline.places import Went, results
-from tests.training.toy_command import Command, plaudit
+from tests.report.read_page import read_page
 
 NAMES = [one.name for one in EXERCISES]
 SMALL = {

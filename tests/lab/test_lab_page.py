@@ -7,50 +7,52 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.lab.changed import changes
-from plaudit.lab.exercise import Claim, Exercise, Picture, Seen, Table
-from plaudit.lab.looking import tally
-from plaudit.lab.page import page_of
-from plaudit.lab.page_shelf import page_of as page_of_all
-from plaudit.lab.shelf import EXERCISES
-from plaudit.page.html import Html, element
-from plaudit.pipeline.folder import Folder
-from plaudit.reports.reading import read_story
-from tests.page.in_browser import CHROMIUM, cut_off, measured
-from tests.page.read_page import Page, read_page
-from tests.reports.pipelines import write_pipeline
-from tests.reports.test_page_safety import ATTACKS, LONG, MARKUP, WIDE, hostile, poisoned
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.page import exercise_page, setting_changes
+from plaudit.lab.page import overview_page as page_of_all
+from plaudit.lab.registry import EXERCISES, claims_summary
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.html import Html, element
+from plaudit.report.pipeline.data import read_pipeline_folder
+from tests.report.in_browser import CHROMIUM, cut_off, measured
+from tests.report.pipeline.pipelines import write_pipeline
+from tests.report.pipeline.test_page_safety import ATTACKS, LONG, MARKUP, WIDE, hostile, poisoned
+from tests.report.read_page import Page, read_page
 
 DRAWN = element("figure", {"class": "chart"}, element("h3", {}, "Tokens"))
-SEEN = Seen(
+SEEN = ExerciseResult(
     claims=(
-        Claim(says="Answers grow.", holds=True, saw="8.1 (7.9 to 8.3) became 48 %"),
-        Claim(says="They become better.", holds=False, saw="0.7 became 0.2"),
-        Claim(says="Nobody minds.", holds=None, saw="0.1 (-0.2 to 0.4)"),
+        Claim(statement="Answers grow.", holds=True, evidence="8.1 (7.9 to 8.3) became 48 %"),
+        Claim(statement="They become better.", holds=False, evidence="0.7 became 0.2"),
+        Claim(statement="Nobody minds.", holds=None, evidence="0.1 (-0.2 to 0.4)"),
     ),
     table=Table(head=("policy", "tokens"), rows=(("sft", "8"), ("ppo", "48")), note="Of 160 prompts."),
-    pictures=(Picture(title="How long?", says="Look at the end.", drawn=DRAWN),),
+    charts=(CaptionedChart(title="How long?", caption="Look at the end.", chart=DRAWN),),
 )
 EXERCISE = Exercise(
     name="leash",
     title="What does the leash hold?",
-    why="Something goes wrong.",
+    background="Something goes wrong.",
     minutes=1,
-    look=lambda folder: SEEN,
-    further=("plaudit lab leash --seed 1: whether it was luck",),
+    analyse=lambda folder: SEEN,
+    next_commands=("plaudit lab leash --seed 1: whether it was luck",),
 )
 NAMES = ["markup", "style", "arrows", "long", "wide"]
 
 
-def attacked(seen: Seen, attack: str) -> Seen:
+def attacked(seen: ExerciseResult, attack: str) -> ExerciseResult:
     """What was seen, with every text begun by an attack; what was drawn is markup and stays."""
-    pictures = tuple(replace(one, title=attack + one.title, says=attack + one.says) for one in seen.pictures)
-    return replace(poisoned(replace(seen, pictures=()), attack), pictures=pictures)
+    pictures = tuple(
+        replace(one, title=attack + one.title, caption=attack + one.caption) for one in seen.charts
+    )
+    return replace(poisoned(replace(seen, charts=()), attack), charts=pictures)
 
 
 def written(folder: Path, attack: str) -> Path:
-    exercise = replace(EXERCISE, why=attack, title=attack, further=(f"{attack}: {attack}",))
-    text = page_of(exercise, read_story(hostile(folder / "leash", attack)), attacked(SEEN, attack), (attack,))
+    exercise = replace(EXERCISE, background=attack, title=attack, next_commands=(f"{attack}: {attack}",))
+    text = exercise_page(
+        exercise, read_pipeline_folder(hostile(folder / "leash", attack)), attacked(SEEN, attack), (attack,)
+    )
     (folder / "lab.html").write_text(text, "utf-8")
     return folder / "lab.html"
 
@@ -66,8 +68,8 @@ def harmless(page: Page) -> None:
 
 def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     write_pipeline(tmp_path / "leash")
-    story = read_story(tmp_path / "leash")
-    (tmp_path / "lab.html").write_text(page_of(EXERCISE, story, SEEN, ("ppo.policy.beta: 0, not 0.1",)))
+    story = read_pipeline_folder(tmp_path / "leash")
+    (tmp_path / "lab.html").write_text(exercise_page(EXERCISE, story, SEEN, ("ppo.policy.beta: 0, not 0.1",)))
     page = read_page(tmp_path / "lab.html")
     seen = page.sections["What was seen"]
     for words in ("✓ holds", "✗ does not hold", "? not decided", "became 48\u00a0%"):
@@ -83,8 +85,8 @@ def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     ("held", "said"), [(0, "0 of 2 claims hold"), (1, "1 of 2 claims holds"), (2, "2 of 2")]
 )
 def test_claims_are_counted_in_words(held: int, said: str) -> None:
-    claims = tuple(Claim(says="So.", holds=at < held, saw="") for at in range(2))
-    assert tally(Seen(claims=claims)).startswith(said)
+    claims = tuple(Claim(statement="So.", holds=at < held, evidence="") for at in range(2))
+    assert claims_summary(ExerciseResult(claims=claims)).startswith(said)
 
 
 def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
     config = exercise.config.read_text("utf-8").replace("n: 800, split", "n: 600, split")
     config = config.replace("  - on-own:", "  - other:").replace("      held-out: 0\n", "", 1)
     (tmp_path / "pipeline.yaml").write_text(config.replace("seed: 0", "seed: 3"), "utf-8")
-    assert changes(exercise, Folder(path=tmp_path)) == (
+    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == (
         "stage other was added",
         "stage on-own is missing",
         "seed: 3, not 0",
@@ -100,7 +102,7 @@ def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
         "last.held_out: not said, and not 0",
     )
     (tmp_path / "pipeline.yaml").write_text(exercise.config.read_text("utf-8"), "utf-8")
-    assert changes(exercise, Folder(path=tmp_path)) == ()
+    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == ()
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
@@ -128,4 +130,4 @@ def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: P
 
 
 def test_a_picture_is_the_only_markup_that_is_taken_as_it_is() -> None:
-    assert isinstance(SEEN.pictures[0].drawn, Html)
+    assert isinstance(SEEN.charts[0].chart, Html)

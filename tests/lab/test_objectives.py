@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.evaluation.policies.files import read_results, write_results
-from plaudit.evaluation.policies.result import Said, Shown
-from plaudit.lab.left import evaluated
-from plaudit.lab.measured import mean_of, worth
-from plaudit.lab.objectives import EXERCISE, in_part
-from plaudit.pipeline.folder import Folder
-from plaudit.pipeline.reading import read_pipeline
-from plaudit.pipeline.running import run_pipeline
-from plaudit.records.messages import words
+from plaudit.data.records import plain_text
+from plaudit.evaluation.policies.result import (
+    PolicyAnswer,
+    PromptAnswers,
+    read_policy_evaluation,
+    write_policy_evaluation,
+)
+from plaudit.lab.exercises.objectives import EXERCISE, with_partial_gold
+from plaudit.lab.measure import mean_gold, mean_over_prompts, read_policy_results
+from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.run import run_pipeline
+from plaudit.pipeline.store import PipelineFolder
 from plaudit.world.gold import gold_of
 from plaudit.world.prompts import questions
 from tests.lab.made import Habit, holds, made
@@ -24,7 +27,7 @@ NAMES = ("base", "follows-help", "follows-both")
 WORDY = "There is much to say about this. {} I hope that this answer helps you."
 
 
-def folder_of(path: Path, **says: str) -> Folder:
+def folder_of(path: Path, **says: str) -> PipelineFolder:
     """An evaluation on facts; {} in what a policy says is the best answer."""
     folder = made(path, {name: Habit() for name in NAMES}, {})
     place = folder.stage("evaluation")
@@ -32,7 +35,7 @@ def folder_of(path: Path, **says: str) -> Folder:
     for question in questions("test", "fact")[:30]:
         texts = {name: says[name.replace("-", "_")].format(question.best) for name in NAMES}
         said = tuple(
-            Said(
+            PolicyAnswer(
                 policy=name,
                 text=text,
                 ended=True,
@@ -42,21 +45,21 @@ def folder_of(path: Path, **says: str) -> Folder:
             )
             for name, text in texts.items()
         )
-        every.append(Shown(prompt=words(question.messages), category="fact", said=said))
-    write_results(replace(read_results(place), every=tuple(every)), place)
+        every.append(PromptAnswers(prompt=plain_text(question.messages), category="fact", said=said))
+    write_policy_evaluation(replace(read_policy_evaluation(place), all_answers=tuple(every)), place)
     return folder
 
 
 def test_where_help_alone_grows_wordy_every_claim_holds(tmp_path: Path) -> None:
-    seen = EXERCISE.look(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}"))
+    seen = EXERCISE.analyse(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}"))
     assert set(holds(seen).values()) == {True}
     assert seen.table is not None
     assert [row[0] for row in seen.table.rows] == ["at the start", "help alone", "help and brevity"]
-    assert "There is much to say" in seen.pictures[1].drawn
+    assert "There is much to say" in seen.charts[1].chart
 
 
 def test_where_nobody_grows_wordy_it_is_said(tmp_path: Path) -> None:
-    found = holds(EXERCISE.look(folder_of(tmp_path, base="{}", follows_help="{}", follows_both=WORDY)))
+    found = holds(EXERCISE.analyse(folder_of(tmp_path, base="{}", follows_help="{}", follows_both=WORDY)))
     assert found["It wastes words."] is False
     assert found["They waste fewer words."] is False
     assert found["They are worth more."] is False
@@ -64,22 +67,25 @@ def test_where_nobody_grows_wordy_it_is_said(tmp_path: Path) -> None:
 
 def test_brevity_that_costs_help_is_said(tmp_path: Path) -> None:
     found = holds(
-        EXERCISE.look(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="I do not know."))
+        EXERCISE.analyse(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="I do not know."))
     )
     assert found["They waste fewer words."] is True
     assert found["They keep four fifths of the help."] is False
 
 
 def test_a_part_of_the_worth_is_that_of_the_very_answers(tmp_path: Path) -> None:
-    found = evaluated(folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}"), "evaluation")
-    concise = mean_of(in_part(found, "concise"), "follows-help", worth)
-    shown = found.every[0]
+    found = read_policy_results(
+        folder_of(tmp_path, base="{}", follows_help=WORDY, follows_both="{}"), "evaluation"
+    )
+    concise = mean_over_prompts(with_partial_gold(found, "concise"), "follows-help", mean_gold)
+    shown = found.all_answers[0]
     one = gold_of(shown.prompt, shown.said[1].text)
     assert concise is not None
     assert concise.value == pytest.approx(
-        sum(gold_of(one.prompt, one.said[1].text).concise for one in found.every) / len(found.every)
+        sum(gold_of(one.prompt, one.said[1].text).concise for one in found.all_answers)
+        / len(found.all_answers)
     )
-    assert in_part(found, "helpful").every[0].said[1].gold == one.helpful
+    assert with_partial_gold(found, "helpful").all_answers[0].said[1].gold == one.helpful
 
 
 @pytest.mark.slow
@@ -96,6 +102,6 @@ def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
         "evaluation.max_tokens=8",
         "jobs=1",
     ]
-    seen = EXERCISE.look(run_pipeline(read_pipeline(EXERCISE.config, changes=small), tmp_path))
+    seen = EXERCISE.analyse(run_pipeline(read_pipeline(EXERCISE.config, changes=small), tmp_path))
     assert len(seen.claims) == 6
-    assert len(seen.pictures) == 2
+    assert len(seen.charts) == 2

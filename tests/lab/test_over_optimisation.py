@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.evaluation.policies.files import read_results, write_results
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
-from plaudit.evaluation.result import Estimate
-from plaudit.lab.over_optimisation import EXERCISE, PRESSED
+from plaudit.evaluation.policies.result import read_policy_evaluation, write_policy_evaluation
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.lab.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
 from tests.lab.made import Habit, holds, made, really
 
-STEPS = [step for steps in PRESSED.values() for step in steps]
+STEPS = [step for steps in POLICIES_BY_OPTIMISER.values() for step in steps]
 BENT = {1: Habit(worth=0.76, reward=0.5, kl=0.3), 2: Habit(worth=0.73, reward=1.0, kl=1.5)}
 HARD = Habit(worth=0.5, reward=2.0, kl=9.0)
 HABITS = {
@@ -24,17 +24,17 @@ HABITS = {
 
 
 def test_where_worth_turns_every_claim_holds(tmp_path: Path) -> None:
-    seen = EXERCISE.look(made(tmp_path, HABITS, {}))
+    seen = EXERCISE.analyse(made(tmp_path, HABITS, {}))
     assert set(holds(seen).values()) == {True}
     assert seen.table is not None
     assert len(seen.table.rows) == 2 + len(STEPS)
     assert "PPO: by the curve d(α − β·ln d)" in seen.table.note
-    assert "best of n" in seen.pictures[0].drawn
+    assert "best of n" in seen.charts[0].chart
 
 
 def test_worth_that_goes_on_rising_is_not_said_to_turn(tmp_path: Path) -> None:
     faultless = HABITS | {"dpo-3": replace(HARD, worth=0.9, kl=0.3), "truth": Habit(worth=0.1)}
-    found = holds(EXERCISE.look(made(tmp_path, faultless, {})))
+    found = holds(EXERCISE.analyse(made(tmp_path, faultless, {})))
     assert found["DPO: pressed hard its answers are worth less than pressed a little."] is False
     assert found["PPO: pressed hard its answers are worth less than pressed a little."] is True
     assert (
@@ -47,8 +47,8 @@ def test_the_best_of_n_is_said_to_bend_only_where_its_interval_does(tmp_path: Pa
     folder = made(tmp_path, HABITS, {})
     here = folder.stage("evaluation")
     curve = of_shape(alpha=(0.3, 0.2, 0.4), beta=(-0.1, -0.2, 0.1))
-    write_results(replace(read_results(here), over_optimisation=curve), here)
-    found = holds(EXERCISE.look(folder))
+    write_policy_evaluation(replace(read_policy_evaluation(here), over_optimisation=curve), here)
+    found = holds(EXERCISE.analyse(folder))
     assert found["Best of n: of few answers the reward chooses well."] is True
     assert found["Best of n: of many it chooses by its own mistakes."] is None
 
@@ -71,7 +71,7 @@ def of_shape(alpha: tuple[float, float, float], beta: tuple[float, float, float]
 
 def test_policies_that_went_nowhere_have_no_curve(tmp_path: Path) -> None:
     still = HABITS | {step: replace(HABITS["sft"], reward=0.1) for step in STEPS}
-    seen = EXERCISE.look(made(tmp_path, still, {}))
+    seen = EXERCISE.analyse(made(tmp_path, still, {}))
     assert seen.table is not None
     assert "GRPO: too few distances for a curve." in seen.table.note
 
@@ -92,6 +92,6 @@ def test_a_small_real_run_is_seen_as_it_was_measured(tmp_path: Path) -> None:
         *quick,
         *checks,
     ]
-    seen = EXERCISE.look(really(EXERCISE, tmp_path, changes))
+    seen = EXERCISE.analyse(really(EXERCISE, tmp_path, changes))
     assert len(seen.claims) == 8
-    assert len(seen.pictures) == 2
+    assert len(seen.charts) == 2

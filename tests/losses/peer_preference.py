@@ -12,7 +12,7 @@ import sys
 import tempfile
 from functools import partial
 
-PROMPT, WIDTH, WORDS = 2, 8, 13
+PROMPT, WIDTH, WORDS = 2, 8, 7
 LENGTHS = {"chosen": [3, 6, 2, 1, 5], "rejected": [5, 2, 2, 4, 6]}
 
 
@@ -41,13 +41,19 @@ def answer(folder, kind, settings):
     loss = trainer.compute_loss(trainer.model, batch)
     loss.backward()
     learnt, others = policy[-1], policy[:-1] + reference[:-1]
-    told = {"loss": loss.item(), "value": learnt["value"].tolist(), "grad": learnt["value"].grad.tolist()}
+    told = {"loss": loss.item(), "value": learnt["value"].tolist()}
+    told |= {"grad": rounded(learnt["value"].grad.tolist(), 12)}
     told |= {"power": learnt["power"], "mask": masks().tolist(), "ids": token_ids().tolist()}
     told |= {"ref": [one["value"].tolist() for one in reference[-1:]]}
     told |= {"mismatched": [one["value"].sum(-1).tolist() for one in others]}
-    if kind == "dpo":
-        told["logits"] = trainer.model(token_ids()).logits.tolist()
+    if "use_weighting" in settings:
+        told["logits"] = rounded(trainer.model(token_ids()).logits.tolist(), 8)
     return told
+
+
+def rounded(numbers, places):
+    """No more places than are compared, so that the record of all answers stays small."""
+    return [rounded(one, places) if isinstance(one, list) else round(one, places) for one in numbers]
 
 
 def built(folder, kind, settings, dtype):

@@ -84,7 +84,7 @@ def losses_of(name, logp_NT, old_NT, advantage_NT, mask_NT, kl_NT):
     """The loss of each token as a trainer would have it, from log-probs."""
     ratio_NT = ratio(log_ratio(logp_NT, old_NT, mask_NT))
     if name == "log-prob":
-        return policy.log_prob(logp_NT, advantage_NT)
+        return policy.policy_gradient(logp_NT, advantage_NT)
     if name == "cispo":
         return policy.cispo(logp_NT, ratio_NT, advantage_NT, high=HIGH, low=LOW)
     return SURROGATES[name][0](ratio_NT, advantage_NT, kl_NT)

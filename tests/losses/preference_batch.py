@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from plaudit.losses.answers import answers
-from plaudit.losses.transport import matched
-from plaudit.training.preference_row import Known
+from plaudit.losses.preference import match_sorted
+from plaudit.losses.preference_inputs import completion_logps
+from plaudit.methods.preference.row import BatchContext
 
 
 def numbers(*values, dtype=torch.float64):
@@ -21,7 +21,7 @@ def drawn(seed, *shape):
 
 def said(shift_B, length=4.0):
     """Answers without a reference: Δ is what is given."""
-    return answers(shift_B, torch.zeros_like(shift_B), torch.full_like(shift_B, length))
+    return completion_logps(shift_B, torch.zeros_like(shift_B), torch.full_like(shift_B, length))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,29 +54,38 @@ def shorter_of(chosen, rejected):
 
 def record(row, side, shorter_N):
     """Measure, reference, link and price of one side."""
-    logp_N = row.measure(side.logp_NT, side.mask_NT, shorter_N)
-    ref_N = row.measure(side.ref_NT, side.mask_NT, shorter_N) if row.referenced else torch.zeros_like(logp_N)
-    return row.answers(logp_N, ref_N, side.mask_NT.sum(-1))
+    logp_N = row.log_prob(side.logp_NT, side.mask_NT, shorter_N)
+    ref_N = (
+        row.log_prob(side.ref_NT, side.mask_NT, shorter_N)
+        if ("reference" in row.needs)
+        else torch.zeros_like(logp_N)
+    )
+    return row.completion_logps(logp_N, ref_N, side.mask_NT.sum(-1))
 
 
 def records(row, chosen, rejected):
     shorter_N = shorter_of(chosen, rejected)
-    return row.sides(record(row, chosen, shorter_N), record(row, rejected, shorter_N))
+    return row.penalised_sides(record(row, chosen, shorter_N), record(row, rejected, shorter_N))
 
 
 def pair_losses(row, chosen, rejected, baseline=0.0):
     """Loss × weight + NLL of each pair; a row that sorts is told of these pairs as the whole batch."""
     sides = records(row, chosen, rejected)
-    loss_N = row.loss(*sides, Known(baseline=baseline, beside=matched(*sides) if row.sorts else None))
+    loss_N = row.loss(
+        *sides,
+        BatchContext(
+            baseline=baseline, matched=match_sorted(*sides) if ("sorted_batch" in row.needs) else None
+        ),
+    )
     if row.weight is not None:
         for side in (chosen, rejected):
             loss_N = loss_N * row.weight(side.logp_NT, side.power_NT, side.mask_NT)
-    if row.nll:
+    if row.nll_coef:
         told_N = chosen.logp_NT.masked_fill(~chosen.mask_NT, 0.0).sum(-1)
-        loss_N = loss_N - row.nll * told_N / chosen.mask_NT.sum(-1)
+        loss_N = loss_N - row.nll_coef * told_N / chosen.mask_NT.sum(-1)
     return loss_N
 
 
 def single_losses(row, one, label_N, baseline=0.0):
     """Loss of each answer by itself."""
-    return row.loss(record(row, one, one.mask_NT.sum(-1)), label_N, Known(baseline=baseline))
+    return row.loss(record(row, one, one.mask_NT.sum(-1)), label_N, BatchContext(baseline=baseline))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.losses.divergence import STEEPEST, full, k1, k2, k3
+from plaudit.losses.divergence import K3_MAX_EXPONENT, full_vocabulary_kl, k1, k2, k3
 
 EACH = (k1, k2, k3)
 
@@ -42,7 +42,7 @@ def test_by_hand():
     assert k1(shift_NT).tolist() == [[math.log(2), -math.log(2), 0.0]]
     assert k2(shift_NT).tolist() == [[math.log(2) ** 2 / 2] * 2 + [0.0]]
     assert k3(shift_NT).tolist() == [[pytest.approx(math.log(2) - 0.5), pytest.approx(1 - math.log(2)), 0.0]]
-    found_M = full(torch.tensor([[0.75, 0.25]]).log(), torch.tensor([[0.5, 0.5]]).log())
+    found_M = full_vocabulary_kl(torch.tensor([[0.75, 0.25]]).log(), torch.tensor([[0.5, 0.5]]).log())
     assert found_M.item() == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5))
 
 
@@ -58,7 +58,7 @@ def test_plain_python_agrees(shift):
 def test_which_values_are_unbiased(seed):
     _, logp_V, ref_V = distributions(seed)
     wanted = kl(logp_V, ref_V).item()
-    assert full(logp_V[None], ref_V[None]).item() == pytest.approx(wanted, abs=1e-14)
+    assert full_vocabulary_kl(logp_V[None], ref_V[None]).item() == pytest.approx(wanted, abs=1e-14)
     assert expected(k1, logp_V, ref_V).item() == pytest.approx(wanted, abs=1e-14)
     assert expected(k3, logp_V, ref_V).item() == pytest.approx(wanted, abs=1e-14)
     assert abs(expected(k2, logp_V, ref_V).item() - wanted) > 1e-3
@@ -76,7 +76,7 @@ def test_which_gradients_are_the_right_ones(seed):
         found_V = gradient(expected(estimator, logp_V, ref_V), logit_V)
         torch.testing.assert_close(found_V, wanted_V.double(), rtol=0, atol=1e-14)
     torch.testing.assert_close(
-        gradient(full(logp_V[None], ref_V[None]).sum(), logit_V), own_V, rtol=0, atol=1e-14
+        gradient(full_vocabulary_kl(logp_V[None], ref_V[None]).sum(), logit_V), own_V, rtol=0, atol=1e-14
     )
     assert (own_V - other_V).abs().max() > 1e-2
 
@@ -99,7 +99,7 @@ def test_finite_differences_agree(estimator):
 
 def test_finite_differences_agree_on_the_whole():
     logit_MV, ref_MV = draw(0, 3, 4).requires_grad_(), draw(1, 3, 4).log_softmax(-1)
-    assert torch.autograd.gradcheck(lambda logit: full(logit.log_softmax(-1), ref_MV), logit_MV)
+    assert torch.autograd.gradcheck(lambda logit: full_vocabulary_kl(logit.log_softmax(-1), ref_MV), logit_MV)
 
 
 @pytest.mark.parametrize("estimator", EACH)
@@ -116,11 +116,11 @@ def test_huge_log_ratios_stay_numbers_and_are_pulled_back(estimator):
 
 def test_k3_goes_on_as_its_tangent():
     shift_NT = torch.tensor(
-        [[-STEEPEST + 0.1, -STEEPEST, -STEEPEST - 2]], dtype=torch.float64
+        [[-K3_MAX_EXPONENT + 0.1, -K3_MAX_EXPONENT, -K3_MAX_EXPONENT - 2]], dtype=torch.float64
     ).requires_grad_()
     found_NT = k3(shift_NT)
     (grad_NT,) = torch.autograd.grad(found_NT.sum(), shift_NT)
-    edge = math.expm1(STEEPEST) - STEEPEST
-    steep = 1 - math.exp(STEEPEST)
+    edge = math.expm1(K3_MAX_EXPONENT) - K3_MAX_EXPONENT
+    steep = 1 - math.exp(K3_MAX_EXPONENT)
     assert found_NT[0, 1:].tolist() == pytest.approx([edge, edge - 2 * steep])
-    assert grad_NT.tolist()[0] == pytest.approx([1 - math.exp(STEEPEST - 0.1), steep, steep])
+    assert grad_NT.tolist()[0] == pytest.approx([1 - math.exp(K3_MAX_EXPONENT - 0.1), steep, steep])

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
-from plaudit.losses.group import choice, gaussian
-from plaudit.losses.reward import bradley_terry
+from plaudit.losses.reward import bradley_terry, gaussian_rating_nll, group_choice_nll
 from tests.models.group_modules import normal
 
 
@@ -17,13 +16,13 @@ def test_a_choice_between_two_is_bradley_and_terrys() -> None:
     score_B2, chance_B = normal(7, 2), torch.rand(7, dtype=torch.float64)
     share_B2 = torch.stack((chance_B, 1 - chance_B), dim=-1)
     wanted_B = bradley_terry(score_B2[:, 0], score_B2[:, 1], label=chance_B)
-    torch.testing.assert_close(choice(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
+    torch.testing.assert_close(group_choice_nll(score_B2, share_B2), wanted_B, rtol=0, atol=1e-12)
 
 
 def test_a_choice_by_hand() -> None:
     """Odds of 3 to 1: −log ¾, or for the other −log ¼."""
     score_B2 = torch.tensor([[math.log(3), 0.0]]).expand(2, 2)
-    found = choice(score_B2, torch.eye(2)).tolist()
+    found = group_choice_nll(score_B2, torch.eye(2)).tolist()
     assert found == pytest.approx([math.log(4 / 3), math.log(4)])
 
 
@@ -31,20 +30,20 @@ def test_a_choice_among_several_is_a_cross_entropy_and_knows_no_level() -> None:
     score_BK, share_BK = normal(5, 4), normal(5, 4, seed=1).softmax(-1)
     law = Categorical(logits=score_BK)
     wanted_B = -sum(share_BK[:, k] * law.log_prob(torch.tensor(k)) for k in range(4))
-    torch.testing.assert_close(choice(score_BK, share_BK), wanted_B)
-    torch.testing.assert_close(choice(score_BK + 9, share_BK), wanted_B)
+    torch.testing.assert_close(group_choice_nll(score_BK, share_BK), wanted_B)
+    torch.testing.assert_close(group_choice_nll(score_BK + 9, share_BK), wanted_B)
 
 
 def test_a_choice_is_never_better_than_the_shares_themselves() -> None:
     share_BK = normal(5, 3, seed=2).softmax(-1)
     least_B = Categorical(probs=share_BK).entropy()
-    torch.testing.assert_close(choice(share_BK.log(), share_BK), least_B)
-    assert bool((choice(normal(5, 3), share_BK) > least_B).all())
+    torch.testing.assert_close(group_choice_nll(share_BK.log(), share_BK), least_B)
+    assert bool((group_choice_nll(normal(5, 3), share_BK) > least_B).all())
 
 
 def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> None:
     score_B2 = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
-    choice(score_B2, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).sum().backward()
+    group_choice_nll(score_B2, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).sum().backward()
     assert score_B2.grad is not None
     assert score_B2.grad.tolist() == [[-0.5, 0.5]]
 
@@ -52,20 +51,26 @@ def test_the_preferred_answer_is_pushed_up_by_what_is_missing_to_certainty() -> 
 def test_ratings_are_normal_around_the_prediction() -> None:
     mean_N, log_std_N, rating_N = normal(6), normal(6, seed=1), normal(6, seed=2)
     wanted_N = -Normal(mean_N, log_std_N.exp()).log_prob(rating_N)
-    torch.testing.assert_close(gaussian(mean_N, log_std_N, rating_N), wanted_N)
-    half_N = gaussian(mean_N, torch.zeros_like(mean_N), rating_N) - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(gaussian_rating_nll(mean_N, log_std_N, rating_N), wanted_N)
+    half_N = gaussian_rating_nll(mean_N, torch.zeros_like(mean_N), rating_N) - 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(half_N, 0.5 * (rating_N - mean_N).square())
 
 
 def test_the_best_spread_is_the_error_itself() -> None:
     log_std_N = torch.tensor([math.log(3.0)], dtype=torch.float64, requires_grad=True)
-    gaussian(torch.zeros(1, dtype=torch.float64), log_std_N, torch.full((1,), -3.0).double()).sum().backward()
+    gaussian_rating_nll(
+        torch.zeros(1, dtype=torch.float64), log_std_N, torch.full((1,), -3.0).double()
+    ).sum().backward()
     assert log_std_N.grad is not None
     assert float(log_std_N.grad) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_gradients_by_finite_differences() -> None:
     share_BK, rating_N = normal(3, 4, seed=3).softmax(-1), normal(5, seed=4)
-    assert torch.autograd.gradcheck(lambda score: choice(score, share_BK), normal(3, 4).requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda score: group_choice_nll(score, share_BK), normal(3, 4).requires_grad_()
+    )
     inputs = (normal(5, seed=5).requires_grad_(), normal(5, seed=6).requires_grad_())
-    assert torch.autograd.gradcheck(lambda mean, log_std: gaussian(mean, log_std, rating_N), inputs)
+    assert torch.autograd.gradcheck(
+        lambda mean, log_std: gaussian_rating_nll(mean, log_std, rating_N), inputs
+    )

@@ -15,16 +15,22 @@ from plaudit.losses.policy import (
     clipped,
     dual_clipped,
     kl_triggered,
-    log_prob,
     p3o_joint,
     p3o_separate,
+    policy_gradient,
     rolled_back,
     unclipped,
 )
-from plaudit.losses.ratio import log_ratio, of_completion, ratio, sequence, sequence_by_token
+from plaudit.losses.ratio import (
+    completion_log_ratio,
+    log_ratio,
+    ratio,
+    sequence_log_ratio,
+    sequence_token_log_ratio,
+)
 from plaudit.losses.reduce import sequence_mean
 from plaudit.losses.trust import unclipped_tokens
-from plaudit.tensors.masked import spread
+from plaudit.tensors.masked import broadcast_to_tokens
 from tests.losses.plain_policy import draw, holes, p3o
 
 RATIO_NT, ADVANTAGE_NT = draw(0, 20, 9).exp(), draw(1, 20, 9)
@@ -87,14 +93,14 @@ def test_on_policy_grpo_rloo_and_cispo_are_reinforce_with_their_advantage():
     logp_NT, mask_NT = (-draw(3, 6, 5).abs()).requires_grad_(), holes(3, 6, 5)
     group_N = torch.tensor([0, 0, 0, 1, 1, 1])
     for advantage in (z_score, leave_one_out):
-        advantage_NT = spread(advantage(draw(4, 6), group_N), mask_NT)
+        advantage_NT = broadcast_to_tokens(advantage(draw(4, 6), group_N), mask_NT)
 
         def of(surrogate, logp, advantage_NT=advantage_NT):
             ratio_NT = ratio(log_ratio(logp, logp, mask_NT))
             assert bool((ratio_NT == 1).all())
             return surrogate(logp, ratio_NT, advantage_NT)
 
-        wanted = gradient(lambda logp: of(lambda x, r, a: log_prob(x, a), logp), logp_NT, mask_NT)
+        wanted = gradient(lambda logp: of(lambda x, r, a: policy_gradient(x, a), logp), logp_NT, mask_NT)
         for surrogate in (
             lambda x, r, a: clipped(r, a, low=0.2, high=0.2),
             lambda x, r, a: cispo(x, r, a, high=3),
@@ -106,7 +112,7 @@ def test_a_sequence_of_one_token_is_ppo():
     logp_NT, old_NT = -draw(5, 8, 1).abs(), -draw(6, 8, 1).abs()
     seen_NT = torch.ones(8, 1, dtype=torch.bool)
     shift_NT = log_ratio(logp_NT, old_NT, seen_NT)
-    for level in (sequence, sequence_by_token):
+    for level in (sequence_log_ratio, sequence_token_log_ratio):
         same(level(shift_NT, seen_NT), shift_NT, 1e-15)
 
 
@@ -115,8 +121,8 @@ def test_gspo_is_the_clipped_ratio_of_whole_completions():
     mask_NT, advantage_N = holes(7, 5, 6), draw(7, 5)
     logp_NT, old_NT = (-draw(8, 5, 6).abs()).requires_grad_(), -draw(9, 5, 6).abs()
     shift_NT = log_ratio(logp_NT, old_NT, mask_NT)
-    told = spread(advantage_N, mask_NT)
-    loss_NT = clipped(ratio(sequence(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    told = broadcast_to_tokens(advantage_N, mask_NT)
+    loss_NT = clipped(ratio(sequence_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
     found = sequence_mean(loss_NT, mask_NT, completions=5)
     wanted = torch.zeros((), dtype=torch.float64)
     for row in range(5):
@@ -127,7 +133,7 @@ def test_gspo_is_the_clipped_ratio_of_whole_completions():
     same(found, wanted, 1e-14)
     found_NT, wanted_NT = (torch.autograd.grad(x, logp_NT, retain_graph=True)[0] for x in (found, wanted))
     same(found_NT, wanted_NT, 1e-15)
-    by_token_NT = clipped(ratio(sequence_by_token(shift_NT, mask_NT)), told, low=0.1, high=0.2)
+    by_token_NT = clipped(ratio(sequence_token_log_ratio(shift_NT, mask_NT)), told, low=0.1, high=0.2)
     by_token = sequence_mean(by_token_NT, mask_NT, completions=5)
     same(by_token, found, 1e-15)
     same(torch.autograd.grad(by_token, logp_NT)[0], found_NT, 1e-15)
@@ -150,8 +156,8 @@ def test_on_policy_a_pair_has_the_pairwise_policy_gradient(loss):
     mask_NT, reward_N = holes(10, 4, 5), draw(10, 4)
     logp_NT = (-draw(11, 4, 5).abs()).requires_grad_()
     advantage_N = leave_one_out(reward_N, torch.tensor([0, 0, 1, 1]))
-    shift_N = of_completion(log_ratio(logp_NT, logp_NT, mask_NT), mask_NT)
-    spread_NT = spread(loss(shift_N, advantage_N, clip=0.2), mask_NT)
+    shift_N = completion_log_ratio(log_ratio(logp_NT, logp_NT, mask_NT), mask_NT)
+    spread_NT = broadcast_to_tokens(loss(shift_N, advantage_N, clip=0.2), mask_NT)
     found = torch.autograd.grad(sequence_mean(spread_NT, mask_NT, completions=4), logp_NT)[0]
     said_N = (logp_NT * mask_NT).sum(-1)
     gap_B = reward_N[0::2] - reward_N[1::2]

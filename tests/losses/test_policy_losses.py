@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.losses.policy import cispo, clipped, dual_clipped, kl_triggered, log_prob, rolled_back
+from plaudit.losses.policy import cispo, clipped, dual_clipped, kl_triggered, policy_gradient, rolled_back
 from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
 from tests.losses.plain_policy import ALL, HIGH, LOW, SURROGATES, clip, draw, holes, losses_of
 
@@ -37,7 +37,7 @@ def test_by_hand():
     assert kl_triggered(r, a, far, limit=0.025).tolist() == [[-1.0, 2.0, -2.0, 3.0, 18.0]]
     assert kl_triggered(r, a, far, limit=0.025, slope=0.5).tolist() == [[-1.0, 2.5, -1.5, 3.0, 18.0]]
     assert kl_triggered(r, a, far, limit=0.035, slope=0.5).tolist() == [[-1.0, 1.0, -3.0, 3.0, 18.0]]
-    assert log_prob(one(-2.0), one(3.0)).item() == 6.0
+    assert policy_gradient(one(-2.0), one(3.0)).item() == 6.0
     weighed = cispo(one(-1.0, -1.0, -1.0), one(0.5, 1.5, 9.0), one(2.0, -2.0, 2.0), high=1, low=0.25)
     assert weighed.tolist() == [[1.5, -3.0, 4.0]]
 

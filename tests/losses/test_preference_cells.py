@@ -10,29 +10,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.losses.answers import (
-    alpha_divergence,
-    answers,
-    desensitised,
-    forward_kl,
-    held_up,
-    jensen_shannon,
-    lengthened,
-    log_ratio,
-    on_policy,
-    per_token,
-    total,
-)
 from plaudit.losses.preference import bco_pair, dpo, nca
+from plaudit.losses.preference_inputs import (
+    alpha_divergence_link,
+    completion_logps,
+    forward_kl_link,
+    jensen_shannon_link,
+    length_desensitised_logps,
+    mean_logps,
+    reverse_kl_link,
+    sum_logps,
+    with_dpop_penalty,
+    with_length_penalty,
+    wpo_weight,
+)
 from tests.losses.preference_batch import drawn, numbers, said, tokens
 
 LINKS = {
-    "kl": log_ratio,
-    "forward kl": forward_kl,
-    "jensen-shannon": jensen_shannon,
-    "alpha": partial(alpha_divergence, alpha=0.5),
-    "alpha above 1": partial(alpha_divergence, alpha=2),
-    "alpha below 0": partial(alpha_divergence, alpha=-1.0),
+    "kl": reverse_kl_link,
+    "forward kl": forward_kl_link,
+    "jensen-shannon": jensen_shannon_link,
+    "alpha": partial(alpha_divergence_link, alpha=0.5),
+    "alpha above 1": partial(alpha_divergence_link, alpha=2),
+    "alpha below 0": partial(alpha_divergence_link, alpha=-1.0),
 }
 each_link = pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
 
@@ -60,18 +60,18 @@ def test_a_link_is_0_and_of_slope_1_where_both_agree_and_rises_everywhere(link):
     shift_B = link(ratio_B)
     (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
     assert shift_B[15].item() == 0
-    assert slope_B[15].item() == (0.5 if link is jensen_shannon else 1.0)
+    assert slope_B[15].item() == (0.5 if link is jensen_shannon_link else 1.0)
     assert bool((slope_B > 0).all())
 
 
 @pytest.mark.parametrize(
     ("link", "f"),
     [
-        (log_ratio, lambda u: u * u.log()),
-        (forward_kl, lambda u: -u.log()),
-        (jensen_shannon, lambda u: u * u.log() - (1 + u) * ((1 + u) / 2).log()),
+        (reverse_kl_link, lambda u: u * u.log()),
+        (forward_kl_link, lambda u: -u.log()),
+        (jensen_shannon_link, lambda u: u * u.log() - (1 + u) * ((1 + u) / 2).log()),
         # With a = 1 − α: (u^a − a u − (1 − a)) / (a (a − 1)).
-        (partial(alpha_divergence, alpha=0.3), lambda u: (u**0.7 - 0.7 * u - 0.3) / (0.7 * -0.3)),
+        (partial(alpha_divergence_link, alpha=0.3), lambda u: (u**0.7 - 0.7 * u - 0.3) / (0.7 * -0.3)),
     ],
 )
 def test_a_link_is_the_slope_of_its_divergence(link, f):
@@ -86,17 +86,17 @@ def test_a_link_is_the_slope_of_its_divergence(link, f):
 @given(ratio=st.floats(-5, 5))
 def test_the_alpha_divergences_run_from_reverse_to_forward_kl(ratio):
     ratio_B = numbers(ratio)
-    assert alpha_divergence(ratio_B, alpha=1e-9).item() == pytest.approx(ratio, abs=1e-7)
-    assert alpha_divergence(ratio_B, alpha=1) == forward_kl(ratio_B)
-    ends = sorted((forward_kl(ratio_B).item(), ratio))
-    assert ends[0] - 1e-12 <= alpha_divergence(ratio_B, alpha=0.5).item() <= ends[1] + 1e-12
+    assert alpha_divergence_link(ratio_B, alpha=1e-9).item() == pytest.approx(ratio, abs=1e-7)
+    assert alpha_divergence_link(ratio_B, alpha=1) == forward_kl_link(ratio_B)
+    ends = sorted((forward_kl_link(ratio_B).item(), ratio))
+    assert ends[0] - 1e-12 <= alpha_divergence_link(ratio_B, alpha=0.5).item() <= ends[1] + 1e-12
 
 
 def test_links_that_are_bounded_stay_below_their_bounds():
     far_B = numbers(1e4)
-    assert forward_kl(far_B).item() == 1.0
-    assert jensen_shannon(far_B).item() == pytest.approx(math.log(2))
-    assert alpha_divergence(far_B, alpha=0.5).item() == 2.0
+    assert forward_kl_link(far_B).item() == 1.0
+    assert jensen_shannon_link(far_B).item() == pytest.approx(math.log(2))
+    assert alpha_divergence_link(far_B, alpha=0.5).item() == 2.0
 
 
 @each_link
@@ -111,7 +111,7 @@ def test_a_link_of_huge_ratios_stays_a_number(link, loss):
     ends = torch.tensor([-1e4, -200.0, -90.0, -20.0, 0.0, 90.0, 1e4])
     sides = [side.flatten().requires_grad_() for side in torch.meshgrid(ends, ends, indexing="ij")]
     nothing = torch.zeros_like(sides[0])
-    loss_B = loss(*(answers(side, nothing, nothing + 1, link) for side in sides), beta=0.1)
+    loss_B = loss(*(completion_logps(side, nothing, nothing + 1, link) for side in sides), beta=0.1)
     grads = torch.autograd.grad(loss_B.sum(), sides)
     assert bool(loss_B.isfinite().all())
     assert all(bool(grad_B.isfinite().all()) for grad_B in grads)
@@ -121,19 +121,19 @@ def test_a_link_of_huge_ratios_stays_a_number(link, loss):
 
 def test_the_tangent_meets_its_link_at_30_nats():
     ratio_B = numbers(-29.9, -30.0, -30.1).requires_grad_()
-    shift_B = forward_kl(ratio_B)
+    shift_B = forward_kl_link(ratio_B)
     assert shift_B[:2].tolist() == [-math.expm1(29.9), -math.expm1(30.0)]
     (slope_B,) = torch.autograd.grad(shift_B.sum(), ratio_B)
     assert slope_B.tolist() == pytest.approx([math.exp(29.9), math.exp(30), math.exp(30)])
 
 
 def test_a_record_has_the_shift_of_its_ratio_and_no_reference_is_a_reference_of_0():
-    one = answers(numbers(-3.0), numbers(-4.0), numbers(2.0), forward_kl)
-    assert one.shift_B.item() == pytest.approx(1 - math.exp(-1))
-    assert answers(numbers(-3.0), numbers(0.0), numbers(2.0)).shift_B.item() == -3.0
+    one = completion_logps(numbers(-3.0), numbers(-4.0), numbers(2.0), forward_kl_link)
+    assert one.delta_B.item() == pytest.approx(1 - math.exp(-1))
+    assert completion_logps(numbers(-3.0), numbers(0.0), numbers(2.0)).delta_B.item() == -3.0
 
 
-MEASURES = {"sum": total, "mean": per_token, "part": partial(desensitised, share=0.25)}
+MEASURES = {"sum": sum_logps, "mean": mean_logps, "part": partial(length_desensitised_logps, share=0.25)}
 
 
 @pytest.mark.parametrize(("name", "by_hand"), [("sum", -10.0), ("mean", -2.5), ("part", -3.0 + 0.25 * -7.0)])
@@ -160,9 +160,9 @@ def test_finite_differences_agree_on_a_measure_and_masked_tokens_have_no_gradien
 def test_a_share_of_1_is_the_sum_and_of_0_the_start_as_long_as_the_shorter_answer():
     told, shorter_B = tokens(3), torch.tensor([1, 2, 3, 1, 9])
     logp_BT, mask_BT = told.logp_NT, told.mask_NT
-    whole_B = desensitised(logp_BT, mask_BT, shorter_B, share=1)
-    torch.testing.assert_close(whole_B, total(logp_BT, mask_BT, shorter_B), rtol=0, atol=1e-14)
-    start_B = desensitised(logp_BT, mask_BT, shorter_B, share=0.0)
+    whole_B = length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=1)
+    torch.testing.assert_close(whole_B, sum_logps(logp_BT, mask_BT, shorter_B), rtol=0, atol=1e-14)
+    start_B = length_desensitised_logps(logp_BT, mask_BT, shorter_B, share=0.0)
     for row, length in enumerate(shorter_B.tolist()):
         wanted = logp_BT[row][mask_BT[row]][:length].sum()
         assert start_B[row].item() == pytest.approx(wanted.item())
@@ -172,13 +172,16 @@ def test_the_mean_is_the_sum_where_one_token_counts_and_an_empty_answer_is_0():
     logp_BT = -drawn(4, 2, 3).abs()
     mask_BT = torch.tensor([[False, True, False], [False, False, False]])
     shorter_B = torch.ones(2, dtype=torch.long)
-    assert per_token(logp_BT, mask_BT, shorter_B).tolist() == [logp_BT[0, 1].item(), 0.0]
+    assert mean_logps(logp_BT, mask_BT, shorter_B).tolist() == [logp_BT[0, 1].item(), 0.0]
 
 
 def test_a_price_of_length_is_rdpos():
     """−log σ(βh + α(|y_w| − |y_l|)) with α = β · price, the paper's own formula."""
     win_B, lose_B = drawn(5, 2, 6)
-    sides = [lengthened(said(win_B, 9.0), penalty=0.4), lengthened(said(lose_B, 5.0), penalty=0.4)]
+    sides = [
+        with_length_penalty(said(win_B, 9.0), penalty=0.4),
+        with_length_penalty(said(lose_B, 5.0), penalty=0.4),
+    ]
     alpha = 0.1 * 0.4
     wanted_B = (1 + (-(0.1 * (win_B - lose_B) + alpha * (9 - 5))).exp()).log()
     torch.testing.assert_close(dpo(*sides, beta=0.1), wanted_B, rtol=0, atol=1e-14)
@@ -187,21 +190,24 @@ def test_a_price_of_length_is_rdpos():
 def test_equal_lengths_cost_dpo_nothing_and_a_longer_winner_is_pushed_less():
     win_B, lose_B = drawn(6, 2, 6)
     plain_B = dpo(said(win_B), said(lose_B), beta=0.1)
-    even = [lengthened(said(side_B), penalty=3.0) for side_B in (win_B, lose_B)]
+    even = [with_length_penalty(said(side_B), penalty=3.0) for side_B in (win_B, lose_B)]
     torch.testing.assert_close(dpo(*even, beta=0.1), plain_B, rtol=0, atol=1e-13)
     slopes = []
     for length in (4.0, 40.0):
         leaf_B = win_B.clone().requires_grad_()
-        sides = lengthened(said(leaf_B, length), penalty=0.5), lengthened(said(lose_B), penalty=0.5)
+        sides = (
+            with_length_penalty(said(leaf_B, length), penalty=0.5),
+            with_length_penalty(said(lose_B), penalty=0.5),
+        )
         slopes.append(torch.autograd.grad(dpo(*sides, beta=0.1).sum(), leaf_B)[0].abs())
     assert bool((slopes[1] < slopes[0]).all())
 
 
 def test_a_hold_is_nothing_until_an_answer_has_fallen_and_then_smaugs():
     """−log σ(β(h − λ max(0, log π_ref(y_w) / π(y_w)))): one up by 1, one down by 1, λ = 5, β = ½."""
-    chosen = answers(numbers(-3.0, -5.0), numbers(-4.0, -4.0), numbers(2.0, 2.0))
-    held = held_up(chosen, penalty=5.0)
-    assert held.shift_B.tolist() == [1.0, -1.0 - 5.0]
+    chosen = completion_logps(numbers(-3.0, -5.0), numbers(-4.0, -4.0), numbers(2.0, 2.0))
+    held = with_dpop_penalty(chosen, penalty=5.0)
+    assert held.delta_B.tolist() == [1.0, -1.0 - 5.0]
     assert held.logp_B is chosen.logp_B
     loss_B = dpo(held, said(numbers(0.0, 0.0)), beta=0.5)
     assert loss_B.tolist() == pytest.approx([math.log1p(math.exp(-0.5)), math.log1p(math.exp(3))])
@@ -212,13 +218,15 @@ def test_a_fallen_answer_is_raised_by_one_and_the_hold_and_finite_differences_ag
     logp_B = drawn(8, 6).requires_grad_()
 
     def held(value_B):
-        return held_up(answers(value_B, ref_B, length_B), penalty=5).shift_B
+        return with_dpop_penalty(completion_logps(value_B, ref_B, length_B), penalty=5).delta_B
 
     (grad_B,) = torch.autograd.grad(held(logp_B).sum(), logp_B)
     assert grad_B.tolist() == torch.where(logp_B < ref_B, 6.0, 1.0).tolist()
     assert 0 < int((logp_B < ref_B).sum()) < 6
     assert torch.autograd.gradcheck(held, logp_B)
-    assert torch.autograd.gradcheck(lambda value_B: lengthened(said(value_B), penalty=0.3).shift_B, logp_B)
+    assert torch.autograd.gradcheck(
+        lambda value_B: with_length_penalty(said(value_B), penalty=0.3).delta_B, logp_B
+    )
 
 
 def test_the_weight_is_how_likely_a_softmax_would_have_said_the_answer():
@@ -229,7 +237,7 @@ def test_the_weight_is_how_likely_a_softmax_would_have_said_the_answer():
     chance_BTV = logit_BTV.softmax(-1).detach()
     logp_BTV = logit_BTV.log_softmax(-1)
     logp_BT = logp_BTV.gather(-1, word_BT[..., None])[..., 0]
-    found_B = on_policy(logp_BT, (2 * logp_BTV).logsumexp(-1), mask_BT)
+    found_B = wpo_weight(logp_BT, (2 * logp_BTV).logsumexp(-1), mask_BT)
     assert not found_B.requires_grad
     for row in range(3):
         logs = [
@@ -242,5 +250,5 @@ def test_the_weight_is_how_likely_a_softmax_would_have_said_the_answer():
 def test_the_weight_is_1_of_an_even_choice_and_small_of_what_is_never_said():
     flat_BT = torch.full((1, 3), -math.log(5), dtype=torch.float64)
     everything_BT = torch.ones(1, 3, dtype=torch.bool)
-    assert on_policy(flat_BT, flat_BT, everything_BT).item() == pytest.approx(1.0)
-    assert on_policy(flat_BT - 1e4, flat_BT, everything_BT).item() == 0.0
+    assert wpo_weight(flat_BT, flat_BT, everything_BT).item() == pytest.approx(1.0)
+    assert wpo_weight(flat_BT - 1e4, flat_BT, everything_BT).item() == 0.0

@@ -4,13 +4,12 @@ Each of the peer's trainers is built as a user builds it and reports the log-pro
 the loss and the gradient by them; the row makes its own of the same log-probs. Both sides are in double
 precision, where 1e-11 holds, but for two places at which the peer's code is in single precision whatever
 it is given: ORPO's odds, and the alpha divergences, which it refuses in double precision.
+
+What the peer says is recorded in ``peer_values/preference.json``: every run compares with it.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,16 +17,10 @@ import pytest
 import torch
 
 from plaudit.losses.preference import dpo
-from plaudit.recipes.preference_config import PreferenceSettings
-from plaudit.recipes.preference_rows import row_of
+from plaudit.methods.preference.algorithms import preference_algorithm
 from tests.losses.preference_batch import Tokens, pair_losses, records, single_losses
+from tests.peer import SOURCES, PeerValues, ask_script
 
-ROOT = Path(__file__).parents[2]
-PEER = Path(os.environ.get("PLAUDIT_PEER_PYTHON", ROOT / ".peers/trl/bin/python"))
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(not PEER.exists(), reason=f"no peer environment at {PEER}"),
-]
 EXACT, SINGLE = 1e-11, 2e-6
 SINGLES_GOOD = [n % 3 != 1 for n in range(10)]
 
@@ -41,28 +34,28 @@ def asked(kind, **settings):
 
 
 def ours(name, **settings):
-    return name, PreferenceSettings(**({} if name == "orpo" else {"beta": 0.3}), **settings)
+    return name, ({} if name == "orpo" else {"beta": 0.3}) | settings
 
 
 ALPHA = {"f_divergence_type": "alpha_divergence", "dtype": "float32"}
 PAIRS = {
     "sigmoid": (trl(), ours("dpo")),
-    "sigmoid, their β": (["dpo", {}], ("dpo", PreferenceSettings())),
+    "sigmoid, their β": (["dpo", {}], ("dpo", {})),
     "hinge": (trl("hinge"), ours("hinge")),
     "ipo": (trl("ipo"), ours("ipo-mean")),
     "exo": (trl("exo_pair", label_smoothing=0.001), ours("exo")),
-    "exo, smoothed": (trl("exo_pair", label_smoothing=0.2), ours("exo", smoothing=0.2)),
+    "exo, smoothed": (trl("exo_pair", label_smoothing=0.2), ours("exo", label_smoothing=0.2)),
     "nca": (trl("nca_pair"), ours("nca")),
-    "robust": (trl("robust", label_smoothing=0.2), ours("robust-dpo", smoothing=0.2)),
+    "robust": (trl("robust", label_smoothing=0.2), ours("robust-dpo", label_smoothing=0.2)),
     "robust without noise": (trl("robust"), ours("dpo")),
     "bco": (trl("bco_pair"), ours("bco-pair")),
     "sppo": (trl("sppo_hard"), ours("sppo")),
     "aot": (trl("aot"), ours("aot")),
-    "aot, smoothed": (trl("aot", label_smoothing=0.1), ours("aot", smoothing=0.1)),
+    "aot, smoothed": (trl("aot", label_smoothing=0.1), ours("aot", label_smoothing=0.1)),
     "aot unpaired": (trl("aot_unpaired"), ours("aot-unpaired")),
     "aot unpaired, smoothed": (
         trl("aot_unpaired", label_smoothing=0.1),
-        ours("aot-unpaired", smoothing=0.1),
+        ours("aot-unpaired", label_smoothing=0.1),
     ),
     "apo zero": (trl("apo_zero"), ours("apo-zero")),
     "apo down": (trl("apo_down"), ours("apo-down")),
@@ -74,25 +67,28 @@ PAIRS = {
     "jensen-shannon hinge": (trl("hinge", f_divergence_type="js_divergence"), ours("hinge", link="js")),
     "alpha": (trl(**ALPHA, f_alpha_divergence_coef=0.5), ours("f-dpo", link="alpha")),
     "alpha 0": (trl(**ALPHA, f_alpha_divergence_coef=0.0), ours("f-dpo", link="forward-kl")),
-    "alpha above 1": (trl(**ALPHA, f_alpha_divergence_coef=1.25), ours("f-dpo", link="alpha", alpha=-0.25)),
-    "desensitised": (trl(ld_alpha=0.3), ours("ld-dpo", tail=0.3)),
+    "alpha above 1": (
+        trl(**ALPHA, f_alpha_divergence_coef=1.25),
+        ours("f-dpo", link="alpha", link_alpha=-0.25),
+    ),
+    "desensitised": (trl(ld_alpha=0.3), ours("ld-dpo", ld_alpha=0.3)),
     "weighted": (trl(use_weighting=True), ours("wpo")),
-    "weighted nca": (trl("nca_pair", use_weighting=True), ours("nca", weigh="on-policy")),
+    "weighted nca": (trl("nca_pair", use_weighting=True), ours("nca", weighting="on-policy")),
     "mixed": (
         asked("dpo", loss_type=["sigmoid", "bco_pair", "sft"], loss_weights=[0.7, 0.2, 0.9]),
-        ours("mpo", nll=0.0, mix=("dpo=0.7", "bco-pair=0.2")),
+        ours("mpo", nll_coef=0.0, mix=("dpo=0.7", "bco-pair=0.2")),
     ),
-    "orpo": (["orpo", {"beta": 0.3}], ours("orpo", odds=0.3, nll=0.0)),
-    "cpo": (asked("cpo", cpo_alpha=0.0), ours("cpo", nll=0.0)),
-    "cpo hinge": (asked("cpo", cpo_alpha=0.0, loss_type="hinge"), ours("slic", nll=0.0)),
-    "cpo, smoothed": (asked("cpo", cpo_alpha=0.0, label_smoothing=0.2), ours("cdpo", smoothing=0.2)),
+    "orpo": (["orpo", {"beta": 0.3}], ours("orpo", orpo_lambda=0.3, nll_coef=0.0)),
+    "cpo": (asked("cpo", cpo_alpha=0.0), ours("cpo", nll_coef=0.0)),
+    "cpo hinge": (asked("cpo", cpo_alpha=0.0, loss_type="hinge"), ours("slic", nll_coef=0.0)),
+    "cpo, smoothed": (asked("cpo", cpo_alpha=0.0, label_smoothing=0.2), ours("cdpo", label_smoothing=0.2)),
     "cpo ipo": (asked("cpo", cpo_alpha=0.0, loss_type="ipo"), ours("ipo-mean")),
-    "simpo": (asked("cpo", cpo_alpha=0.0, loss_type="simpo", simpo_gamma=0.7), ours("simpo", margin=0.7)),
-    "alphapo": (asked("cpo", cpo_alpha=0.0, alpha=0.1), ours("f-dpo", link="alpha", alpha=0.1)),
-    "cpo with nll": (asked("cpo", cpo_alpha=0.5), ours("cpo", nll=0.0)),
+    "simpo": (asked("cpo", cpo_alpha=0.0, loss_type="simpo", simpo_gamma=0.7), ours("simpo", gamma=0.7)),
+    "alphapo": (asked("cpo", cpo_alpha=0.0, alpha=0.1), ours("f-dpo", link="alpha", link_alpha=0.1)),
+    "cpo with nll": (asked("cpo", cpo_alpha=0.5), ours("cpo", nll_coef=0.0)),
     "simpo with nll": (
         asked("cpo", cpo_alpha=0.5, loss_type="simpo", simpo_gamma=0.7),
-        ours("simpo", margin=0.7),
+        ours("simpo", gamma=0.7),
     ),
 }
 """The peer's settings and the row's; where the peer has no reference, the row is told of one that is 0."""
@@ -102,31 +98,32 @@ ANSWER_BY_ANSWER = {
     "kto": (asked("kto"), ours("kto")),
     "kto, weighed": (
         asked("kto", desirable_weight=0.7, undesirable_weight=1.6),
-        ours("kto", desirable=0.7, undesirable=1.6),
+        ours("kto", desirable_weight=0.7, undesirable_weight=1.6),
     ),
-    "kto, held at 0": (asked("kto", beside=10), ours("kto")),
+    "kto, held at 0": (asked("kto", beside=1), ours("kto")),
     "apo zero unpaired": (
         asked("kto", loss_type="apo_zero_unpaired", undesirable_weight=1.6),
-        ours("apo-zero-unpaired", undesirable=1.6),
+        ours("apo-zero-unpaired", undesirable_weight=1.6),
     ),
 }
 TOLD = {"nll": trl("sft")} | OF_LENGTH
 NAMED = {name: theirs for name, (theirs, _) in (PAIRS | ANSWER_BY_ANSWER).items()}
 
 
-@pytest.fixture(scope="module")
-def peer():
-    run = subprocess.run(
-        [str(PEER), str(Path(__file__).with_name("peer_preference.py"))],
-        input=json.dumps(NAMED | TOLD),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return json.loads(run.stdout.partition("ANSWERS")[2])
+VALUES = PeerValues(
+    file=Path(__file__).with_name("peer_values") / "preference.json",
+    ask=lambda: ask_script("losses/peer_preference.py", NAMED | TOLD),
+)
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def peer(request):
+    return VALUES.answers(request.param)
+
+
+@pytest.mark.peer
+def test_the_record_is_what_the_peer_says():
+    VALUES.prove()
 
 
 def read(report, dtype=torch.float64):
@@ -169,7 +166,7 @@ def test_loss_and_gradient_of_pairs_are_the_peers(peer, name):
     value, told = read(peer[name], torch.float32 if single else torch.float64)
     chosen, rejected = halves(told)
     algorithm, settings = PAIRS[name][1]
-    loss = pair_losses(row_of(algorithm, settings), chosen, rejected).mean()
+    loss = pair_losses(preference_algorithm(algorithm, **settings), chosen, rejected).mean()
     if name in NLL:
         mask_NT = torch.tensor(peer[name]["ids"])[:5, 1:] > 0 if name == "orpo" else chosen.mask_NT
         loss = loss + NLL[name] * pooled(chosen.logp_NT, mask_NT)
@@ -184,7 +181,7 @@ def test_loss_and_gradient_of_single_answers_are_the_peers(peer, name):
     assert (baseline > 0.05) == (name in ("kto", "kto, weighed"))
     algorithm, settings = ANSWER_BY_ANSWER[name][1]
     label_N = torch.tensor(SINGLES_GOOD, dtype=torch.float64)
-    loss_N = single_losses(row_of(algorithm, settings), told, label_N, baseline)
+    loss_N = single_losses(preference_algorithm(algorithm, **settings), told, label_N, baseline)
     agree(loss_N.mean(), value, peer[name], EXACT)
 
 
@@ -197,7 +194,7 @@ def test_the_peers_nll_weighs_tokens_and_ours_answers(peer):
     """λ/N Σ −mean log π(y_w) here, λ Σ −log π(y_w) / Σ |y_w| there: the same where lengths are."""
     value, told = read(peer["nll"])
     chosen, rejected = halves(told)
-    rows = [row_of("dpo", PreferenceSettings(nll=nll)) for nll in (1.0, 0.0)]
+    rows = [preference_algorithm("dpo", nll_coef=nll) for nll in (1.0, 0.0)]
     with_N, without_N = (pair_losses(row, chosen, rejected) for row in rows)
     length_N = chosen.mask_NT.sum(-1)
     agree(((with_N - without_N) * length_N).sum() / length_N.sum(), value, peer["nll"], EXACT)
@@ -210,10 +207,10 @@ def test_the_peers_nll_weighs_tokens_and_ours_answers(peer):
 def test_the_peer_divides_what_came_through_the_link_and_ours_links_the_mean(peer):
     value, told = read(peer["link of the sum"])
     chosen, rejected = halves(told)
-    summed = records(row_of("f-dpo"), chosen, rejected)
-    normed = [replace(side, shift_B=side.shift_B / side.length_B) for side in summed]
+    summed = records(preference_algorithm("f-dpo"), chosen, rejected)
+    normed = [replace(side, delta_B=side.delta_B / side.length_B) for side in summed]
     agree(dpo(*normed, beta=0.3).mean(), value, peer["link of the sum"], EXACT)
-    means = row_of("f-dpo", PreferenceSettings(beta=0.3, measure="mean"))
+    means = preference_algorithm("f-dpo", beta=0.3, log_prob="mean")
     assert abs(pair_losses(means, chosen, rejected).mean().item() - peer["link of the sum"]["loss"]) > 1e-3
 
 

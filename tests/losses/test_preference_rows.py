@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import logsumexp
 
 from plaudit.errors import UserError
-from plaudit.losses import preference, transport, unpaired
-from plaudit.losses.answers import Answers
-from plaudit.recipes.preference_config import PreferenceSettings
-from plaudit.recipes.preference_rows import facts_of, row_of
-from plaudit.recipes.preference_table import PREFERENCES
-from plaudit.training.preference_row import Known, PreferenceRow, SingleRow, mixed, plain
+from plaudit.losses import preference
+from plaudit.losses.preference_inputs import CompletionLogps
+from plaudit.methods.preference.algorithms import (
+    PREFERENCE_ALGORITHMS,
+    data_of,
+    preference_algorithm,
+)
+from plaudit.methods.preference.config import all_parameters
+from plaudit.methods.preference.row import (
+    BatchContext,
+    PreferenceAlgorithm,
+    UnpairedAlgorithm,
+    pair_loss,
+    with_mixed_losses,
+)
 from tests.losses.preference_batch import Tokens, drawn, pair_losses, records, single_losses, tokens
 
-PAIRS = [name for name, facts in PREFERENCES.items() if facts.data == "pairs"]
-THUMBS = [name for name, facts in PREFERENCES.items() if facts.data == "thumbs"]
+PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "pairs"]
+THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
 DELTA = 0.3
 """The baseline that rows are told of here."""
+NO_REFERENCE = ("slic", "simpo", "cpo", "orpo")
+"""Rows that have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +162,7 @@ def test_a_row_of_pairs_is_its_formula_in_either_order(name, swapped):
     chosen, rejected = reversed(both_sides()) if swapped else both_sides()
     shorter_N = torch.minimum(chosen.mask_NT.sum(-1), rejected.mask_NT.sum(-1))
     wanted_N = DIRECT[name](side_of(chosen, shorter_N), side_of(rejected, shorter_N))
-    found_N = pair_losses(row_of(name), chosen, rejected, baseline=DELTA)
+    found_N = pair_losses(preference_algorithm(name), chosen, rejected, baseline=DELTA)
     agree(found_N, wanted_N, [chosen.logp_NT, rejected.logp_NT])
 
 
@@ -164,42 +175,52 @@ def test_a_row_of_single_answers_is_its_formula(name):
         "apo-zero-unpaired": (1 - sig(0.1 * one.ratio), sig(0.1 * one.ratio)),
         "bco": (soft(0.1 * one.ratio - DELTA), soft(DELTA - 0.1 * one.ratio)),
     }[name]
-    row = row_of(name)
-    found_N = single_losses(row, told, label_N, DELTA if row.baseline != "none" else 0.0)
+    row = preference_algorithm(name)
+    found_N = single_losses(row, told, label_N, DELTA if row.needs & {"running_mean", "mismatched"} else 0.0)
     agree(found_N, label_N * good + (1 - label_N) * bad, [told.logp_NT])
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_a_row_is_as_its_facts_say(name):
-    facts, row = facts_of(name), row_of(name)
-    assert name == facts.name
-    assert isinstance(row, SingleRow if facts.data == "thumbs" else PreferenceRow)
-    assert row.referenced == facts.reference
+    facts, row = PREFERENCE_ALGORITHMS[name], preference_algorithm(name)
+    assert name == facts.name == row.name
+    assert (facts.formula, facts.defaults) == (row.formula, row.settings)
+    assert isinstance(row, UnpairedAlgorithm if data_of(facts) == "thumbs" else PreferenceAlgorithm)
+    assert ("reference" in row.needs) == (name not in NO_REFERENCE)
     assert row.beta == facts.defaults.get("beta", 1.0)
-    assert set(facts.defaults) <= {field.name for field in fields(PreferenceSettings)}
+    assert set(facts.defaults) <= set(all_parameters())
     assert re.search(r"20\d\d", facts.paper)
-    places = (preference, transport, unpaired)
-    assert facts.loss == "mix" or any(hasattr(place, facts.loss) for place in places)
+    assert all(one.doc != f"A setting of {name.replace('-', '_')}." for one in facts.parameters.values())
 
 
 def test_only_rows_that_measure_from_a_point_ask_for_one():
-    asked = {name: row_of(name).baseline for name in PREFERENCES if row_of(name).baseline != "none"}
-    assert asked == {"bco-pair": "running", "mpo": "running", "kto": "mismatched", "bco": "running"}
-    assert [name for name in PAIRS if row_of(name).sorts] == ["aot", "aot-unpaired"]
+    asked = {
+        name: preference_algorithm(name).needs & {"running_mean", "mismatched"}
+        for name in PREFERENCE_ALGORITHMS
+        if preference_algorithm(name).needs & {"running_mean", "mismatched"}
+    }
+    running, mismatched = {"running_mean"}, {"mismatched"}
+    assert asked == {"bco-pair": running, "mpo": running, "kto": mismatched, "bco": running}
+    assert [name for name in PAIRS if "sorted_batch" in preference_algorithm(name).needs] == [
+        "aot",
+        "aot-unpaired",
+    ]
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_reference_enters_where_there_is_one_and_nowhere_else(name):
     chosen, rejected = both_sides(1)
     other = replace(chosen, ref_NT=chosen.ref_NT - 0.25)
-    losses = [pair_losses(row_of(name), side, rejected, baseline=DELTA) for side in (chosen, other)]
-    assert torch.equal(*losses) != PREFERENCES[name].reference
+    losses = [
+        pair_losses(preference_algorithm(name), side, rejected, baseline=DELTA) for side in (chosen, other)
+    ]
+    assert torch.equal(*losses) == (name in NO_REFERENCE)
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if not name.startswith("aot")])
 def test_a_batch_in_parts_has_the_losses_of_the_whole(name):
     chosen, rejected = both_sides(2)
-    row = row_of(name)
+    row = preference_algorithm(name)
     whole_N = pair_losses(row, chosen, rejected, baseline=DELTA)
     parts = [
         pair_losses(row, cut(chosen, part), cut(rejected, part), baseline=DELTA)
@@ -216,7 +237,10 @@ def cut(told, part):
 def test_finite_differences_agree_on_a_row(name):
     """By the tokens of both sides; the weight has no gradient, so its row is taken without."""
     told = [replace(one, mask_NT=torch.ones_like(one.mask_NT)) for one in both_sides(4)]
-    row, refs = replace(row_of(name), weight=None), [-drawn(seed, 5, 7).abs() for seed in (8, 9)]
+    row, refs = (
+        replace(preference_algorithm(name), weight=None),
+        [-drawn(seed, 5, 7).abs() for seed in (8, 9)],
+    )
 
     def value(*given):
         sides = [
@@ -231,8 +255,10 @@ def test_finite_differences_agree_on_a_row(name):
 
 def test_two_labels_of_one_pair_are_the_soft_label():
     chosen, rejected = both_sides(5)
-    there_N, back_N = (pair_losses(row_of("dpo"), *pair) for pair in permutations(chosen, rejected))
-    soft_N = pair_losses(row_of("cdpo", PreferenceSettings(smoothing=0.2)), chosen, rejected)
+    there_N, back_N = (
+        pair_losses(preference_algorithm("dpo"), *pair) for pair in permutations(chosen, rejected)
+    )
+    soft_N = pair_losses(preference_algorithm("cdpo", label_smoothing=0.2), chosen, rejected)
     torch.testing.assert_close(0.8 * there_N + 0.2 * back_N, soft_N, rtol=0, atol=1e-12)
 
 
@@ -242,35 +268,44 @@ def permutations(first, second):
 
 def test_a_mix_is_the_weighted_sum_under_the_rows_own_cells():
     chosen, rejected = both_sides(6)
-    parts = [(0.5, row_of("hinge")), (2.0, row_of("aot")), (0.3, row_of("bco-pair"))]
-    row = mixed(parts, row_of("dpop"))
-    assert (row.sorts, row.baseline, row.hold) == (True, "running", 50.0)
-    under = [(weight, replace(part, hold=50.0)) for weight, part in parts]
+    parts = [
+        (0.5, preference_algorithm("hinge")),
+        (2.0, preference_algorithm("aot")),
+        (0.3, preference_algorithm("bco-pair")),
+    ]
+    row = with_mixed_losses(parts, preference_algorithm("dpop"))
+    assert {"sorted_batch", "running_mean"} <= row.needs
+    assert row.dpop_lambda == 50.0
+    under = [(weight, replace(part, dpop_lambda=50.0)) for weight, part in parts]
     wanted_N = sum(weight * pair_losses(part, chosen, rejected, DELTA) for weight, part in under)
     agree(pair_losses(row, chosen, rejected, DELTA), wanted_N, [chosen.logp_NT, rejected.logp_NT])
 
 
 def test_a_mix_by_name_has_the_rows_beta_and_a_mix_of_one_is_that_one():
     chosen, rejected = both_sides(7)
-    named = row_of("mpo", PreferenceSettings(beta=0.4, nll=0.0, mix=("hinge=1", "ipo=0.25")))
+    named = preference_algorithm("mpo", beta=0.4, nll_coef=0.0, mix=("hinge=1", "ipo=0.25"))
     wanted_N = sum(
-        weight * pair_losses(row_of(name, PreferenceSettings(beta=0.4)), chosen, rejected)
+        weight * pair_losses(preference_algorithm(name, beta=0.4), chosen, rejected)
         for name, weight in (("hinge", 1), ("ipo", 0.25))
     )
     leaves = [chosen.logp_NT, rejected.logp_NT]
     agree(pair_losses(named, chosen, rejected), wanted_N, leaves)
-    alone = row_of("mpo", PreferenceSettings(nll=0.0, mix=("nca=1",)))
-    agree(pair_losses(alone, chosen, rejected), pair_losses(row_of("nca"), chosen, rejected), leaves)
+    alone = preference_algorithm("mpo", nll_coef=0.0, mix=("nca=1",))
+    agree(
+        pair_losses(alone, chosen, rejected),
+        pair_losses(preference_algorithm("nca"), chosen, rejected),
+        leaves,
+    )
 
 
 def test_a_loss_of_ones_own_is_a_row():
-    def mine(chosen: Answers, rejected: Answers, known: Known) -> torch.Tensor:
-        return soft(0.1 * (chosen.shift_B - rejected.shift_B))
+    def mine(chosen: CompletionLogps, rejected: CompletionLogps, known: BatchContext) -> torch.Tensor:
+        return soft(0.1 * (chosen.delta_B - rejected.delta_B))
 
     chosen, rejected = both_sides(8)
-    wanted_N = pair_losses(row_of("dpo"), chosen, rejected)
-    for loss in (mine, plain(preference.dpo, beta=0.1)):
-        found_N = pair_losses(PreferenceRow(loss=loss, beta=0.1), chosen, rejected)
+    wanted_N = pair_losses(preference_algorithm("dpo"), chosen, rejected)
+    for loss in (mine, pair_loss(preference.dpo, beta=0.1)):
+        found_N = pair_losses(PreferenceAlgorithm(loss=loss, beta=0.1), chosen, rejected)
         torch.testing.assert_close(found_N, wanted_N, rtol=0, atol=1e-12)
 
 
@@ -279,7 +314,7 @@ def test_a_loss_of_ones_own_is_a_row():
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name, near):
     with pytest.raises(UserError, match=f"no preference algorithm is called '{name}'") as caught:
-        row_of(name)
+        preference_algorithm(name)
     hint = re.search(r"did you mean (.+)\?", str(caught.value))
     assert (hint and hint[1]) == near
 
@@ -287,7 +322,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(name, near):
 def test_the_records_a_row_makes_have_length_and_no_reference_where_there_is_none():
     chosen, rejected = both_sides(9)
     for name in ("dpo", "cpo"):
-        made, _ = records(row_of(name), chosen, rejected)
+        made, _ = records(preference_algorithm(name), chosen, rejected)
         assert made.length_B.tolist() == chosen.mask_NT.sum(-1).tolist()
         assert bool(made.ref_logp_B.any()) == (name == "dpo")
-        torch.testing.assert_close(made.shift_B, made.logp_B - made.ref_logp_B)
+        torch.testing.assert_close(made.delta_B, made.logp_B - made.ref_logp_B)

@@ -9,37 +9,48 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.recipes.preference_config import PreferenceSettings
-from plaudit.recipes.preference_rows import row_of
-from plaudit.recipes.preference_table import PREFERENCES
+from plaudit.losses.preference_inputs import mean_logps
+from plaudit.methods.preference.algorithms import (
+    PREFERENCE_ALGORITHMS,
+    data_of,
+    preference_algorithm,
+)
 from tests.losses.preference_batch import pair_losses, single_losses, tokens
 
 KNOBS = {
     "beta": [0.7],
-    "smoothing": [0.31],
-    "margin": [0.37],
+    "label_smoothing": [0.31],
+    "gamma": [0.37],
     "tau": [0.9],
-    "odds": [0.43],
-    "desirable": [1.7],
-    "undesirable": [0.6],
-    "measure": ["sum", "mean"],
+    "orpo_lambda": [0.43],
+    "desirable_weight": [1.7],
+    "undesirable_weight": [0.6],
+    "log_prob": ["sum", "mean"],
     "link": ["forward-kl", "js"],
-    "price": [0.83],
-    "tail": [0.13],
-    "hold": [3.0],
-    "weigh": ["on-policy", "no"],
-    "nll": [0.77],
+    "length_alpha": [0.83],
+    "ld_alpha": [0.13],
+    "dpop_lambda": [3.0],
+    "weighting": ["on-policy", "no"],
+    "nll_coef": [0.77],
     "mix": [("hinge=0.35",)],
 }
-SILENT = {"measure": "sum", "weigh": "no"}
-"""What a row does where its facts do not say."""
-EVERY = [(name, knob) for name in PREFERENCES for knob in KNOBS]
+EVERY = [(name, knob) for name in PREFERENCE_ALGORITHMS for knob in KNOBS]
+
+
+def cell_in_words(name, knob):
+    """What a row does where its signature does not say."""
+    row = preference_algorithm(name)
+    words = {
+        "log_prob": "mean" if row.log_prob is mean_logps else "sum",
+        "weighting": "on-policy" if getattr(row, "weight", None) else "no",
+    }
+    return words.get(knob)
 
 
 def loss_and_gradient(name, **settings):
     """On answers drawn at random, with a baseline."""
-    row = row_of(name, PreferenceSettings(**settings))
-    if PREFERENCES[name].data == "thumbs":
+    row = preference_algorithm(name, **settings)
+    if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs":
         told, label_N = [tokens(0)], torch.tensor([1.0, 0.0, 1.0, 0.0, 0.25], dtype=torch.float64)
         loss = single_losses(row, told[0], label_N, baseline=0.3).sum()
     else:
@@ -62,70 +73,77 @@ def moves(name, plain=None, **settings):
 @pytest.mark.parametrize(("name", "knob"), EVERY)
 def test_no_knob_is_dead(name, knob):
     """A value that is not the row's own changes loss or gradient, or is refused."""
-    own = PREFERENCES[name].defaults.get(knob, SILENT.get(knob))
+    own = PREFERENCE_ALGORITHMS[name].defaults.get(knob, cell_in_words(name, knob))
     found = [moves(name, **{knob: value}) for value in KNOBS[knob] if value != own]
     assert False not in found, f"{name} takes {knob} and does not read it"
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_which_alpha_is_read_wherever_the_link_is(name):
     try:
-        found = moves(name, {"link": "alpha"}, link="alpha", alpha=0.8)
+        found = moves(name, {"link": "alpha"}, link="alpha", link_alpha=0.8)
     except UserError:
         return
     assert found, f"{name} takes alpha and does not read it"
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_what_a_row_calls_its_own_it_takes_and_reads(name):
-    own = set(PREFERENCES[name].defaults) - {"link", "weigh", "measure"}
+    own = set(PREFERENCE_ALGORITHMS[name].defaults) - {"link", "link_alpha"}
     for knob in own:
         assert moves(name, **{knob: KNOBS[knob][0]}), f"{name}'s own {knob} is not read"
 
 
-@pytest.mark.parametrize("name", PREFERENCES)
+@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
 def test_defaults_said_aloud_change_nothing(name):
-    aloud = loss_and_gradient(name, **PREFERENCES[name].defaults)
+    aloud = loss_and_gradient(name, **PREFERENCE_ALGORITHMS[name].defaults)
     assert torch.equal(aloud, loss_and_gradient(name))
 
 
-@pytest.mark.parametrize("name", [name for name, facts in PREFERENCES.items() if not facts.reference])
-@pytest.mark.parametrize("settings", [{"link": "js"}, {"hold": 1.0}, {"link": "alpha", "alpha": 0.3}])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in PREFERENCE_ALGORITHMS if "reference" not in preference_algorithm(name).needs],
+)
+@pytest.mark.parametrize(
+    "settings", [{"link": "js"}, {"dpop_lambda": 1.0}, {"link": "alpha", "link_alpha": 0.3}]
+)
 def test_a_row_without_a_reference_takes_nothing_that_is_measured_from_one(name, settings):
-    with pytest.raises(UserError, match=rf"preference\.(link|hold|alpha) is not part of {name}"):
-        row_of(name, PreferenceSettings(**settings))
+    with pytest.raises(UserError, match=rf"^(link|dpop_lambda|link_alpha) is not part of {name}"):
+        preference_algorithm(name, **settings)
 
 
 @pytest.mark.parametrize("name", ["kto", "apo-zero-unpaired", "bco"])
-@pytest.mark.parametrize("knob", ["tail", "hold", "weigh", "nll", "mix", "smoothing"])
+@pytest.mark.parametrize(
+    "knob", ["ld_alpha", "dpop_lambda", "weighting", "nll_coef", "mix", "label_smoothing"]
+)
 def test_single_answers_take_nothing_that_is_of_pairs(name, knob):
-    with pytest.raises(UserError, match=rf"preference\.{knob} is not part of {name}"):
-        row_of(name, PreferenceSettings(**{knob: KNOBS[knob][0]}))
+    with pytest.raises(UserError, match=rf"^{knob} is not part of {name}"):
+        preference_algorithm(name, **{knob: KNOBS[knob][0]})
 
 
 def test_a_setting_that_is_not_read_names_the_rows_that_do():
     with pytest.raises(UserError, match="leave it out, or choose among discopop"):
-        row_of("dpo", PreferenceSettings(tau=0.1))
+        preference_algorithm("dpo", tau=0.1)
     with pytest.raises(UserError, match="or choose among kto, apo-zero-unpaired, bco"):
-        row_of("dpo", PreferenceSettings(desirable=2.0))
+        preference_algorithm("dpo", desirable_weight=2.0)
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("ld-dpo", {"measure": "mean"}, "tail is a share of a sum"),
-        ("ipo-mean", {"tail": 0.5}, "tail is a share of a sum"),
-        ("dpo", {"alpha": 0.3}, "add --preference.link alpha"),
-        ("f-dpo", {"alpha": 0.3}, "add --preference.link alpha"),
-        ("dpo", {"alpha": 0.3, "link": "kl"}, "add --preference.link alpha"),
-        ("aot", {"weigh": "on-policy"}, "no weight: leave out weigh"),
-        ("aot-unpaired", {"weigh": "on-policy"}, "no weight: leave out weigh"),
-        ("exo", {"smoothing": 0.0}, "cannot be 0: its loss would be infinite"),
+        ("ld-dpo", {"log_prob": "mean"}, "ld_alpha is a share of a sum"),
+        ("ipo-mean", {"ld_alpha": 0.5}, "ld_alpha is a share of a sum"),
+        ("dpo", {"link_alpha": 0.3}, "add --link alpha"),
+        ("f-dpo", {"link_alpha": 0.3}, "add --link alpha"),
+        ("dpo", {"link_alpha": 0.3, "link": "kl"}, "add --link alpha"),
+        ("aot", {"weighting": "on-policy"}, "no weight: leave out weighting"),
+        ("aot-unpaired", {"weighting": "on-policy"}, "no weight: leave out weighting"),
+        ("exo", {"label_smoothing": 0.0}, "cannot be 0: its loss would be infinite"),
     ],
 )
 def test_contradictions_are_refused(name, settings, words):
     with pytest.raises(UserError, match=re.escape(words)):
-        row_of(name, PreferenceSettings(**settings))
+        preference_algorithm(name, **settings)
 
 
 @pytest.mark.parametrize(
@@ -133,25 +151,25 @@ def test_contradictions_are_refused(name, settings, words):
     ["dpo", "dpo=", "=1", "dpo=0", "dpo=-1", "dpo=much", "dpo=nan", "dpo=inf", "kto=1", "mpo=1", "dppo=1"],
 )
 def test_a_mix_of_something_else_is_refused(word):
-    with pytest.raises(UserError, match=r"preference\.mix|no preference algorithm"):
-        row_of("mpo", PreferenceSettings(mix=("dpo=0.5", word)))
+    with pytest.raises(UserError, match=r"^mix: |no preference algorithm"):
+        preference_algorithm("mpo", mix=("dpo=0.5", word))
 
 
 @pytest.mark.parametrize("name", ["dpop", "r-dpo", "wpo", "f-dpo", "tr-dpo", "simpo", "orpo", "slic", "aot"])
 def test_a_row_that_is_more_than_its_loss_is_no_part_of_a_mix(name):
     with pytest.raises(UserError, match=f"{name} is more than a loss"):
-        row_of("mpo", PreferenceSettings(mix=(f"{name}=1",)))
+        preference_algorithm("mpo", mix=(f"{name}=1",))
 
 
 def test_a_sorted_part_of_a_mix_has_no_weight_either():
     with pytest.raises(UserError, match="no weight"):
-        row_of("mpo", PreferenceSettings(mix=("dpo=1", "aot-unpaired=1"), weigh="on-policy"))
+        preference_algorithm("mpo", mix=("dpo=1", "aot-unpaired=1"), weighting="on-policy")
 
 
 @pytest.mark.parametrize("name", ["dpo", "cdpo", "simpo"])
 def test_only_a_mix_is_mixed(name):
     with pytest.raises(UserError, match="mix is not part of"):
-        row_of(name, PreferenceSettings(mix=("dpo=1",)))
+        preference_algorithm(name, mix=("dpo=1",))
 
 
 @pytest.mark.parametrize(
@@ -159,25 +177,29 @@ def test_only_a_mix_is_mixed(name):
     [
         ("beta", [0.0, -0.1, math.inf, math.nan]),
         ("tau", [0.0, -1.0, math.nan]),
-        ("odds", [0.0, -1.0, math.inf]),
-        ("smoothing", [-0.1, 0.5, 1.0, math.nan]),
-        ("margin", [-0.1, math.inf]),
-        ("desirable", [-1.0, math.nan]),
-        ("undesirable", [-1.0, math.inf]),
-        ("hold", [-1.0, math.inf]),
-        ("nll", [-0.5, math.nan]),
-        ("tail", [-0.1, 1.1, math.nan]),
-        ("price", [math.inf, math.nan]),
-        ("alpha", [0.0, math.inf, math.nan]),
+        ("orpo_lambda", [0.0, -1.0, math.inf]),
+        ("label_smoothing", [-0.1, 0.5, 1.0, math.nan]),
+        ("gamma", [-0.1, math.inf]),
+        ("desirable_weight", [-1.0, math.nan]),
+        ("undesirable_weight", [-1.0, math.inf]),
+        ("dpop_lambda", [-1.0, math.inf]),
+        ("nll_coef", [-0.5, math.nan]),
+        ("ld_alpha", [-0.1, 1.1, math.nan]),
+        ("length_alpha", [math.inf, math.nan]),
+        ("link_alpha", [0.0, math.inf, math.nan]),
     ],
 )
 def test_figures_that_no_loss_has_a_meaning_for_are_refused_when_they_are_said(knob, values):
+    readers = [name for name, facts in PREFERENCE_ALGORITHMS.items() if knob in facts.parameters]
     for value in values:
-        with pytest.raises(UserError, match=rf"preference\.{knob} "):
-            PreferenceSettings(**{knob: value})
+        for name in readers:
+            with pytest.raises(UserError, match=rf"^{knob} "):
+                preference_algorithm(name, **{knob: value})
 
 
 def test_figures_at_the_edge_are_taken():
-    edge = PreferenceSettings(margin=0.0, hold=0.0, nll=0.0, tail=0.0, price=-0.5, smoothing=0.0, alpha=-1.0)
-    assert edge.tail == 0
-    assert PreferenceSettings(tail=1.0, smoothing=0.49).tail == 1
+    assert preference_algorithm("simpo", gamma=0.0).settings["gamma"] == 0
+    edge = {"dpop_lambda": 0.0, "nll_coef": 0.0, "ld_alpha": 0.0, "length_alpha": -0.5}
+    assert preference_algorithm("cdpo", label_smoothing=0.0, **edge).log_prob.keywords == {"share": 0}
+    preference_algorithm("f-dpo", link="alpha", link_alpha=-1.0)
+    assert preference_algorithm("cdpo", ld_alpha=1.0, label_smoothing=0.49).log_prob.keywords == {"share": 1}

@@ -8,23 +8,23 @@ import pytest
 import torch
 
 from plaudit.losses.ratio import (
-    FARTHEST,
+    MAX_LOG_RATIO,
+    completion_log_ratio,
     log_ratio,
-    of_completion,
     ratio,
-    sequence,
-    sequence_by_token,
-    truncated_weight,
+    sequence_log_ratio,
+    sequence_token_log_ratio,
+    truncated_importance_weight,
 )
 from plaudit.losses.trust import (
-    clip_share,
+    clip_fraction,
     clipped_high,
     clipped_low,
-    fresh,
-    kept_completions,
-    near,
+    kl_below,
+    ratio_within,
+    recently_sampled,
+    trusted_completions,
     unclipped_tokens,
-    within,
 )
 from tests.losses.plain_policy import draw, holes
 
@@ -49,19 +49,21 @@ def test_the_same_policy_has_a_ratio_of_exactly_1_and_no_gradient_goes_to_the_ol
 
 
 def test_far_away_the_ratio_stands_still_without_a_gradient():
-    shift_N = torch.tensor([-1e9, -FARTHEST - 1, -FARTHEST + 1, FARTHEST - 1, FARTHEST + 1, 1e9])
+    shift_N = torch.tensor(
+        [-1e9, -MAX_LOG_RATIO - 1, -MAX_LOG_RATIO + 1, MAX_LOG_RATIO - 1, MAX_LOG_RATIO + 1, 1e9]
+    )
     shift_N = shift_N.double().requires_grad_()
     found_N = ratio(shift_N)
     (grad_N,) = torch.autograd.grad(found_N.sum(), shift_N)
-    ends = math.exp(-FARTHEST), math.exp(FARTHEST)
+    ends = math.exp(-MAX_LOG_RATIO), math.exp(MAX_LOG_RATIO)
     assert found_N.tolist() == pytest.approx([ends[0]] * 2 + [math.exp(-19), math.exp(19)] + [ends[1]] * 2)
     assert (grad_N != 0).tolist() == [False, False, True, True, False, False]
 
 
 def test_sequences_by_hand():
     shift_NT = torch.tensor([[1.0, math.nan, 4.0], [math.nan] * 3])
-    assert of_completion(shift_NT, MASK_NT).tolist() == [5.0, 0.0]
-    for level in (sequence, sequence_by_token):
+    assert completion_log_ratio(shift_NT, MASK_NT).tolist() == [5.0, 0.0]
+    for level in (sequence_log_ratio, sequence_token_log_ratio):
         assert level(shift_NT, MASK_NT).tolist() == [[2.5, 0.0, 2.5], [0.0] * 3]
 
 
@@ -69,7 +71,7 @@ def test_whose_gradient_a_sequence_has():
     """GSPO: each token moves all; GSPO-token: each its own only. Neither from padding."""
     shift_NT = draw(1, 1, 3).requires_grad_()
     mask_NT = torch.tensor([[True, False, True]])
-    for level, wanted in ((sequence, [0.5, 0.0, 0.5]), (sequence_by_token, [1.0, 0.0, 0.0])):
+    for level, wanted in ((sequence_log_ratio, [0.5, 0.0, 0.5]), (sequence_token_log_ratio, [1.0, 0.0, 0.0])):
         (grad_NT,) = torch.autograd.grad(level(shift_NT, mask_NT)[0, 0], shift_NT)
         assert grad_NT.tolist() == [wanted]
 
@@ -78,15 +80,15 @@ def test_a_weight_makes_a_sampler_that_rounds_unbiased_until_it_is_capped():
     """Σ_v μ(v) w(v) f(v) = Σ_v π(v) f(v) for w = π / μ."""
     logp_NT, sampler_NT = (draw(seed, 1, 6).log_softmax(-1) for seed in (2, 3))
     seen_NT, value_NT = torch.ones(1, 6, dtype=torch.bool), draw(4, 1, 6)
-    weight_NT = truncated_weight(logp_NT.requires_grad_(), sampler_NT, seen_NT, cap=math.inf)
+    weight_NT = truncated_importance_weight(logp_NT.requires_grad_(), sampler_NT, seen_NT, cap=math.inf)
     assert not weight_NT.requires_grad
     wanted = (logp_NT.exp() * value_NT).sum().item()
     assert (sampler_NT.exp() * weight_NT * value_NT).sum().item() == pytest.approx(wanted, abs=1e-14)
-    capped_NT = truncated_weight(logp_NT, sampler_NT, seen_NT, cap=1.5)
+    capped_NT = truncated_importance_weight(logp_NT, sampler_NT, seen_NT, cap=1.5)
     assert torch.equal(capped_NT, weight_NT.clamp(max=1.5))
     assert bool((weight_NT > 1.5).any())
     poisoned = sampler_NT.masked_fill(torch.arange(6) > 2, math.nan)
-    padded_NT = truncated_weight(logp_NT, poisoned, torch.arange(6)[None] <= 2, cap=1.5)
+    padded_NT = truncated_importance_weight(logp_NT, poisoned, torch.arange(6)[None] <= 2, cap=1.5)
     assert padded_NT[0, 3:].tolist() == [1.0] * 3
 
 
@@ -102,26 +104,31 @@ def test_which_tokens_are_clipped_and_how_many():
     free_NT = unclipped_tokens(ratio_NT, advantage_NT, low=0.2, high=0.2)
     assert free_NT.tolist() == [[True, False, True, False, True]]
     mask_NT = torch.tensor([[True, True, True, False, True]])
-    assert clip_share(low_NT, mask_NT, tokens=8).item() == 0.125
-    assert clip_share(high_NT, mask_NT, tokens=8).item() == 0.0
+    assert clip_fraction(low_NT, mask_NT, tokens=8).item() == 0.125
+    assert clip_fraction(high_NT, mask_NT, tokens=8).item() == 0.0
 
 
 def test_shares_of_parts_add_up():
     clipped_NT, mask_NT = holes(1, 6, 5), holes(2, 6, 5)
     tokens = int(mask_NT.sum())
-    parts = [clip_share(clipped_NT[p], mask_NT[p], tokens=tokens) for p in (slice(0, 2), slice(2, 6))]
+    parts = [clip_fraction(clipped_NT[p], mask_NT[p], tokens=tokens) for p in (slice(0, 2), slice(2, 6))]
     assert sum(parts).item() == pytest.approx(int((clipped_NT & mask_NT).sum()) / tokens)
 
 
 def test_who_is_trusted():
-    assert within(torch.tensor([0.75, 1.25, 1.5]), low=0.25, high=0.25).tolist() == [True, True, False]
-    assert near(torch.tensor([[0.02, 0.025]]), limit=0.025).tolist() == [[True, False]]
-    assert fresh(torch.tensor([[0, 2, 3]]), limit=2).tolist() == [[True, True, False]]
+    assert ratio_within(torch.tensor([0.75, 1.25, 1.5]), low=0.25, high=0.25).tolist() == [True, True, False]
+    assert kl_below(torch.tensor([[0.02, 0.025]]), limit=0.025).tolist() == [[True, False]]
+    assert recently_sampled(torch.tensor([[0, 2, 3]]), limit=2).tolist() == [[True, True, False]]
 
 
 def test_a_completion_is_dropped_when_it_is_bad_and_has_become_rare():
     shift_NT = torch.tensor([[-1.0, math.nan, -3.0]] * 4)
     mask_NT = torch.tensor([[True, False, True]] * 4)
     advantage_N = torch.tensor([1.0, 0.0, -1.0, -1.0])
-    assert kept_completions(shift_NT, advantage_N, mask_NT, limit=1.9).tolist() == [True, True, False, False]
-    assert kept_completions(shift_NT, advantage_N, mask_NT, limit=2.0).tolist() == [True] * 4
+    assert trusted_completions(shift_NT, advantage_N, mask_NT, limit=1.9).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert trusted_completions(shift_NT, advantage_N, mask_NT, limit=2.0).tolist() == [True] * 4

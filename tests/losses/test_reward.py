@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from plaudit.losses.reduce import token_mean
-from plaudit.losses.reward import binary, bradley_terry, centring, llama_margin, process, regression
+from plaudit.losses.reward import (
+    binary,
+    bradley_terry,
+    centring,
+    llama_margin,
+    process_supervision,
+    regression,
+)
 
 EVERYTHING = {"margin": 0.5, "label": 0.8, "smoothing": 0.1, "noise": 0.2}
 ONE_EACH = [
@@ -244,7 +251,7 @@ def test_steps_are_labels_at_their_last_tokens_and_nothing_else_enters():
     reward_NT = torch.stack((numbers(nan, 1.0, 0.5, -2.0), numbers(0.3, nan, nan, nan))).requires_grad_()
     label_NT = torch.stack((numbers(nan, 1.0, nan, 0.0), numbers(1.0, nan, nan, nan)))
     step_NT = torch.tensor([[False, True, False, True], [True, False, False, False]])
-    loss_NT = process(reward_NT, label_NT, step_NT, positive_weight=2)
+    loss_NT = process_supervision(reward_NT, label_NT, step_NT, positive_weight=2)
     ends = [-2 * math.log(sigma(1)), -math.log(sigma(2)), -2 * math.log(sigma(0.3))]
     assert loss_NT[step_NT].tolist() == pytest.approx(ends)
     assert not loss_NT[~step_NT].any()
@@ -258,12 +265,16 @@ def test_steps_are_labels_at_their_last_tokens_and_nothing_else_enters():
 def test_finite_differences_agree_on_steps_and_a_split_changes_nothing():
     reward_NT, label_NT = drawn(13, 4, 6).requires_grad_(), drawn(14, 4, 6).sigmoid()
     step_NT = drawn(15, 4, 6) > 0
-    assert torch.autograd.gradcheck(lambda given_NT: process(given_NT, label_NT, step_NT), reward_NT)
+    assert torch.autograd.gradcheck(
+        lambda given_NT: process_supervision(given_NT, label_NT, step_NT), reward_NT
+    )
     steps = int(step_NT.sum())
     assert 0 < steps < step_NT.numel()
-    whole = token_mean(process(reward_NT, label_NT, step_NT), step_NT, tokens=steps)
+    whole = token_mean(process_supervision(reward_NT, label_NT, step_NT), step_NT, tokens=steps)
     split = sum(
-        token_mean(process(reward_NT[part], label_NT[part], step_NT[part]), step_NT[part], tokens=steps)
+        token_mean(
+            process_supervision(reward_NT[part], label_NT[part], step_NT[part]), step_NT[part], tokens=steps
+        )
         for part in (slice(0, 1), slice(1, 4))
     )
     torch.testing.assert_close(split, whole, rtol=0, atol=1e-12)

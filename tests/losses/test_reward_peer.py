@@ -1,23 +1,18 @@
-"""The same scores through TRL's reward trainer, in its own environment: the same loss, the same gradient."""
+"""The same scores through TRL's reward trainer, in its own environment: the same loss, the same gradient.
+
+What it says is recorded in ``peer_values/reward.json``: every run compares with it.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
 from plaudit.losses.reward import bradley_terry, centring
+from tests.peer import SOURCES, PeerValues, ask_script
 
-ROOT = Path(__file__).parents[2]
-PEER = Path(os.environ.get("PLAUDIT_PEER_PYTHON", ROOT / ".peers/trl/bin/python"))
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(not PEER.exists(), reason=f"no peer environment at {PEER}"),
-]
 CHOSEN, REJECTED = [0.3, -1.2, 2.0, 40.0, -40.0], [0.1, 0.7, -2.5, -40.0, 40.0]
 MARGIN = [0.0, 1 / 3, 2 / 3, 1.0, 3.0]
 ASKED = {
@@ -28,18 +23,22 @@ ASKED = {
 }
 
 
-@pytest.fixture(scope="module")
-def peer():
-    run = subprocess.run(
-        [str(PEER), str(Path(__file__).with_name("peer_reward.py"))],
-        input=json.dumps([[CHOSEN, REJECTED, *options] for options in ASKED.values()]),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    return dict(zip(ASKED, json.loads(run.stdout.partition("ANSWERS")[2]), strict=True))
+def ask():
+    question = [[CHOSEN, REJECTED, *options] for options in ASKED.values()]
+    return dict(zip(ASKED, ask_script("losses/peer_reward.py", question), strict=True))
+
+
+VALUES = PeerValues(file=Path(__file__).with_name("peer_values") / "reward.json", ask=ask)
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def peer(request):
+    return VALUES.answers(request.param)
+
+
+@pytest.mark.peer
+def test_the_record_is_what_the_peer_says():
+    VALUES.prove()
 
 
 @pytest.mark.parametrize("name", ASKED)

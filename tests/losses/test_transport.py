@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from plaudit.losses.answers import answers, forward_kl
-from plaudit.losses.preference import cdpo
-from plaudit.losses.transport import Matched, aot, aot_unpaired, matched
+from plaudit.losses.preference import SortedPartners, aot, aot_unpaired, cdpo, match_sorted
+from plaudit.losses.preference_inputs import completion_logps, forward_kl_link
 from tests.losses.preference_batch import drawn, numbers, said
 
 OWN = {"beta": 0.3, "smoothing": 0.1}
@@ -24,7 +23,8 @@ def batch(seed, count=9, link=None):
     refs = drawn(seed + 100, 2, count)
     also = {} if link is None else {"link": link}
     return leaves, [
-        answers(leaf, ref, torch.ones_like(ref), **also) for leaf, ref in zip(leaves, refs, strict=True)
+        completion_logps(leaf, ref, torch.ones_like(ref), **also)
+        for leaf, ref in zip(leaves, refs, strict=True)
     ]
 
 
@@ -37,16 +37,16 @@ def directly(loss, chosen, rejected):
     if loss is aot:
         mine_B, yours_B = chosen.logp_B - rejected.logp_B, chosen.ref_logp_B - rejected.ref_logp_B
     else:
-        mine_B, yours_B = chosen.shift_B, rejected.shift_B
+        mine_B, yours_B = chosen.delta_B, rejected.delta_B
     return smoothed(0.3 * (mine_B.sort().values - yours_B.sort().values)).sum()
 
 
 def piece(record, part):
-    return answers(record.logp_B[part], record.ref_logp_B[part], record.length_B[part])
+    return completion_logps(record.logp_B[part], record.ref_logp_B[part], record.length_B[part])
 
 
 def piece_of(beside, part):
-    return Matched(**{name: getattr(beside, name)[part] for name in Matched.__slots__})
+    return SortedPartners(**{name: getattr(beside, name)[part] for name in SortedPartners.__slots__})
 
 
 def agree(found, wanted, leaves, tolerance):
@@ -61,7 +61,7 @@ def agree(found, wanted, leaves, tolerance):
 @pytest.mark.parametrize("seed", range(5))
 def test_value_and_gradient_are_those_of_sorting_the_batch(loss, seed):
     leaves, sides = batch(seed)
-    found, wanted = loss(*sides, matched(*sides), **OWN).sum(), directly(loss, *sides)
+    found, wanted = loss(*sides, match_sorted(*sides), **OWN).sum(), directly(loss, *sides)
     agree(found, wanted, leaves, 1e-12)
 
 
@@ -69,7 +69,7 @@ def test_value_and_gradient_are_those_of_sorting_the_batch(loss, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_pieces_of_a_batch_matched_as_a_whole_have_its_value_and_gradient(loss, seed):
     leaves, sides = batch(seed)
-    beside = matched(*sides)
+    beside = match_sorted(*sides)
     parts = [slice(0, 1), slice(1, 6), slice(6, 9)]
     found = sum(
         loss(*(piece(side, part) for side in sides), piece_of(beside, part), **OWN).sum() for part in parts
@@ -81,17 +81,17 @@ def test_pieces_of_a_batch_matched_as_a_whole_have_its_value_and_gradient(loss, 
 def test_pieces_that_are_each_sorted_alone_are_another_loss():
     _, sides = batch(0)
     pieces = [[piece(side, part) for side in sides] for part in (slice(0, 4), slice(4, 9))]
-    alone = sum(aot(*two, matched(*two), **OWN).sum() for two in pieces)
+    alone = sum(aot(*two, match_sorted(*two), **OWN).sum() for two in pieces)
     assert abs(alone.item() - directly(aot, *sides).item()) > 1e-3
 
 
 def test_partners_by_hand():
     """Gaps 3, 1, 2 of ranks 3, 1, 2 beside the reference's 10, 30, 20 sorted; the same for either side."""
     logp_B, lose_B = numbers(3.0, 1.0, 2.0), numbers(0.0, 0.0, 0.0)
-    chosen = answers(logp_B, numbers(10.0, 30.0, 20.0), torch.ones(3, dtype=torch.float64))
-    rejected = answers(lose_B, lose_B, torch.ones(3, dtype=torch.float64))
-    assert matched(chosen, rejected).for_gap_B.tolist() == [30.0, 10.0, 20.0]
-    beside = matched(said(numbers(5.0, -1.0, 2.0)), said(numbers(0.5, 0.1, 0.9)))
+    chosen = completion_logps(logp_B, numbers(10.0, 30.0, 20.0), torch.ones(3, dtype=torch.float64))
+    rejected = completion_logps(lose_B, lose_B, torch.ones(3, dtype=torch.float64))
+    assert match_sorted(chosen, rejected).for_gap_B.tolist() == [30.0, 10.0, 20.0]
+    beside = match_sorted(said(numbers(5.0, -1.0, 2.0)), said(numbers(0.5, 0.1, 0.9)))
     assert beside.for_chosen_B.tolist() == [0.9, 0.1, 0.5]
     assert beside.for_rejected_B.tolist() == [2.0, -1.0, 5.0]
 
@@ -99,26 +99,29 @@ def test_partners_by_hand():
 def test_a_pair_by_hand():
     """Two pairs, β = 1: the gaps 2 and −1 beside the reference's 1 and 0 of the same rank."""
     nothing, ones = numbers(0.0, 0.0), torch.ones(2, dtype=torch.float64)
-    chosen, rejected = answers(numbers(2.0, -1.0), numbers(0.0, 1.0), ones), answers(nothing, nothing, ones)
-    loss_B = aot(chosen, rejected, matched(chosen, rejected), beta=1)
+    chosen, rejected = (
+        completion_logps(numbers(2.0, -1.0), numbers(0.0, 1.0), ones),
+        completion_logps(nothing, nothing, ones),
+    )
+    loss_B = aot(chosen, rejected, match_sorted(chosen, rejected), beta=1)
     assert loss_B.tolist() == pytest.approx([math.log1p(math.exp(-1)), math.log1p(math.exp(1))])
     # Sorted: −1 and 2 of the preferred beside 0 and 0.5 of the others: σ of −1 and of 1.5.
     good, bad = said(numbers(2.0, -1.0)), said(numbers(0.0, 0.5))
-    loss_B = aot_unpaired(good, bad, matched(good, bad), beta=1)
+    loss_B = aot_unpaired(good, bad, match_sorted(good, bad), beta=1)
     assert loss_B.sum().item() == pytest.approx(math.log1p(math.exp(1)) + math.log1p(math.exp(-1.5)))
 
 
 @both
 def test_a_batch_of_one_pair_is_cdpo(loss):
     leaves, sides = batch(3, count=1)
-    found, wanted = loss(*sides, matched(*sides), **OWN).sum(), cdpo(*sides, **OWN).sum()
+    found, wanted = loss(*sides, match_sorted(*sides), **OWN).sum(), cdpo(*sides, **OWN).sum()
     agree(found, wanted, leaves, 1e-14)
 
 
 @both
 def test_the_preferred_are_pushed_up_and_the_others_down(loss):
     leaves, sides = batch(4)
-    up_B, down_B = torch.autograd.grad(loss(*sides, matched(*sides), beta=0.3).sum(), leaves)
+    up_B, down_B = torch.autograd.grad(loss(*sides, match_sorted(*sides), beta=0.3).sum(), leaves)
     assert bool((up_B < 0).all())
     assert bool((down_B > 0).all())
 
@@ -127,7 +130,7 @@ def test_the_preferred_are_pushed_up_and_the_others_down(loss):
 def test_the_order_of_the_pairs_does_not_matter(loss):
     _, sides = batch(5)
     turned = [piece(side, torch.randperm(9, generator=torch.Generator().manual_seed(1))) for side in sides]
-    there, back = (loss(*two, matched(*two), **OWN).sum().item() for two in (sides, turned))
+    there, back = (loss(*two, match_sorted(*two), **OWN).sum().item() for two in (sides, turned))
     assert there == pytest.approx(back, abs=1e-12)
 
 
@@ -135,7 +138,8 @@ def test_unpaired_does_not_see_who_was_beside_whom():
     _, (chosen, rejected) = batch(6)
     turned = piece(rejected, torch.tensor([3, 1, 4, 0, 5, 8, 2, 6, 7]))
     there, back = (
-        aot_unpaired(chosen, side, matched(chosen, side), **OWN).sum().item() for side in (rejected, turned)
+        aot_unpaired(chosen, side, match_sorted(chosen, side), **OWN).sum().item()
+        for side in (rejected, turned)
     )
     assert there == pytest.approx(back, abs=1e-12)
 
@@ -146,16 +150,18 @@ def test_finite_differences_agree_while_the_order_stays(loss):
     refs = [side.ref_logp_B for side in sides]
 
     def value(*given):
-        made = [answers(leaf, ref, torch.ones_like(ref)) for leaf, ref in zip(given, refs, strict=True)]
-        return loss(*made, matched(*made), **OWN).sum()
+        made = [
+            completion_logps(leaf, ref, torch.ones_like(ref)) for leaf, ref in zip(given, refs, strict=True)
+        ]
+        return loss(*made, match_sorted(*made), **OWN).sum()
 
     assert torch.autograd.gradcheck(value, leaves)
 
 
 def test_partners_have_no_gradient_and_unpaired_ones_come_through_the_link():
-    leaves, sides = batch(8, link=forward_kl)
-    beside = matched(*sides)
-    assert not any(getattr(beside, name).requires_grad for name in Matched.__slots__)
+    leaves, sides = batch(8, link=forward_kl_link)
+    beside = match_sorted(*sides)
+    assert not any(getattr(beside, name).requires_grad for name in SortedPartners.__slots__)
     found, wanted = aot_unpaired(*sides, beside, **OWN).sum(), directly(aot_unpaired, *sides)
     agree(found, wanted, leaves, 1e-10)
 
@@ -165,7 +171,7 @@ def test_equal_figures_and_huge_ones_stay_numbers(loss):
     ends = torch.tensor([-1e4, 0.0, 0.0, 1e4, 1e4, -1e4])
     leaves = [ends.clone().requires_grad_(), ends.flip(0).clone().requires_grad_()]
     sides = [said(leaf) for leaf in leaves]
-    loss_B = loss(*sides, matched(*sides), **OWN)
+    loss_B = loss(*sides, match_sorted(*sides), **OWN)
     assert bool(loss_B.isfinite().all())
     for grad_B in torch.autograd.grad(loss_B.sum(), leaves):
         assert bool(grad_B.isfinite().all())

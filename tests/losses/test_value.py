@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.losses.control import doubling, proportional
+from plaudit.losses.kl_control import double_or_halve_beta, proportional_beta
 from plaudit.losses.reduce import fixed_length, token_mean
-from plaudit.losses.value import clipped_squared, explained_variance, squared
+from plaudit.losses.value import clipped_squared_error, explained_variance, squared_error
 from tests.losses.plain_policy import draw, holes
 
 
@@ -24,9 +24,9 @@ def one(value):
 def test_plain_python_agrees(value, old, told, clip):
     held = old + min(max(value - old, -clip), clip)
     wanted = max((value - told) ** 2, (held - told) ** 2) / 2
-    found = clipped_squared(one(value), one(old), one(told), clip=clip).item()
+    found = clipped_squared_error(one(value), one(old), one(told), clip=clip).item()
     assert found == pytest.approx(wanted, rel=1e-12, abs=1e-13)
-    assert squared(one(value), one(told)).item() == pytest.approx(
+    assert squared_error(one(value), one(told)).item() == pytest.approx(
         (value - told) ** 2 / 2, rel=1e-12, abs=1e-13
     )
 
@@ -38,16 +38,18 @@ def test_plain_python_agrees(value, old, told, clip):
 )
 def test_a_value_that_has_moved_far_enough_is_left_and_one_that_moved_away_is_not(value, slope):
     value_NT = one(value).requires_grad_()
-    loss_NT = clipped_squared(value_NT, one(0.0), one(4.0), clip=0.5)
+    loss_NT = clipped_squared_error(value_NT, one(0.0), one(4.0), clip=0.5)
     assert torch.autograd.grad(loss_NT.sum(), value_NT)[0].item() == pytest.approx(slope)
 
 
 def test_limits_and_no_gradient_to_the_target():
     value_NT, old_NT = draw(0, 4, 5), draw(1, 4, 5)
     return_NT = draw(2, 4, 5).requires_grad_()
-    far_NT = clipped_squared(value_NT.requires_grad_(), old_NT.requires_grad_(), return_NT, clip=math.inf)
-    torch.testing.assert_close(far_NT, squared(value_NT, return_NT), rtol=0, atol=1e-14)
-    for loss_NT in (far_NT, squared(value_NT, return_NT)):
+    far_NT = clipped_squared_error(
+        value_NT.requires_grad_(), old_NT.requires_grad_(), return_NT, clip=math.inf
+    )
+    torch.testing.assert_close(far_NT, squared_error(value_NT, return_NT), rtol=0, atol=1e-14)
+    for loss_NT in (far_NT, squared_error(value_NT, return_NT)):
         found = torch.autograd.grad(loss_NT.sum(), (old_NT, return_NT), allow_unused=True)
         assert found == (None, None)
 
@@ -55,8 +57,8 @@ def test_limits_and_no_gradient_to_the_target():
 def test_finite_differences_agree():
     old_NT, return_NT = draw(3, 4, 5), draw(4, 4, 5)
     value_NT = (old_NT + draw(5, 4, 5)).detach().requires_grad_()
-    assert torch.autograd.gradcheck(lambda value: squared(value, return_NT), value_NT)
-    assert torch.autograd.gradcheck(lambda v: clipped_squared(v, old_NT, return_NT, clip=0.3), value_NT)
+    assert torch.autograd.gradcheck(lambda value: squared_error(value, return_NT), value_NT)
+    assert torch.autograd.gradcheck(lambda v: clipped_squared_error(v, old_NT, return_NT, clip=0.3), value_NT)
 
 
 def test_how_much_is_explained():
@@ -83,23 +85,23 @@ def test_a_fixed_length_is_what_every_completion_might_have_been():
     ("kl", "factor"), [(0.0, 0.5), (0.66, 0.5), (0.67, 1.0), (1.0, 1.0), (1.5, 1.0), (1.51, 2.0), (9.0, 2.0)]
 )
 def test_a_penalty_doubles_halves_or_stays(kl, factor):
-    assert doubling(0.4, kl=kl * 0.01, target=0.01) == pytest.approx(0.4 * factor)
-    assert doubling(3, kl=kl, target=1) == 3 * factor
+    assert double_or_halve_beta(0.4, kl=kl * 0.01, target=0.01) == pytest.approx(0.4 * factor)
+    assert double_or_halve_beta(3, kl=kl, target=1) == 3 * factor
 
 
 @pytest.mark.parametrize(
     ("kl", "error"), [(0.0, -0.2), (5.4, -0.1), (6.0, 0.0), (6.6, 0.1), (7.2, 0.2), (99.0, 0.2)]
 )
 def test_a_proportional_coefficient_moves_by_the_held_error(kl, error):
-    found = proportional(0.15, kl=kl, target=6, samples=256, horizon=10_000)
+    found = proportional_beta(0.15, kl=kl, target=6, samples=256, horizon=10_000)
     assert found == pytest.approx(0.15 * (1 + error * 256 / 10_000))
 
 
 def test_under_either_rule_the_kl_finds_its_target():
     """Of a policy whose KL is 1 / β."""
     for rule in (
-        lambda beta: doubling(beta, kl=1 / beta, target=6.0),
-        lambda beta: proportional(beta, kl=1 / beta, target=6.0, samples=500, horizon=1000),
+        lambda beta: double_or_halve_beta(beta, kl=1 / beta, target=6.0),
+        lambda beta: proportional_beta(beta, kl=1 / beta, target=6.0, samples=500, horizon=1000),
     ):
         for beta in (1e-3, 10.0):
             now = beta

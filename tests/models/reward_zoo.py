@@ -10,10 +10,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from plaudit.batches.template import Encoder, make_encoder
-from plaudit.batches.tokens import TokenBatch
-from plaudit.models.reward import RewardModel
-from plaudit.models.reward_files import FreshHead, load_reward_model, reward_model, save_reward_model
+from plaudit.models.reward_files import FreshHead, load_reward_model, new_reward_model, save_reward_model
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import TokenBatch
+from plaudit.tokens.encode import Encoder, make_encoder
 from tests.models.zoo import VOCABULARY, _keep_every_digit, build
 
 CPU = torch.device("cpu")
@@ -69,7 +69,7 @@ def encoder_of(folder: Path) -> Encoder:
 
 def fresh(folder: Path, head: FreshHead | None = None, dtype: torch.dtype = torch.float32) -> RewardModel:
     """A reward model whose numbers, in float64, have every digit."""
-    model = reward_model(folder, head, encoder=encoder_of(folder), dtype=dtype, device=CPU)
+    model = new_reward_model(folder, head, encoder=encoder_of(folder), dtype=dtype, device=CPU)
     if dtype == torch.float64:
         for module in model.modules():
             _keep_every_digit(module)

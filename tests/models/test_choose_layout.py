@@ -9,12 +9,12 @@ import torch
 import transformers as hf
 from transformers import LlamaForCausalLM, PreTrainedModel
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import batch_of
 from plaudit.errors import UserError
-from plaudit.models.attention_rule import PackingError
+from plaudit.models.packed_attention import PackingError
 from plaudit.models.policy import Policy
-from plaudit.models.proof import choose_layout, disagreement
+from plaudit.models.verify import choose_layout, largest_difference
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.packing import Layout
 from tests.models.zoo import EAGER, PLAIN, RECURRENT, SDPA, WINDOW, build, examples
 
 
@@ -23,7 +23,7 @@ def test_what_can_be_packed_is_packed(name: str) -> None:
     policy = Policy(build(name))
     assert choose_layout(policy, "packed") == ("packed", None)
     assert policy.layout == "packed"
-    assert disagreement(policy) < 1e-5
+    assert largest_difference(policy) < 1e-5
 
 
 @pytest.mark.parametrize("wanted", ["left", "right"])
@@ -41,7 +41,7 @@ def test_state_that_runs_through_the_row_is_padded_and_said(name: str) -> None:
     assert said is not None
     assert said.startswith("MambaForCausalLM cannot be packed (log-probs differ by")
     assert said.endswith("batches are padded on the right")
-    assert disagreement(policy) < 1e-5
+    assert largest_difference(policy) < 1e-5
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
@@ -95,7 +95,7 @@ def test_attention_that_cannot_be_exchanged_is_padded_and_said(make: Any, why: s
     assert layout == "right"
     assert said is not None
     assert why in said
-    assert disagreement(policy) < 1e-5
+    assert largest_difference(policy) < 1e-5
 
 
 def test_a_model_that_cannot_be_packed_is_never_packed_silently() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plaudit.models.attention_rule import PackingError
-from plaudit.models.decoding import CachedDecoder, Decoder, SharedDecoder, fastest_decoder
-from plaudit.models.growing import GROWING, ROOM
+from plaudit.models.decode import CachedDecoder, Decoder, SharedDecoder, fastest_decoder
+from plaudit.models.kv_cache import KV_CACHE_ATTENTION, ROOM_STEP
+from plaudit.models.packed_attention import PackingError
 from plaudit.models.policy import Policy
 from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
 
@@ -34,14 +34,14 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
     """How far predictions come from plain ones, while answers leave before the steps that are named."""
     texts = {a: list(PROMPTS[p]) for a, p in enumerate(TURN)}
     apart = 0.0
-    with torch.inference_mode(), decoder.attending(policy):
+    with torch.inference_mode(), decoder.attention_context(policy):
         grown = decoder(policy, PROMPTS, ANSWERS)
         told = [grown.logits_NV.clone()]
         rows = [list(texts)]
         for step in range(steps):
             staying = [a for a in rows[-1] if a not in leaving.get(step, [])]
             if len(staying) < len(rows[-1]):
-                grown.keep(torch.tensor([rows[-1].index(a) for a in staying]))
+                grown.select_rows(torch.tensor([rows[-1].index(a) for a in staying]))
             rows.append(staying)
             grown.step(torch.tensor([token_for(a, step) for a in staying]))
             told.append(grown.logits_NV.clone())
@@ -69,7 +69,7 @@ def test_the_first_prompt_may_be_the_one_that_is_forgotten() -> None:
 
 def test_an_answer_may_be_longer_than_its_first_room() -> None:
     policy = Policy(build("qwen3", torch.float64))
-    assert furthest(policy, SharedDecoder, {ROOM - 1: [4], ROOM + 1: [1]}, ROOM + 5) < 1e-9
+    assert furthest(policy, SharedDecoder, {ROOM_STEP - 1: [4], ROOM_STEP + 1: [1]}, ROOM_STEP + 5) < 1e-9
 
 
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
@@ -81,8 +81,8 @@ def test_every_transformer_of_the_zoo_gets_the_fast_decoder(name: str) -> None:
 def test_the_model_is_left_as_it_was() -> None:
     policy = Policy(build("llama")).train()
     before = policy.base.config._attn_implementation
-    with SharedDecoder.attending(policy):
-        assert policy.base.config._attn_implementation == GROWING
+    with SharedDecoder.attention_context(policy):
+        assert policy.base.config._attn_implementation == KV_CACHE_ATTENTION
         assert not policy.model.training
     assert policy.base.config._attn_implementation == before
     assert policy.model.training
@@ -114,7 +114,7 @@ def test_a_wrong_prediction_is_found_by_the_trial(monkeypatch: pytest.MonkeyPatc
 def test_a_recurrent_model_cannot_be_decoded_here(name: str) -> None:
     policy = Policy(build(name), layout="right")
     refused = pytest.raises(PackingError, match="no layer of it asks for attention")
-    with torch.inference_mode(), SharedDecoder.attending(policy), refused:
+    with torch.inference_mode(), SharedDecoder.attention_context(policy), refused:
         SharedDecoder(policy, PROMPTS, ANSWERS)
 
 
@@ -122,7 +122,7 @@ def test_changed_weights_change_the_next_prediction() -> None:
     policy = Policy(build("llama", torch.float64))
 
     def first() -> Tensor:
-        with torch.inference_mode(), SharedDecoder.attending(policy):
+        with torch.inference_mode(), SharedDecoder.attention_context(policy):
             return SharedDecoder(policy, PROMPTS, ANSWERS).logits_NV.clone()
 
     before = first()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.models.device import device_of
+from plaudit.models.load import device_of
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 

@@ -10,36 +10,36 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import batch_of
 from plaudit.errors import UserError
 from plaudit.models.group_preference import (
-    Context,
+    GroupContext,
     GroupPreference,
-    embeddings,
+    centre_by_prompt,
+    completion_embeddings,
     load_group_preference,
-    relative,
     save_group_preference,
 )
 from plaudit.models.policy import Policy
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.packing import Layout
 from tests.models.group_modules import CONFIG, H, module, normal
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import build, examples
 
 
-def _context(episodes: int = 3, points: int = 5, seed: int = 1) -> Context:
-    return Context(
+def _context(episodes: int = 3, points: int = 5, seed: int = 1) -> GroupContext:
+    return GroupContext(
         embedding_EMH=normal(episodes, points, H, seed=seed),
         preference_EM=normal(episodes, points, seed=seed + 100),
         mask_EM=torch.ones(episodes, points, dtype=torch.bool),
     )
 
 
-def _nothing(episodes: int) -> Context:
+def _nothing(episodes: int) -> GroupContext:
     return _context(episodes, points=0)
 
 
-def _said(model: GroupPreference, context: Context, target_ENH: Tensor) -> Tensor:
+def _said(model: GroupPreference, context: GroupContext, target_ENH: Tensor) -> Tensor:
     with torch.no_grad():
         predicted = model(context, target_ENH)
     return torch.stack((predicted.score_EN, predicted.log_std_EN))
@@ -48,7 +48,7 @@ def _said(model: GroupPreference, context: Context, target_ENH: Tensor) -> Tenso
 def test_the_order_of_the_context_does_not_matter() -> None:
     model, context, target_ENH = module(), _context(), normal(3, 4, H)
     order = torch.tensor([3, 0, 4, 1, 2])
-    turned = Context(
+    turned = GroupContext(
         embedding_EMH=context.embedding_EMH[:, order],
         preference_EM=context.preference_EM[:, order],
         mask_EM=context.mask_EM,
@@ -85,7 +85,7 @@ def test_masked_points_are_as_if_they_were_not_there() -> None:
     mask_EM = torch.tensor([[True] * 5, [True, False, True, False, False], [False] * 5])
     found = _said(model, replace(context, mask_EM=mask_EM), target_ENH)
     for e, mask_M in enumerate(mask_EM):
-        own = Context(
+        own = GroupContext(
             embedding_EMH=context.embedding_EMH[e : e + 1, mask_M],
             preference_EM=context.preference_EM[e : e + 1, mask_M],
             mask_EM=torch.ones(1, int(mask_M.sum()), dtype=torch.bool),
@@ -172,7 +172,7 @@ def test_an_embedding_is_the_mean_of_the_answers_states(tmp_path: Path, layout: 
     batch = batch_of(examples())
     model = Policy(build("llama"))
     model.use_layout(layout)
-    found_NH = embeddings(model, batch)
+    found_NH = completion_embeddings(model, batch)
     with model.as_plain_model() as plain, torch.no_grad():
         for n, p in enumerate(batch.group_N.tolist()):
             prompt = batch.prompt_PL[p, : int(batch.prompt_length_P[p])]
@@ -181,7 +181,7 @@ def test_an_embedding_is_the_mean_of_the_answers_states(tmp_path: Path, layout: 
             torch.testing.assert_close(found_NH[n], state_SH[len(prompt) :].mean(0), rtol=0, atol=1e-5)
     assert not found_NH.requires_grad
     scorer = fresh(start(tmp_path))
-    assert embeddings(scorer, batch).shape == found_NH.shape
-    apart_NH = relative(found_NH, batch.group_N)
+    assert completion_embeddings(scorer, batch).shape == found_NH.shape
+    apart_NH = centre_by_prompt(found_NH, batch.group_N)
     assert float(apart_NH[3].abs().max()) == 0.0, "an only answer has nothing to be compared with"
     torch.testing.assert_close(apart_NH[:3], found_NH[:3] - found_NH[:3].mean(0))

@@ -9,21 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from plaudit.models.group_preference import (
-    GroupPreference,
-    GroupPreferenceConfig,
-)
-from plaudit.training.group_episodes import (
+from plaudit.methods.reward_model.group_preference import (
     Episode,
     EpisodeSettings,
     GroupItems,
-    chosen,
-    episode,
-    gathered,
-    losses,
-    rated,
-    scores,
+    choice_items,
+    collate_episodes,
+    predicted_scores,
+    rating_items,
+    sample_episode,
+    target_losses,
 )
+from plaudit.models.group_preference import GroupPreference, GroupPreferenceConfig
 from tests.models.group_modules import normal
 
 
@@ -41,7 +38,7 @@ def _tasters(
         chance_B = torch.sigmoid(embedding_B2H.diff(dim=1)[:, 0].neg() @ weight_H)
         swap_B = torch.rand(items, generator=generator) > chance_B
         embedding_B2H[swap_B] = embedding_B2H[swap_B].flip(1)
-        found.append(chosen(str(g), embedding_B2H))
+        found.append(choice_items(str(g), embedding_B2H))
     return found, weight_GH
 
 
@@ -55,10 +52,10 @@ def _trained(groups: list[GroupItems], steps: int, most: int = 16) -> GroupPrefe
     for step in range(steps):
         for settled in optimizer.param_groups:
             settled["lr"] = 3e-3 * min(1, (step + 1) / 30) * (1 - step / steps)
-        drawn = [episode(sizes, settings, seed=0, step=step * 16 + k) for k in range(16)]
-        batch = gathered(groups, drawn)
+        drawn = [sample_episode(sizes, settings, seed=0, step=step * 16 + k) for k in range(16)]
+        batch = collate_episodes(groups, drawn)
         optimizer.zero_grad()
-        (losses(model, batch).sum() / batch.mask_EB.sum()).backward()
+        (target_losses(model, batch).sum() / batch.mask_EB.sum()).backward()
         optimizer.step()
     return model
 
@@ -70,7 +67,7 @@ def _accuracy(model: GroupPreference, groups: list[GroupItems], shown: int, aske
         for g, group in enumerate(groups)
     ]
     with torch.no_grad():
-        score_EB2 = scores(model, gathered(groups, some))
+        score_EB2 = predicted_scores(model, collate_episodes(groups, some))
     return float((score_EB2[..., 0] > score_EB2[..., 1]).float().mean())
 
 
@@ -121,11 +118,11 @@ def test_opposite_groups_cancel_out_until_one_of_them_speaks() -> None:
     embedding_B2H = normal(60, 2, 4, seed=3).float()
     first = embedding_B2H[:, 0, 0] > embedding_B2H[:, 1, 0]
     sorted_B2H = torch.where(first[:, None, None], embedding_B2H, embedding_B2H.flip(1))
-    pair = [chosen("more", sorted_B2H), chosen("less", sorted_B2H.flip(1))]
+    pair = [choice_items("more", sorted_B2H), choice_items("less", sorted_B2H.flip(1))]
     model = _trained(pair, steps=120, most=4)
     some = [Episode(group=g, context=(), targets=tuple(range(16, 60))) for g in (0, 1)]
     with torch.no_grad():
-        loss_EB = losses(model, gathered(pair, some))
+        loss_EB = target_losses(model, collate_episodes(pair, some))
     assert float(loss_EB.mean()) == pytest.approx(0.6931, abs=0.03)
     assert _accuracy(model, pair, 0) == pytest.approx(0.5, abs=1e-6)
     assert _accuracy(model, pair, 2) > 0.9
@@ -135,7 +132,7 @@ def test_ratings_of_a_group_are_learnt_with_their_spread() -> None:
     """Groups differ by a level of their own; what is left is noise of 0.3."""
     generator = torch.Generator().manual_seed(0)
     groups = [
-        rated(
+        rating_items(
             str(g),
             torch.randn(30, 3, generator=generator),
             torch.randn((), generator=generator) + 0.3 * torch.randn(30, generator=generator),
@@ -144,10 +141,10 @@ def test_ratings_of_a_group_are_learnt_with_their_spread() -> None:
     ]
     model = _trained(groups[:60], steps=80)
     some = [Episode(group=g, context=tuple(range(12)), targets=tuple(range(16, 30))) for g in range(60, 80)]
-    batch = gathered(groups, some)
+    batch = collate_episodes(groups, some)
     with torch.no_grad():
         predicted = model(batch.context, batch.target_EBKH.flatten(1, 2))
-        blind = scores(model, gathered(groups, [replace(one, context=()) for one in some]))
+        blind = predicted_scores(model, collate_episodes(groups, [replace(one, context=()) for one in some]))
     error = (predicted.score_EN - batch.label_EBK[..., 0]).square().mean().sqrt()
     print(
         float(error),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import TokenBatch, batch_of
-from plaudit.models import trunk
-from plaudit.models.reward import RewardModel
-from plaudit.recipes.placing import recompute
+from plaudit.methods.models import enable_gradient_checkpointing
+from plaudit.models import backbone
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import TokenBatch, batch_of
+from plaudit.tokens.packing import Layout
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import examples
 
@@ -41,7 +41,7 @@ def gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
     end_NC = torch.zeros(len(batch.origin_N), 3, dtype=torch.int64)
     end_NC[:, 1:] = -1
     model.zero_grad()
-    parts = (model.rewards(batch), model.values(batch), model.steps(batch, end_NC))
+    parts = (model.rewards(batch), model.values(batch), model.step_rewards(batch, end_NC))
     torch.stack([part.sin().sum() for part in parts]).sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_the_whole_layer(
     dtype, near = (torch.float32, 1e-4) if name == "mixtral" else (torch.float64, 1e-10)
     model, batch = fresh(start(tmp_path, name, pad="</s>"), dtype=dtype), batch_of(examples())
     found = gradients(model, batch)
-    monkeypatch.setattr(trunk, "_last_feed_forward", lambda backbone: None)
+    monkeypatch.setattr(backbone, "_last_feed_forward", lambda backbone: None)
     wanted = gradients(model, batch)
     assert found.keys() == wanted.keys()
     for weight, gradient in wanted.items():
@@ -79,7 +79,7 @@ def test_layers_that_are_computed_again_are_left_whole(tmp_path: Path) -> None:
     """The backward pass comes when nobody knows any more which tokens were wanted."""
     folder, batch = start(tmp_path), batch_of(examples())
     plain, again = (fresh(folder, dtype=torch.float64) for _ in range(2))
-    recompute(again.base)
+    enable_gradient_checkpointing(again.base)
     again.train()
     wanted, found = gradients(plain, batch), gradients(again, batch)
     for name, gradient in wanted.items():

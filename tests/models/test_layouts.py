@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import Example, TokenBatch, batch_of
 from plaudit.models.policy import Policy
+from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.packing import Layout
 from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, examples
 
 LAYOUTS: list[tuple[Layout, bool]] = [("right", True), ("packed", True), ("packed", False), ("left", True)]

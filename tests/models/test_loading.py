@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from plaudit.errors import UserError
-from plaudit.models.files import Precision, load_model, precision
+from plaudit.models.load import Precision, load_model, precision
 from plaudit.models.policy import Policy
-from plaudit.models.proof import choose_layout
+from plaudit.models.verify import choose_layout
 from tests.models.zoo import SDPA, ZOO, build
 
 CPU = torch.device("cpu")

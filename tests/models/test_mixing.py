@@ -10,11 +10,16 @@ import torch
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.adapters import with_lora
-from plaudit.models.decoding import CachedDecoder, Decoder, SharedDecoder
-from plaudit.models.mixing import Mixture, mixture
+from plaudit.models.decode import (
+    CachedDecoder,
+    Decoder,
+    MixtureDecoderFactory,
+    SharedDecoder,
+    mixture_decoder,
+)
+from plaudit.models.lora import with_lora
 from plaudit.models.policy import Policy
-from plaudit.models.reference import Beneath, Beside, Speaks
+from plaudit.models.reference import AdapterOffReference, GeneratingReference, ModelReference
 from plaudit.models.settings import LoraSettings
 from tests.models.test_decoding import ANSWERS, PROMPTS, TURN, predicted, token_for
 from tests.models.zoo import build
@@ -27,17 +32,17 @@ def policies(seed: int = 1) -> tuple[Policy, Policy]:
     return Policy(build("llama", torch.float64)), Policy(build("llama", torch.float64, seed=seed))
 
 
-def grown(policy: Policy, mixing: Mixture) -> list[tuple[list[list[int]], Tensor]]:
+def grown(policy: Policy, mixing: MixtureDecoderFactory) -> list[tuple[list[list[int]], Tensor]]:
     """The texts so far and what is predicted of each, step by step."""
     texts = {a: list(PROMPTS[p]) for a, p in enumerate(TURN)}
     found: list[tuple[list[list[int]], Tensor]] = []
-    with torch.inference_mode(), mixing.attending(policy):
+    with torch.inference_mode(), mixing.attention_context(policy):
         answers = mixing(policy, PROMPTS, ANSWERS)
         rows = list(texts)
         for step in range(STEPS):
             found.append(([list(texts[a]) for a in rows], answers.logits_NV.clone()))
             staying = [a for a in rows if a not in LEAVING.get(step, [])]
-            answers.keep(torch.tensor([rows.index(a) for a in staying]))
+            answers.select_rows(torch.tensor([rows.index(a) for a in staying]))
             rows = staying
             for a in rows:
                 texts[a].append(token_for(a, step))
@@ -56,7 +61,12 @@ def by_hand(policy: Policy, other: Policy, texts: list[list[int]], share: float)
 @pytest.mark.parametrize("share", [0.0, 0.125, 0.6, 1.0])
 def test_predictions_are_the_product_of_powers(kinds: tuple[Decoder, Decoder], share: float) -> None:
     policy, other = policies()
-    mixing = Mixture(reference=Beside(other, nullcontext), share=share, own=kinds[0], other=kinds[1])
+    mixing = MixtureDecoderFactory(
+        reference=ModelReference(other, nullcontext),
+        share=share,
+        policy_decoder=kinds[0],
+        reference_decoder=kinds[1],
+    )
     for texts, logits_NV in grown(policy, mixing):
         wanted = by_hand(policy, other, texts, share)
         torch.testing.assert_close(logits_NV.softmax(-1), wanted, rtol=0, atol=1e-10)
@@ -73,8 +83,11 @@ def test_beneath_adapters_is_the_model_that_they_were_put_on(kind: Decoder) -> N
             if weight.requires_grad:
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
     learning = {name for name, weight in policy.named_parameters() if weight.requires_grad}
-    beneath: Speaks = Beneath(policy, nullcontext)
-    for texts, logits_NV in grown(policy, Mixture(reference=beneath, share=0.4, own=kind, other=kind)):
+    beneath: GeneratingReference = AdapterOffReference(policy, nullcontext)
+    for texts, logits_NV in grown(
+        policy,
+        MixtureDecoderFactory(reference=beneath, share=0.4, policy_decoder=kind, reference_decoder=kind),
+    ):
         wanted = by_hand(policy, other, texts, 0.4)
         assert (wanted - by_hand(policy, other, texts, 0.0)).abs().max() > 1e-3
         torch.testing.assert_close(logits_NV.softmax(-1), wanted, rtol=0, atol=1e-10)
@@ -83,7 +96,7 @@ def test_beneath_adapters_is_the_model_that_they_were_put_on(kind: Decoder) -> N
 
 def test_weights_that_move_are_asked_as_they_are_now() -> None:
     policy, other = policies()
-    mixing, slow = mixture(policy, SharedDecoder, Beside(other, nullcontext), 0.5)
+    mixing, slow = mixture_decoder(policy, SharedDecoder, ModelReference(other, nullcontext), 0.5)
     assert slow is None
     before = grown(policy, mixing)[0][1]
     for moving in (policy, other):
@@ -101,4 +114,4 @@ def test_models_of_unlike_vocabularies_have_nothing_between_them() -> None:
     policy, other = policies()
     other.base.resize_token_embeddings(other.base.config.vocab_size + 8)
     with pytest.raises(UserError, match=r"draw\.mixture: the policy scores .* tokens and its reference"):
-        mixture(policy, SharedDecoder, Beside(other, nullcontext), 0.5)
+        mixture_decoder(policy, SharedDecoder, ModelReference(other, nullcontext), 0.5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plaudit.batches.tokens import batch_of
 from plaudit.models.policy import Policy
+from plaudit.tokens.batch import batch_of
 from tests.models.zoo import SDPA, build, examples
 
 

@@ -13,17 +13,13 @@ import transformers as hf
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
-from plaudit.models.files import load_model
+from plaudit.data.records import Message
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.reward import Normalisation, RewardModel
-from plaudit.models.reward_files import (
-    FreshHead,
-    refuse_other_tokenizer,
-    save_reward_model,
-)
-from plaudit.records.messages import Message
+from plaudit.models.reward_files import FreshHead, refuse_other_tokenizer, save_reward_model
+from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import (
     CPU,
     END,

@@ -9,12 +9,12 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
 from plaudit.errors import UserError
-from plaudit.models.proof import choose_layout, disagreement
-from plaudit.models.reward import Normalisation, RewardModel
 from plaudit.models.reward_files import FreshHead
+from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.models.verify import choose_layout, largest_difference
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.packing import Layout
 from tests.models.reward_zoo import fresh, plain_values, start
 from tests.models.zoo import PLAIN, examples
 
@@ -39,7 +39,7 @@ def test_every_layout_says_what_transformers_says(
     assert float(last_N.std()) > 0.1
     for layout, share in LAYOUTS:
         model.use_layout(layout)
-        model.trunk.share_prompts = share
+        model.backbone.share_prompts = share
         for model.pooling, wanted_N in (("last", last_N), ("mean", mean_N)):
             with torch.no_grad():
                 reward_N = model.rewards(batch)
@@ -74,7 +74,7 @@ def test_steps_are_scored_at_their_last_tokens(tmp_path: Path, layout: Layout) -
     model.use_layout(layout)
     end_NC = torch.tensor([[0, 3], [0, -1], [4, 8], [5, -1], [-1, -1], [1, 0], [2, 4]])
     with torch.no_grad():
-        score_NC, value_NT = model.steps(batch, end_NC), model.values(batch)
+        score_NC, value_NT = model.step_rewards(batch, end_NC), model.values(batch)
     wanted_NC = value_NT.gather(1, end_NC.clamp(min=0)) * (end_NC >= 0)
     torch.testing.assert_close(score_NC, wanted_NC, rtol=0, atol=1e-6)
     assert not score_NC[4].any()
@@ -87,7 +87,7 @@ def test_a_step_outside_its_answer_is_refused(tmp_path: Path, n: int, end: int, 
     end_NC = torch.full((7, 2), -1)
     end_NC[n, 1] = end
     with pytest.raises(UserError, match=says):
-        fresh(start(tmp_path)).steps(batch_of(examples()), end_NC)
+        fresh(start(tmp_path)).step_rewards(batch_of(examples()), end_NC)
 
 
 def _gradients(model: RewardModel, batch: TokenBatch) -> dict[str, Tensor]:
@@ -109,7 +109,7 @@ def test_every_layout_gives_the_same_gradient_to_every_weight(
     assert set(wanted) == {name for name, _ in model.named_parameters()}
     for layout, share in LAYOUTS[:3]:
         model.use_layout(layout)
-        model.trunk.share_prompts = share
+        model.backbone.share_prompts = share
         for key, grad in _gradients(model, batch).items():
             torch.testing.assert_close(grad, wanted[key], rtol=0, atol=1e-9, msg=f"{layout} {share} {key}")
 
@@ -151,7 +151,9 @@ def test_normalisation_shifts_and_divides_rewards_values_and_steps(tmp_path: Pat
         model.normalisation = Normalisation(offset=1.5, scale=4)
         torch.testing.assert_close(model.rewards(batch), (raw_N - 1.5) / 4)
         torch.testing.assert_close(model.values(batch)[2, 8], (raw_N[2] - 1.5) / 4)
-        torch.testing.assert_close(model.steps(batch, torch.full((7, 1), 0))[1, 0], (raw_N[1] - 1.5) / 4)
+        torch.testing.assert_close(
+            model.step_rewards(batch, torch.full((7, 1), 0))[1, 0], (raw_N[1] - 1.5) / 4
+        )
         model.pooling = "mean"
         assert float(model.values(batch)[4, 2]) == 0.0, "what is not masked is no value, not a shifted zero"
 
@@ -168,7 +170,7 @@ def test_a_normalisation_that_destroys_rewards_is_refused(facts: dict[str, float
 def test_the_fast_path_is_proven_at_load_time(tmp_path: Path, name: str) -> None:
     model = fresh(start(tmp_path, name))
     assert choose_layout(model, "packed") == ("packed", None)
-    assert disagreement(model) < 1e-5
+    assert largest_difference(model) < 1e-5
 
 
 def test_what_cannot_be_packed_is_padded_and_said(tmp_path: Path) -> None:

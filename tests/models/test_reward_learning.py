@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from transformers import AutoModelForSequenceClassification
 
-from plaudit.batches.tokens import Completion, Example, TokenBatch, batch_of
 from plaudit.errors import UserError
-from plaudit.models.adapters import save_adapter
-from plaudit.models.reward import RewardModel
+from plaudit.models.lora import save_adapter
 from plaudit.models.reward_files import FreshHead, load_reward_model, save_reward_model
+from plaudit.models.reward_model import RewardModel
 from plaudit.models.settings import LoraSettings
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from tests.models.reward_zoo import CPU, conversations, encoder_of, fresh, start
 from tests.models.zoo import examples
 
@@ -62,7 +62,7 @@ def test_it_learns_what_is_preferred_and_says_so_of_new_answers(
     model = fresh(start(tmp_path), FreshHead(pooling=pooling)).train()
     if lora:
         pytest.importorskip("peft", reason="needs plaudit[lora]")
-        model = model.adapted(LORA).train()
+        model = model.with_adapters(LORA).train()
     before, after = _train(model, _pairs())
     assert before < 0.9 < after
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_fresh_adapters_change_nothing_and_learn_with_the_head_alone(tmp_path: P
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     model, batch = fresh(start(tmp_path, name)), batch_of(examples())
     before_N = model.rewards(batch).detach()
-    adapted = model.adapted(LORA)
+    adapted = model.with_adapters(LORA)
     assert torch.equal(adapted.rewards(batch), before_N)
     adapted.rewards(batch).sum().backward()
     learning = {key for key, p in adapted.named_parameters() if p.requires_grad}
@@ -89,7 +89,7 @@ def test_fresh_adapters_change_nothing_and_learn_with_the_head_alone(tmp_path: P
 def test_merged_adapters_are_saved_as_a_classifier(tmp_path: Path, name: str) -> None:
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     begun = start(tmp_path, name)
-    model, batch = fresh(begun).adapted(LORA), batch_of(examples())
+    model, batch = fresh(begun).with_adapters(LORA), batch_of(examples())
     raw_N = model.rewards(batch).detach()
     _train(model, _pairs(), steps=5)
     wanted_N = model.rewards(batch).detach()
@@ -126,7 +126,7 @@ def test_layers_that_are_computed_again_give_the_same_gradient(tmp_path: Path, l
         if lora:
             pytest.importorskip("peft", reason="needs plaudit[lora]")
             torch.manual_seed(0)
-            model = model.adapted(LORA)
+            model = model.with_adapters(LORA)
         return _gradients(model), len(runs)
 
     (again, twice), (wanted, once) = one(True), one(False)

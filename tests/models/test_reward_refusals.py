@@ -8,11 +8,11 @@ import pytest
 import torch
 import transformers as hf
 
-from plaudit.batches.template import make_encoder
 from plaudit.errors import UserError
-from plaudit.models.files import load_model
-from plaudit.models.reward import RewardModel
-from plaudit.models.reward_files import FreshHead, reward_model, save_reward_model
+from plaudit.models.load import load_model
+from plaudit.models.reward_files import FreshHead, new_reward_model, save_reward_model
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import CPU, SPECIAL, encoder_of, fresh, loaded, make_tokenizer, saved, start
 from tests.models.zoo import PLAIN, build
 
@@ -78,7 +78,7 @@ def test_another_tokenizer_is_refused_before_anything_is_loaded(tmp_path: Path) 
     with pytest.raises(
         UserError, match=r"start-llama: its tokenizer differs.*'<extra>' is number None.*and 9"
     ):
-        reward_model(begun, encoder=make_encoder(other), dtype=torch.float32, device=CPU)
+        new_reward_model(begun, encoder=make_encoder(other), dtype=torch.float32, device=CPU)
     folder, model = saved(tmp_path, begun)
     with pytest.raises(UserError, match="its tokenizer differs"):
         loaded(folder, encoder=make_encoder(other))

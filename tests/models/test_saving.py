@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 from transformers import AutoModelForCausalLM
 
-from plaudit.models.files import load_model, save_model
+from plaudit.models.load import load_model, save_model
 from plaudit.models.policy import Policy
 from tests.models.zoo import ZOO, build
 

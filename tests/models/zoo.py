@@ -9,7 +9,7 @@ import transformers as hf
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from plaudit.batches.tokens import Completion, Example
+from plaudit.tokens.batch import Completion, Example
 
 VOCABULARY = 61
 WINDOW = 6

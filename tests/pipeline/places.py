@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from plaudit.cli.main import main
+from tests.engine.toy import write_rows
 from tests.rollouts.talkers import write_talker
-from tests.training.toy import write_rows
 
 QUICK = {"max_length": 64, "batch_size": 4, "save_every": 100, "evaluate_every": 100, "device": "cpu"}
 SILENT = {"sample.rows": 0, "check": False}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.evaluation.policies.files import CHOICES, read_results
+from plaudit.evaluation.policies.result import CHOICES_FILE, read_policy_evaluation
 from tests.pipeline.places import go, make_place, seal, stages, states, well, write_config
 
 
@@ -39,13 +39,13 @@ def test_questions_of_ones_own_are_asked_and_their_content_is_part_of_the_result
     rows = [{"prompt": f"w2{n}", "choices": ["w3", "w4 w5"], "right": 0} for n in range(3)]
     out = tmp_path / "out"
     well(asking(place, *rows), out)
-    found = read_results(out / "stages" / "evaluation")
+    found = read_policy_evaluation(out / "stages" / "evaluation")
     first, second = (one.calibration for one in found.policies)
     assert first is not None
     assert second is not None
     assert (first.accuracy.n, first.ece_change) == (3, None)
     assert second.ece_change is not None
-    assert CHOICES in seal(out, "evaluation")["outputs"]
+    assert CHOICES_FILE in seal(out, "evaluation")["outputs"]
     assert "--choices" in seal(out, "evaluation")["command"]
     again = asking(place, *({**row, "right": 1} for row in rows))
     assert states(well(again, out)) == {"demos": "kept", "sft": "kept", "evaluation": "ran"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plaudit.pipeline.shipped import DEFAULT
+from plaudit.pipeline.read import DEFAULT_CONFIG
 from tests.pipeline.places import seal, well
 
 SMALL = {
@@ -37,7 +37,7 @@ def table(out: Path) -> dict[str, dict[str, Any]]:
 def test_a_small_one_goes_from_rows_to_the_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    went = well(DEFAULT, out, "--jobs", 1, *changes)
+    went = well(DEFAULT_CONFIG, out, "--jobs", 1, *changes)
     found = table(out)
     assert list(found) == ["base", "sft", "dpo", "grpo", "ppo"]
     assert found["sft"]["kl"]["value"] == 0
@@ -56,7 +56,7 @@ def test_a_small_one_goes_from_rows_to_the_report(tmp_path: Path) -> None:
 def test_the_whole_one_makes_better_policies(tmp_path: Path) -> None:
     """Intervals above one half, on prompts that nothing was trained on; see docs/run.md for the figures."""
     out = tmp_path / "out"
-    well(DEFAULT, out)
+    well(DEFAULT_CONFIG, out)
     found = table(out)
     assert found["base"]["gold"]["high"] < found["sft"]["gold"]["value"]
     for name in ("dpo", "grpo", "ppo"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from plaudit.training import lock
+from plaudit.files import lock
 from tests.pipeline.places import go, make_place, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
@@ -49,7 +49,7 @@ def test_what_an_algorithm_does_not_read_is_refused_before_anything_runs(place: 
 def test_two_commands_do_not_meet_in_one_folder(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "stages").mkdir(parents=True)
-    with lock.hold(out):
+    with lock.hold_lock(out):
         assert "another run is using this folder" in go(write_config(place, stages(place)), out).words
 
 
@@ -88,7 +88,7 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
     well(config, out)
     key = seal(out, "both")["key"]
     out.rename(tmp_path / "moved")
-    from plaudit.rewards.folder import check_reward
+    from plaudit.rewards.load import check_reward
 
     check_reward(tmp_path / "moved" / "stages" / "both")
     facts = json.loads((tmp_path / "moved" / "stages" / "both" / "combined.json").read_text())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.test_exact_resume import Moment, during_a_save
+from tests.engine.toy_command import Command, Done, plaudit
 from tests.pipeline.places import make_place, results, stages, write_config
-from tests.training.test_exact_resume import Moment, during_a_save
-from tests.training.toy_command import Command, Done, plaudit
 
 
 @pytest.fixture(scope="module")

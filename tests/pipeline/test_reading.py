@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.pipeline.kinds import kinds
-from plaudit.pipeline.reading import as_written, read_pipeline
-from plaudit.pipeline.shipped import DEFAULT
-from plaudit.recipes.methods import METHODS, TABLES
+from plaudit.methods.registry import METHODS, TABLES
+from plaudit.pipeline.read import DEFAULT_CONFIG, pipeline_yaml, read_pipeline
+from plaudit.pipeline.stages import stage_kinds
 from tests.pipeline.places import make_place, stages, write_config
 
 
@@ -27,17 +26,24 @@ def complaint(place: Path, told: dict[str, Any], *, changes: tuple[str, ...] = (
 
 
 def test_every_method_of_train_is_a_kind_of_stage() -> None:
-    trained = {name for name, kind in kinds().items() if kind.trains}
+    trained = {name for name, kind in stage_kinds().items() if kind.trains}
     assert trained == {*METHODS, *(name for table in TABLES for name in table.rows)}
-    assert {name for name, kind in kinds().items() if kind.gives == "reward"} == {
+    assert {name for name, kind in stage_kinds().items() if kind.produces == "reward"} == {
         *("reward", "text-reward", "ranker", "critic", "combine")
     }
 
 
 def test_the_shipped_pipeline_reads() -> None:
-    found = read_pipeline(DEFAULT)
+    found = read_pipeline(DEFAULT_CONFIG)
     assert found.stage("ppo").needs == ("sft", "prompts", "both")
-    assert found.below({"reward"}) == {"reward", "both", "grpo", "ppo", "reward-judged", "evaluation"}
+    assert found.with_dependents({"reward"}) == {
+        "reward",
+        "both",
+        "grpo",
+        "ppo",
+        "reward-judged",
+        "evaluation",
+    }
     assert all(stage.values["seed",] == 0 for stage in found.stages if ("seed",) in stage.values)
 
 
@@ -51,8 +57,8 @@ def test_rounds_can_be_written_out() -> None:
 def test_what_is_written_down_reads_back_as_the_same(place: Path, tmp_path: Path) -> None:
     found = read_pipeline(write_config(place, stages(place)), seed=3)
     again = tmp_path / "again.yaml"
-    again.write_text(as_written(found), "utf-8")
-    assert as_written(read_pipeline(again)) == as_written(found)
+    again.write_text(pipeline_yaml(found), "utf-8")
+    assert pipeline_yaml(read_pipeline(again)) == pipeline_yaml(found)
     values = {stage.name: stage.values for stage in found.stages}
     assert {stage.name: stage.values for stage in read_pipeline(again).stages} == values
     assert values["sft"]["seed",] == 3

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.pipeline.folder import Folder
-from plaudit.pipeline.reading import read_pipeline
-from plaudit.pipeline.running import run_pipeline
-from plaudit.training.lineage import hash_path
+from plaudit.engine.lineage import hash_path
+from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.run import run_pipeline
+from plaudit.pipeline.store import PipelineFolder
 from tests.pipeline.places import go, make_place, results, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
@@ -219,7 +219,7 @@ def test_a_dry_run_tells_arithmetic_and_price_and_makes_nothing(
 
 def test_from_python_a_pipeline_is_a_function(place: Path, whole: Path) -> None:
     folder = run_pipeline(read_pipeline(place / "toy.yaml"), whole)
-    assert isinstance(folder, Folder)
+    assert isinstance(folder, PipelineFolder)
     assert folder.result("sft", read_pipeline(place / "toy.yaml").stage("sft").kind, "model").is_dir()
 
 
@@ -227,13 +227,13 @@ def test_the_shipped_pipeline_can_be_shown_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from plaudit.cli.main import main
-    from plaudit.pipeline.shipped import DEFAULT
+    from plaudit.pipeline.read import DEFAULT_CONFIG
 
     assert main(["run", "--show-default"]) == 0
-    assert capsys.readouterr().out == DEFAULT.read_text("utf-8")
+    assert capsys.readouterr().out == DEFAULT_CONFIG.read_text("utf-8")
     path = tmp_path / "mine.yaml"
     assert main(["run", "--write", str(path)]) == 0
-    assert path.read_text("utf-8") == DEFAULT.read_text("utf-8")
+    assert path.read_text("utf-8") == DEFAULT_CONFIG.read_text("utf-8")
     assert main(["run", "--write", str(path)]) == 2
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from plaudit.pipeline.reading import read_pipeline
-from plaudit.pipeline.shipped import DEFAULT
-from plaudit.pipeline.time_left import PRIOR, expected, seconds_left
+from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
+from plaudit.pipeline.status import PRIOR_SECONDS, expected_seconds, seconds_left
 
-STAGES = read_pipeline(DEFAULT).stages
+STAGES = read_pipeline(DEFAULT_CONFIG).stages
 WEIGHTS = {stage.name: float(stage.weight) for stage in STAGES}
 
 
 def test_weights_are_seconds_until_something_was_measured() -> None:
-    assert expected(STAGES, {}, {}) == WEIGHTS
-    twice = {"sft": 2 * WEIGHTS["sft"] + PRIOR}
-    assert expected(STAGES, {}, twice)["ppo"] == pytest.approx(2 * WEIGHTS["ppo"])
-    assert expected(STAGES, {"ppo": 7.0}, twice)["ppo"] == 7.0
+    assert expected_seconds(STAGES, {}, {}) == WEIGHTS
+    twice = {"sft": 2 * WEIGHTS["sft"] + PRIOR_SECONDS}
+    assert expected_seconds(STAGES, {}, twice)["ppo"] == pytest.approx(2 * WEIGHTS["ppo"])
+    assert expected_seconds(STAGES, {"ppo": 7.0}, twice)["ppo"] == 7.0
 
 
 def test_one_lane_takes_the_sum_and_many_the_longest_way() -> None:

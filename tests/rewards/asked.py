@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plaudit.records.judging import Task
-from plaudit.rewards.reward import Reward
+from plaudit.data.judging import Task
+from plaudit.rewards.base import Reward
 
 
 def asked(*answers: str, truth: str | None = None, facts: dict[str, object] | None = None) -> Task:
     """A task of finished answers."""
-    return Task(prompt="?", answers=answers, ended=(True,) * len(answers), truth=truth, facts=facts or {})
+    return Task(
+        prompt="?",
+        answers=answers,
+        ended=(True,) * len(answers),
+        reference_answer=truth,
+        metadata=facts or {},
+    )
 
 
 def said(reward: Reward, *answers: str, truth: str | None = None) -> Sequence[float | None]:

@@ -6,13 +6,13 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import batch_of
-from plaudit.models.reward import RewardModel
-from plaudit.records.judging import Task
-from plaudit.records.messages import Message, assistant_says, user_says
-from plaudit.rewards.learned import LearnedReward
-from plaudit.rewards.reward import Row
+from plaudit.data.judging import Task
+from plaudit.data.records import Message, assistant_turn, user_turn
+from plaudit.models.reward_model import RewardModel
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import fresh, plain_values, saved, start
 
 
@@ -25,12 +25,12 @@ def said(count: int, seed: int) -> str:
 def task(*lengths: int, asked: int = 4, seed: int = 0) -> Task:
     """A question of so many words, and an answer of each length."""
     answers = tuple(answer(length, seed * 100 + a) for a, length in enumerate(lengths))
-    return Task(prompt=user_says(said(asked, seed)), answers=answers, ended=(True,) * len(answers))
+    return Task(prompt=user_turn(said(asked, seed)), answers=answers, ended=(True,) * len(answers))
 
 
 def answer(length: int, seed: int) -> tuple[Message, ...]:
     """An answer of so many words."""
-    return assistant_says(said(length, 1000 + seed))
+    return assistant_turn(said(length, 1000 + seed))
 
 
 def tasks(count: int = 12) -> list[Task]:
@@ -64,14 +64,14 @@ def scorer_folder(where: Path, name: str = "llama", *, seed: int = 0) -> Path:
     return saved(where, begun, fresh(begun, FreshHead(seed=seed)))[0]
 
 
-def by_transformers(folder: Path, model: RewardModel, asked: Sequence[Task]) -> list[Row]:
+def by_transformers(folder: Path, model: RewardModel, asked: Sequence[Task]) -> list[TaskScores]:
     """The head at each answer's last token, one conversation at a time."""
     encoder = make_encoder(folder)
     values = [plain_values(model, batch_of([encoder.encode(one.prompt, list(one.answers))])) for one in asked]
     return [tuple(float(value_T[-1]) for value_T in one) for one in values]
 
 
-def apart(rows: Sequence[Row], others: Sequence[Row]) -> float:
+def apart(rows: Sequence[TaskScores], others: Sequence[TaskScores]) -> float:
     """The largest difference between scores, all of which must be there."""
     assert [len(row) for row in rows] == [len(row) for row in others]
     pairs = [pair for row, other in zip(rows, others, strict=True) for pair in zip(row, other, strict=True)]

@@ -10,8 +10,8 @@ from plaudit.rewards.shaping import (
     RunningScale,
     clipped,
     length_penalty,
-    missing_end,
-    overlong_kept,
+    overlong_filter_mask,
+    replace_unfinished,
     soft_overlong,
 )
 
@@ -21,7 +21,7 @@ NAN = float("nan")
 def test_what_does_not_end_gets_the_penalty_whatever_its_score() -> None:
     score_N = torch.tensor([5.0, 5.0, NAN, NAN])
     finished_N = torch.tensor([True, False, True, False])
-    shaped = missing_end(score_N, finished_N, score=-2)
+    shaped = replace_unfinished(score_N, finished_N, score=-2)
     assert shaped[[0, 1, 3]].tolist() == [5.0, -2.0, -2.0]
     assert shaped[2].isnan()
 
@@ -44,7 +44,7 @@ def test_the_cache_is_a_part_of_the_length(longest: int, cache: int) -> None:
 def test_overlong_filtering_keeps_what_ended_in_time() -> None:
     finished_N = torch.tensor([True, True, False, False])
     length_N = torch.tensor([10, 11, 5, 11])
-    assert overlong_kept(finished_N, length_N, longest=10).tolist() == [True, False, False, False]
+    assert overlong_filter_mask(finished_N, length_N, longest=10).tolist() == [True, False, False, False]
 
 
 def test_clipping_leaves_what_is_no_score() -> None:
@@ -67,11 +67,11 @@ def test_the_running_scale_is_that_of_all_scores_together() -> None:
     batches = [3 + 5 * torch.randn(size) for size in (1, 7, 32, 2)]
     scale = RunningScale()
     for batch in batches:
-        scale.take_in(torch.cat([batch, torch.tensor([NAN])]))
+        scale.update(torch.cat([batch, torch.tensor([NAN])]))
     together = torch.cat(batches).double()
     assert scale.mean == pytest.approx(together.mean().item())
     assert scale.deviation == pytest.approx(together.std(correction=0).item())
-    shaped = scale.of(torch.cat(batches))
+    shaped = scale.normalise(torch.cat(batches))
     assert shaped.mean().item() == pytest.approx(0, abs=1e-5)
     assert shaped.std(correction=0).item() == pytest.approx(1, abs=1e-5)
 
@@ -79,36 +79,36 @@ def test_the_running_scale_is_that_of_all_scores_together() -> None:
 def test_far_from_0_no_digits_are_lost() -> None:
     scale = RunningScale()
     for value in (1e9 + 1, 1e9 + 2, 1e9 + 3):
-        scale.take_in(torch.tensor([value], dtype=torch.float64))
+        scale.update(torch.tensor([value], dtype=torch.float64))
     assert scale.deviation == pytest.approx((2 / 3) ** 0.5)
 
 
 def test_before_anything_was_seen_scores_stay() -> None:
     scale = RunningScale()
-    assert scale.of(torch.tensor([2.0])).tolist() == [2.0]
-    scale.take_in(torch.tensor([NAN]))
+    assert scale.normalise(torch.tensor([2.0])).tolist() == [2.0]
+    scale.update(torch.tensor([NAN]))
     assert (scale.mean, scale.deviation) == (0.0, 1.0)
 
 
 def test_without_a_shift_signs_stay() -> None:
     scale = RunningScale(shift=False)
-    scale.take_in(torch.tensor([4.0, 8.0]))
-    assert scale.of(torch.tensor([-2.0, 4.0])).tolist() == [-1.0, 2.0]
+    scale.update(torch.tensor([4.0, 8.0]))
+    assert scale.normalise(torch.tensor([-2.0, 4.0])).tolist() == [-1.0, 2.0]
 
 
 def test_scores_that_are_all_alike_do_not_explode() -> None:
     scale = RunningScale()
-    scale.take_in(torch.tensor([1.0, 1.0]))
-    assert scale.of(torch.tensor([1.0])).tolist() == [0.0]
+    scale.update(torch.tensor([1.0, 1.0]))
+    assert scale.normalise(torch.tensor([1.0])).tolist() == [0.0]
 
 
 def test_a_restart_goes_on_bit_by_bit() -> None:
     torch.manual_seed(0)
     one = RunningScale()
-    one.take_in(torch.randn(9))
+    one.update(torch.randn(9))
     other = RunningScale()
-    other.take_up(one.tensors())
+    other.load_tensors(one.tensors())
     more = torch.randn(5)
     for scale in (one, other):
-        scale.take_in(more)
+        scale.update(more)
     assert torch.equal(one.tensors()["scale"], other.tensors()["scale"])

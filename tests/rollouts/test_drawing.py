@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from plaudit.batches.template import make_encoder
+from plaudit.data.records import user_turn
 from plaudit.errors import UserError
-from plaudit.models.files import load_model
-from plaudit.records.messages import user_says
-from plaudit.rollouts.drawing import FEW, chances, draw
+from plaudit.models.load import load_model
+from plaudit.rollouts.engine import TOP_P_CANDIDATES, sample_tokens, uniform_numbers
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.tokens.encode import make_encoder
 from tests.models.zoo import VOCABULARY
 from tests.rollouts.talkers import word, write_talker
 
@@ -28,10 +28,10 @@ CPU = torch.device("cpu")
 def test_a_models_words_come_as_often_as_its_softmax_says(tmp_path, top_p):
     folder = write_talker(tmp_path)
     settings = SamplingSettings(temperature=0.7, top_p=top_p, max_tokens=1, seed=3)
-    [answers] = LocalSampler(folder).sample(["w7 w8"], settings, n=3000)
+    [answers] = LocalSampler(folder).generate_answers(["w7 w8"], settings, n=3000)
     drawn = Counter(answer.text for answer in answers)
 
-    ids = make_encoder(folder).encode_prompt(user_says("w7 w8"))
+    ids = make_encoder(folder).encode_prompt(user_turn("w7 w8"))
     with torch.no_grad():
         logits_V = load_model(folder, dtype=torch.float32, device=CPU)(torch.tensor([ids])).logits[0, -1]
     share = dict(enumerate((logits_V / 0.7).softmax(-1).tolist()))
@@ -54,7 +54,7 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
 
     def found(top_p: float) -> set[int]:
         settings = SamplingSettings(top_p=top_p)
-        return {int(draw(p_V.log(), chance[None], settings).token_N) for chance in every}
+        return {int(sample_tokens(p_V.log(), chance[None], settings).token_N) for chance in every}
 
     assert found(0.01) == {1}
     assert found(0.5) == {1}
@@ -67,30 +67,30 @@ def test_a_tiny_temperature_is_nearly_greedy():
     logits = torch.tensor([[1.0, 3.0, 2.999]])
     for temperature in (0.0, 1e-30, 1e-5):
         settings = SamplingSettings(temperature=temperature)
-        assert draw(logits, torch.tensor([0.999]), settings).token_N.tolist() == [1]
+        assert sample_tokens(logits, torch.tensor([0.999]), settings).token_N.tolist() == [1]
 
 
 def test_a_token_without_probability_is_never_drawn():
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]])
     settings = SamplingSettings()
     highest = torch.tensor([1 - 2**-53], dtype=torch.float64)
-    assert draw(logits, torch.tensor([0.0]), settings).token_N.tolist() == [1]
-    assert draw(logits, highest, settings).token_N.tolist() == [3]
+    assert sample_tokens(logits, torch.tensor([0.0]), settings).token_N.tolist() == [1]
+    assert sample_tokens(logits, highest, settings).token_N.tolist() == [3]
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_scores_that_are_not_numbers_are_named(broken):
     with pytest.raises(UserError, match="scores are not numbers"):
-        draw(torch.tensor([[0.0, broken]]), torch.tensor([0.5]), SamplingSettings(temperature=0))
+        sample_tokens(torch.tensor([[0.0, broken]]), torch.tensor([0.5]), SamplingSettings(temperature=0))
 
 
 def test_chances_differ_by_seed_prompt_and_draw_and_not_by_room():
-    first = chances(SamplingSettings(), (1, 2), 0, 20)
-    assert torch.equal(chances(SamplingSettings(), (1, 2), 0, 500)[:20], first)
+    first = uniform_numbers(SamplingSettings(), (1, 2), 0, 20)
+    assert torch.equal(uniform_numbers(SamplingSettings(), (1, 2), 0, 500)[:20], first)
     others = [
-        chances(SamplingSettings(seed=1), (1, 2), 0, 20),
-        chances(SamplingSettings(), (12,), 0, 20),
-        chances(SamplingSettings(), (1, 2), 1, 20),
+        uniform_numbers(SamplingSettings(seed=1), (1, 2), 0, 20),
+        uniform_numbers(SamplingSettings(), (12,), 0, 20),
+        uniform_numbers(SamplingSettings(), (1, 2), 1, 20),
     ]
     assert not any(torch.isclose(other, first).any() for other in others)
 
@@ -125,12 +125,12 @@ def test_both_log_probs_are_those_of_transformers(settings: SamplingSettings, wo
     generator = torch.Generator().manual_seed(words)
     logits_NV = 3 * torch.randn(64, words, generator=generator)
     chance_N = torch.rand(64, generator=generator, dtype=torch.float64)
-    drawn = draw(logits_NV, chance_N, settings)
+    drawn = sample_tokens(logits_NV, chance_N, settings)
     whole_NV = (logits_NV / settings.temperature).log_softmax(-1)
-    for told_N, wanted_NV in ((drawn.logp_N, warped(logits_NV, settings)), (drawn.whole_N, whole_NV)):
+    for told_N, wanted_NV in ((drawn.logp_N, warped(logits_NV, settings)), (drawn.whole_logp_N, whole_NV)):
         wanted_N = wanted_NV.gather(1, drawn.token_N[:, None])[:, 0]
         torch.testing.assert_close(told_N, wanted_N, rtol=1e-5, atol=1e-5)
-    assert bool((drawn.logp_N >= drawn.whole_N - 1e-6).all())
+    assert bool((drawn.logp_N >= drawn.whole_logp_N - 1e-6).all())
 
 
 @pytest.mark.parametrize("settings", TRUNCATIONS)
@@ -139,7 +139,7 @@ def test_every_chance_falls_on_the_token_whose_share_it_lies_in(settings: Sampli
     words, times = 700, 4000
     logits_V = 2 * torch.randn(words, generator=torch.Generator().manual_seed(1))
     chance_N = (torch.arange(times, dtype=torch.float64) + 0.5) / times
-    drawn = draw(logits_V.expand(times, words), chance_N, settings)
+    drawn = sample_tokens(logits_V.expand(times, words), chance_N, settings)
     assert bool((drawn.token_N.diff() >= 0).all())
     share_V = drawn.token_N.bincount(minlength=words) / times
     wanted_V = warped(logits_V[None], settings).exp()[0]
@@ -149,17 +149,17 @@ def test_every_chance_falls_on_the_token_whose_share_it_lies_in(settings: Sampli
 
 def test_a_flat_distribution_keeps_as_many_tokens_as_its_share_says() -> None:
     """More than are sorted at first, and all of them alike."""
-    words = 2 * FEW[0]
+    words = 2 * TOP_P_CANDIDATES[0]
     chance_N = (torch.arange(words, dtype=torch.float64) + 0.5) / words
     for top_p in (0.25, 0.75):
-        drawn = draw(torch.zeros(words, words), chance_N, SamplingSettings(top_p=top_p))
+        drawn = sample_tokens(torch.zeros(words, words), chance_N, SamplingSettings(top_p=top_p))
         assert len(set(drawn.token_N.tolist())) == top_p * words
         torch.testing.assert_close(drawn.logp_N.exp(), torch.full((words,), 1 / (top_p * words)))
 
 
 def test_the_likeliest_token_is_certain_where_nothing_is_left_to_chance() -> None:
     logits_NV = torch.tensor([[0.0, 1.0, -1.0]])
-    drawn = draw(logits_NV, torch.tensor([0.5]), SamplingSettings(temperature=0))
+    drawn = sample_tokens(logits_NV, torch.tensor([0.5]), SamplingSettings(temperature=0))
     assert drawn.token_N.tolist() == [1]
     assert drawn.logp_N.tolist() == [0.0]
-    torch.testing.assert_close(drawn.whole_N, logits_NV.log_softmax(-1)[:, 1])
+    torch.testing.assert_close(drawn.whole_logp_N, logits_NV.log_softmax(-1)[:, 1])

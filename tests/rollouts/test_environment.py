@@ -7,23 +7,34 @@ from collections.abc import Sequence
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.rollouts.environment import Asked, Milestone, Milestones, Outcome, Said, Talk, Turn, calculator
+from plaudit.rollouts.environment import (
+    EpisodeDriver,
+    EpisodePrompt,
+    Milestone,
+    Milestones,
+    Outcome,
+    PolicyTurn,
+    Turn,
+    calculator,
+)
 
 
-def told(talk: Talk, *texts: str) -> Sequence[Turn | Outcome]:
-    return [talk.hear(Said(text=text, ended=True, over=False)) for text in texts]
+def told(talk: EpisodeDriver, *texts: str) -> Sequence[Turn | Outcome]:
+    return [talk.send(PolicyTurn(text=text, ended=True, over=False)) for text in texts]
 
 
 def test_the_calculator_reckons_and_pays_for_the_truth() -> None:
-    question = Asked(prompt="What is 12 * 12 - 4?", truth="140")
-    *tools, end = told(Talk("calc", calculator, question), "calc: 12*12", "calc: 144 - 4", "So 140.")
+    question = EpisodePrompt(prompt="What is 12 * 12 - 4?", truth="140")
+    *tools, end = told(EpisodeDriver("calc", calculator, question), "calc: 12*12", "calc: 144 - 4", "So 140.")
     assert [turn.text for turn in tools if isinstance(turn, Turn)] == ["144", "140"]
     assert isinstance(end, Outcome)
     assert end.score == 1.0
-    [wrong] = told(Talk("calc", calculator, question), "Perhaps 141")
+    [wrong] = told(EpisodeDriver("calc", calculator, question), "Perhaps 141")
     assert isinstance(wrong, Outcome)
     assert wrong.score == 0.0
-    over = Talk("calc", calculator, question).hear(Said(text="calc: 1+1", ended=True, over=True))
+    over = EpisodeDriver("calc", calculator, question).send(
+        PolicyTurn(text="calc: 1+1", ended=True, over=True)
+    )
     assert isinstance(over, Outcome)
 
 

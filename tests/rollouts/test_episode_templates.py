@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.batches.template import Encoder, make_encoder
+from plaudit.data.records import Message, user_turn
 from plaudit.errors import UserError
-from plaudit.records.messages import Message, user_says
 from plaudit.rollouts.environment import Turn
-from plaudit.rollouts.episodes import between
-from tests.batches.families import CHANNELS, DEEPSEEK, ENDLESS, FAMILIES, LLAMA2, MISTRAL, Family
-from tests.batches.families import folder as model_folder
+from plaudit.rollouts.episodes import tokens_between_turns
+from plaudit.tokens.encode import Encoder, make_encoder
 from tests.rollouts.talkers import TEMPLATE, write_talker, write_tokenizer
+from tests.tokens.families import FAMILIES
+from tests.tokens.families_bracketed import DEEPSEEK, LLAMA2, MISTRAL
+from tests.tokens.families_odd import CHANNELS, ENDLESS
+from tests.tokens.family import Family
+from tests.tokens.family import folder as model_folder
 
 
 def templated(folder: Path, source: str) -> Encoder:
@@ -40,13 +43,13 @@ NO_END = TEMPLATE.replace(" <end> ", " {% if m.role != 'assistant' or loop.last 
 )
 def test_a_template_that_would_not_continue_is_refused(tmp_path: Path, source: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        between(templated(tmp_path, source), "w9", SAID, closed=True)
+        tokens_between_turns(templated(tmp_path, source), "w9", SAID, closed=True)
 
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_what_stands_between_two_turns(tmp_path: Path, closed: bool) -> None:
     encoder = templated(tmp_path, TEMPLATE)
-    ids = between(encoder, "w9", SAID, closed=closed)
+    ids = tokens_between_turns(encoder, "w9", SAID, closed=closed)
     wanted = ["<end>", "<user>", "w20", "<end>", "<assistant>"]
     assert encoder.info.decode(ids).split() == wanted[closed:]
 
@@ -64,13 +67,13 @@ def test_an_episode_is_the_conversation_as_each_family_writes_it(tmp_path: Path,
     encoder = make_encoder(model_folder(tmp_path, family))
     if family in (CHANNELS, ENDLESS):
         with pytest.raises(UserError, match=r"template (rewrites|writes no token)"):
-            between(encoder, "How are you?", TALKED[:2], closed=True)
+            tokens_between_turns(encoder, "How are you?", TALKED[:2], closed=True)
         return
-    first = between(encoder, "How are you?", TALKED[:2], closed=True)
-    second = between(encoder, "How are you?", TALKED, closed=True)
+    first = tokens_between_turns(encoder, "How are you?", TALKED[:2], closed=True)
+    second = tokens_between_turns(encoder, "How are you?", TALKED, closed=True)
     told = tuple(Message(role=turn.role, content=turn.text) for turn in TALKED)
-    prompt = encoder.encode_prompt(user_says("How are you?"))
-    whole = encoder.encode_prompt((*user_says("How are you?"), *told))
+    prompt = encoder.encode_prompt(user_turn("How are you?"))
+    whole = encoder.encode_prompt((*user_turn("How are you?"), *told))
     assert whole[: len(prompt)] == prompt
     assert whole[-len(second) :] == second
     said = whole[len(prompt) : -len(second)]
@@ -85,4 +88,4 @@ def test_a_tools_turn_is_not_written_as_the_policys(tmp_path: Path, family: Fami
     encoder = make_encoder(model_folder(tmp_path, family))
     turns = (TALKED[0], Turn(role="tool", text="7"))
     with pytest.raises(UserError, match="knows no role 'tool' and writes such a turn as if the policy"):
-        between(encoder, "How are you?", turns, closed=True)
+        tokens_between_turns(encoder, "How are you?", turns, closed=True)

@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from plaudit.batches.question import Question
-from plaudit.batches.template import make_encoder
-from plaudit.batches.tokens import batch_of
+from plaudit.data.records import Message, user_turn
 from plaudit.errors import UserError
-from plaudit.models.files import load_model
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.records.messages import Message, user_says
-from plaudit.rollouts.environment import Asked, Environment, Episode, Outcome, Said, Turn
+from plaudit.rollouts.environment import Environment, Episode, EpisodePrompt, Outcome, PolicyTurn, Turn
 from plaudit.rollouts.episodes import EpisodeSampler
+from plaudit.rollouts.examples import example_from_rollouts
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import Rollout, SamplingSettings
-from plaudit.training.judged_answers import example_of
+from plaudit.rollouts.sampler import Rollout, SamplingSettings
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.prompts import EncodedPrompt
 from tests.rollouts.talkers import write_talker
 
 HOW = SamplingSettings(max_tokens=100, seed=3)
 REPLY = " <user> w20 w21 <end> <assistant>"
 
 
-def parity(asked: Asked) -> Episode:
+def parity(asked: EpisodePrompt) -> Episode:
     """Goes on while the first word that is said has an even number."""
     said = yield None
     turns = 1
@@ -50,14 +50,14 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def player(folder: Path, environment: Environment = parity, turns: int = 5) -> EpisodeSampler:
     policy = Policy(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))
-    sampler = LocalSampler.of(policy, make_encoder(folder))
+    sampler = LocalSampler.from_policy(policy, make_encoder(folder))
     return EpisodeSampler(sampler=sampler, environment=environment, name="parity", turns=turns)
 
 
-def asked(folder: Path, *texts: str) -> list[Question]:
+def asked(folder: Path, *texts: str) -> list[EncodedPrompt]:
     encoder = make_encoder(folder)
     return [
-        Question(text=text, prompt=encoder.encode_prompt(user_says(text)), origin=f"rows.jsonl:{n}")
+        EncodedPrompt(text=text, prompt=encoder.encode_prompt(user_turn(text)), origin=f"rows.jsonl:{n}")
         for n, text in enumerate(texts or ("w7", "w9 w8 w31", "w30 w31"), 1)
     ]
 
@@ -94,8 +94,10 @@ def test_the_tokens_are_those_of_the_conversation(ends: Path) -> None:
                 Message(role=turn.role, content=next(raw) if turn.role == "assistant" else turn.text)
                 for turn in one.played.turns
             ]
-            assert encoder.manner is not None
-            whole = encoder.manner.template.render((*user_says(str(question.text)), *told), ask=False).split()
+            assert encoder.chat_format is not None
+            whole = encoder.chat_format.template.render(
+                (*user_turn(str(question.text)), *told), ask=False
+            ).split()
             wanted = whole if one.ids[-1] == 2 else whole[:-1]
             assert encoder.info.decode((*one.prompt, *one.ids)).split() == wanted
     assert several
@@ -115,7 +117,9 @@ def test_episodes_of_one_prompt_are_of_different_numbers_of_turns(folder: Path) 
 def test_log_probs_are_those_of_the_trainers_own_pass(folder: Path, temperature: float) -> None:
     play, questions = player(folder), asked(folder)
     groups = play.play(questions, SamplingSettings(max_tokens=60, temperature=temperature), n=6)
-    examples = [example_of(question, group) for question, group in zip(questions, groups, strict=True)]
+    examples = [
+        example_from_rollouts(question, group) for question, group in zip(questions, groups, strict=True)
+    ]
     policy = Policy(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))
     with torch.no_grad():
         logp_NT = policy.score(batch_of(examples), temperature=temperature).logp_NT
@@ -149,12 +153,12 @@ def test_a_turn_that_was_stopped_gets_its_end_from_the_template(ends: Path) -> N
     assert closed
 
 
-def heard(folder: Path, room: int, turns: int, reply: str) -> list[list[Said]]:
+def heard(folder: Path, room: int, turns: int, reply: str) -> list[list[PolicyTurn]]:
     """All that environments were told which never end by themselves."""
-    told: list[list[Said]] = []
+    told: list[list[PolicyTurn]] = []
 
-    def endless(asked: Asked) -> Episode:
-        own: list[Said] = []
+    def endless(asked: EpisodePrompt) -> Episode:
+        own: list[PolicyTurn] = []
         told.append(own)
         own.append((yield None))
         while not own[-1].over:
@@ -175,62 +179,62 @@ def test_the_last_turn_is_told_to_be_the_last(folder: Path) -> None:
         assert [said.over for said in own] == [False] * (len(own) - 1) + [True]
         assert len(own) == 3 or not own[-1].ended
     without = [own[-1] for own in heard(folder, 12, 9, "w20 w21 w23 w24")]
-    assert Said(text="", ended=False, over=True) in without
+    assert PolicyTurn(text="", ended=False, over=True) in without
     cut = heard(folder, 1, 9, "w20")
     assert all(len(own) <= 2 and own[-1].over for own in cut)
 
 
-def nothing(asked: Asked) -> Episode:
+def nothing(asked: EpisodePrompt) -> Episode:
     yield None
     return None  # pyright: ignore[reportReturnType]
 
 
-def raises(asked: Asked) -> Episode:
+def raises(asked: EpisodePrompt) -> Episode:
     yield None
     raise KeyError("shelf")
 
 
-def never(asked: Asked) -> Episode:
+def never(asked: EpisodePrompt) -> Episode:
     yield None
     while True:
         yield Turn(role="user", text="w20")
 
 
-def at_once(asked: Asked) -> Episode:
+def at_once(asked: EpisodePrompt) -> Episode:
     yield Turn(role="user", text="w20")
     return Outcome(score=0.0)
 
 
-def mute(asked: Asked) -> Episode:
+def mute(asked: EpisodePrompt) -> Episode:
     yield None
     yield Turn(role="assistant", text="w20")
     return Outcome(score=0.0)
 
 
-def infinite(asked: Asked) -> Episode:
+def infinite(asked: EpisodePrompt) -> Episode:
     yield None
     return Outcome(score=float("inf"))
 
 
-def wordy(asked: Asked) -> Episode:
+def wordy(asked: EpisodePrompt) -> Episode:
     outcome = Outcome(score=1.0)
     object.__setattr__(outcome, "score", "good")
     yield None
     return outcome
 
 
-def control(asked: Asked) -> Episode:
+def control(asked: EpisodePrompt) -> Episode:
     yield None
     yield Turn(role="user", text="w20 <end> w21")
     return Outcome(score=0.0)
 
 
-def early(asked: Asked) -> Episode:
+def early(asked: EpisodePrompt) -> Episode:
     return Outcome(score=0.0)
     yield None
 
 
-def plain(asked: Asked) -> Outcome:
+def plain(asked: EpisodePrompt) -> Outcome:
     return Outcome(score=0.0)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from plaudit.batches.template import make_encoder
-from plaudit.models.files import load_model
-from plaudit.records.messages import Message, user_says
+from plaudit.data.records import Message, user_turn
+from plaudit.models.load import load_model
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import Answer, SamplingSettings
+from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.tokens.encode import make_encoder
+from tests.engine.toy import make_model
 from tests.models.zoo import EAGER, SDPA
 from tests.rollouts.talkers import word, write_talker
-from tests.training.toy import make_model
 
 STOPS = (2, *range(7, 61, 6))
 GREEDY = SamplingSettings(temperature=0, max_tokens=24)
@@ -32,7 +32,7 @@ PROMPTS = (
 def said_by_generate(folder: Path, prompts: tuple[str, ...], tokens: int) -> list[Answer]:
     """What ``model.generate`` says to prompts that are padded on the left."""
     encoder = make_encoder(folder)
-    asked = [encoder.encode_prompt(user_says(prompt)) for prompt in prompts]
+    asked = [encoder.encode_prompt(user_turn(prompt)) for prompt in prompts]
     longest = max(map(len, asked))
     ids = torch.tensor([[0] * (longest - len(one)) + list(one) for one in asked])
     real = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in asked])
@@ -59,7 +59,7 @@ def test_greedy_answers_are_those_of_generate_token_for_token(tmp_path, name):
     folder = write_talker(tmp_path, name, stops=STOPS)
     wanted = said_by_generate(folder, PROMPTS, 24)
     assert len({answer.text for answer in wanted}) > 1
-    assert [one for [one] in LocalSampler(folder).sample(PROMPTS, GREEDY)] == wanted
+    assert [one for [one] in LocalSampler(folder).generate_answers(PROMPTS, GREEDY)] == wanted
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3"])
@@ -67,41 +67,43 @@ def test_greedy_answers_are_those_of_generate_token_for_token(tmp_path, name):
 def test_an_answer_does_not_depend_on_who_shares_its_batch(tmp_path, name, temperature):
     sampler = LocalSampler(write_talker(tmp_path, name, stops=STOPS))
     settings = SamplingSettings(temperature=temperature, top_p=0.9, max_tokens=24, seed=5)
-    together = sampler.sample(PROMPTS, settings, n=2)
+    together = sampler.generate_answers(PROMPTS, settings, n=2)
     assert len({answer.tokens for answers in together for answer in answers}) > 1
-    assert together == [sampler.sample([prompt], settings, n=2)[0] for prompt in PROMPTS]
-    assert together[::-1] == sampler.sample(PROMPTS[::-1], settings, n=2)
-    assert [answers[:1] for answers in together] == sampler.sample(PROMPTS, settings)
+    assert together == [sampler.generate_answers([prompt], settings, n=2)[0] for prompt in PROMPTS]
+    assert together[::-1] == sampler.generate_answers(PROMPTS[::-1], settings, n=2)
+    assert [answers[:1] for answers in together] == sampler.generate_answers(PROMPTS, settings)
 
 
 def test_more_answers_than_one_batch_holds_are_all_there_and_in_order(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path, stops=STOPS))
     settings = SamplingSettings(max_tokens=5)
-    answers = sampler.sample(PROMPTS, settings, n=30)
+    answers = sampler.generate_answers(PROMPTS, settings, n=30)
     assert [len(of) for of in answers] == [30] * len(PROMPTS)
-    assert answers[3] == sampler.sample([PROMPTS[3]], settings, n=30)[0]
+    assert answers[3] == sampler.generate_answers([PROMPTS[3]], settings, n=30)[0]
 
 
 def test_seeds_give_the_same_answers_again_and_other_seeds_others(tmp_path):
     folder = write_talker(tmp_path)
     one, two = (SamplingSettings(max_tokens=12, seed=seed) for seed in (1, 2))
     sampler = LocalSampler(folder)
-    first = sampler.sample(PROMPTS, one, n=3)
-    assert first == LocalSampler(folder).sample(PROMPTS, one, n=3)
-    assert first != sampler.sample(PROMPTS, two, n=3)
+    first = sampler.generate_answers(PROMPTS, one, n=3)
+    assert first == LocalSampler(folder).generate_answers(PROMPTS, one, n=3)
+    assert first != sampler.generate_answers(PROMPTS, two, n=3)
     assert len({answer.text for answer in first[0]}) == 3
 
 
 def test_a_prompt_given_twice_gets_the_answers_that_n_would_give(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path))
     settings = SamplingSettings(max_tokens=6)
-    [three] = sampler.sample(["w8"], settings, n=3)
-    assert [one for [one] in sampler.sample(["w8", "w8", "w8"], settings)] == three
+    [three] = sampler.generate_answers(["w8"], settings, n=3)
+    assert [one for [one] in sampler.generate_answers(["w8", "w8", "w8"], settings)] == three
 
 
 def test_a_longer_budget_goes_on_where_a_shorter_one_cut(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path))
-    [[short]], [[long]] = (sampler.sample(["w9"], SamplingSettings(max_tokens=t, seed=4)) for t in (5, 40))
+    [[short]], [[long]] = (
+        sampler.generate_answers(["w9"], SamplingSettings(max_tokens=t, seed=4)) for t in (5, 40)
+    )
     assert not short.ended
     assert long.text.startswith(short.text)
     assert long.tokens > short.tokens == 5
@@ -111,8 +113,11 @@ def test_a_longer_budget_goes_on_where_a_shorter_one_cut(tmp_path):
 def test_an_answer_stops_where_the_models_context_ends(tmp_path, name):
     sampler = LocalSampler(write_talker(tmp_path, name, stops=()))
     long = " ".join(["w9 w10"] * 60)
-    together = sampler.sample([long, "w7"], SamplingSettings(temperature=0, max_tokens=500))
-    alone = [sampler.sample([p], SamplingSettings(temperature=0, max_tokens=500))[0] for p in (long, "w7")]
+    together = sampler.generate_answers([long, "w7"], SamplingSettings(temperature=0, max_tokens=500))
+    alone = [
+        sampler.generate_answers([p], SamplingSettings(temperature=0, max_tokens=500))[0]
+        for p in (long, "w7")
+    ]
     assert together == alone
     shown = {prompt: 3 + len(prompt.split()) for prompt in (long, "w7")}
     for prompt, [answer] in zip(shown, together, strict=True):
@@ -123,25 +128,25 @@ def test_an_answer_stops_where_the_models_context_ends(tmp_path, name):
 
 def test_a_string_is_a_users_turn_where_there_is_a_template(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path))
-    as_text, as_turn = sampler.sample(["w8 w9", user_says("w8 w9")], GREEDY)
-    assert sampler.chats
+    as_text, as_turn = sampler.generate_answers(["w8 w9", user_turn("w8 w9")], GREEDY)
+    assert sampler.has_chat_template
     assert as_text == as_turn
 
 
 def test_a_string_is_gone_on_from_where_there_is_no_template(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path, chats=False))
-    [[answer]] = sampler.sample(["w8 w9"], SamplingSettings(temperature=0, max_tokens=3))
-    assert not sampler.chats
+    [[answer]] = sampler.generate_answers(["w8 w9"], SamplingSettings(temperature=0, max_tokens=3))
+    assert not sampler.has_chat_template
     assert answer.text.startswith(" w"), "the blank between prompt and answer belongs to the answer"
     assert len(answer.text.split()) == 3
 
 
 def test_a_conversation_is_read_whole(tmp_path):
     sampler = LocalSampler(write_talker(tmp_path))
-    last = user_says("w30")
-    talk = (*user_says("w8 w9"), Message(role="assistant", content="w10"), *last)
+    last = user_turn("w30")
+    talk = (*user_turn("w8 w9"), Message(role="assistant", content="w10"), *last)
     opened = (Message(role="system", content="w40"), *last)
-    answers = sampler.sample([last, talk, opened], GREEDY)
+    answers = sampler.generate_answers([last, talk, opened], GREEDY)
     assert len({answer.text for [answer] in answers}) == 3
 
 
@@ -150,7 +155,7 @@ def test_the_pieces_of_a_stream_make_the_answer(tmp_path, temperature):
     sampler = LocalSampler(write_talker(tmp_path, stops=STOPS))
     settings = SamplingSettings(temperature=temperature, max_tokens=24, seed=2)
     for prompt in PROMPTS:
-        [[wanted]] = sampler.sample([prompt], settings)
+        [[wanted]] = sampler.generate_answers([prompt], settings)
         pieces = list(sampler.stream(prompt, settings))
         assert "".join(pieces) == wanted.text
         assert all(pieces)
@@ -166,7 +171,7 @@ def test_a_stream_returns_its_answer(tmp_path):
 
     returned: list[Answer] = []
     assert "".join(listen()) == returned[0].text
-    assert [returned] == sampler.sample(["w8"], GREEDY)
+    assert [returned] == sampler.generate_answers(["w8"], GREEDY)
 
 
 def test_a_stream_never_shows_half_a_character(tmp_path):
@@ -175,7 +180,7 @@ def test_a_stream_never_shows_half_a_character(tmp_path):
     texts: list[str] = []
     for seed in range(5):
         settings = SamplingSettings(max_tokens=60, seed=seed, temperature=3)
-        [[wanted]] = sampler.sample(["the cat"], settings)
+        [[wanted]] = sampler.generate_answers(["the cat"], settings)
         assert "".join(sampler.stream("the cat", settings)) == wanted.text
         texts.append(wanted.text)
     assert any(ord(c) > 127 and c != "�" for c in "".join(texts)), "no character of several tokens came"
@@ -186,7 +191,7 @@ def test_every_stop_token_ends_an_answer_and_is_not_shown(tmp_path):
 
     def words(stops: tuple[int, ...]) -> tuple[set[str], float]:
         folder = write_talker(tmp_path / str(len(stops)), stops=stops)
-        [answers] = LocalSampler(folder).sample(["w8"], settings, n=64)
+        [answers] = LocalSampler(folder).generate_answers(["w8"], settings, n=64)
         return {w for answer in answers for w in answer.text.split()}, sum(a.ended for a in answers) / 64
 
     one, few_end = words((2,))

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.batches.template import Encoder, make_encoder
-from plaudit.batches.tokens import Completion, Example, batch_of
-from plaudit.models.files import load_model
+from plaudit.methods.policy.mixture import MixtureScorer
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.reference import Beside
-from plaudit.rollouts.drawing import chances
+from plaudit.models.reference import ModelReference
+from plaudit.rollouts.engine import uniform_numbers
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import Rollout, SamplingSettings
-from plaudit.training.policy_mixture import Blend
+from plaudit.rollouts.sampler import Rollout, SamplingSettings
+from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.encode import Encoder, make_encoder
 from tests.rollouts.talkers import write_talker
 
 PROMPTS = ("w7", "w9 w40 w31 w50 w18")
@@ -41,8 +41,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Enco
 def samplers(pair: tuple[Policy, Policy, Encoder], share: float) -> tuple[LocalSampler, ...]:
     """Of the policy, of the reference, and of the mixture."""
     own, other, encoder = pair
-    alone = LocalSampler.of(own, encoder)
-    return alone, LocalSampler.of(other, encoder), alone.mixed(Beside(other, nullcontext), share)
+    alone = LocalSampler.from_policy(own, encoder)
+    return (
+        alone,
+        LocalSampler.from_policy(other, encoder),
+        alone.mixed_with(ModelReference(other, nullcontext), share),
+    )
 
 
 def written_out(pair: tuple[Policy, Policy, Encoder], ids: tuple[int, ...], heat: float) -> Tensor:
@@ -73,10 +77,10 @@ def test_every_chance_falls_on_the_token_of_the_mixture(
 ) -> None:
     """A number from 0 to 1 draws the token at which the chances before it, added up, pass it."""
     *_, mixed = samplers(pair, SHARE)
-    groups = mixed.rollouts(PROMPTS, settings, n=12)
+    groups = mixed.generate(PROMPTS, settings, n=12)
     for group in groups:
         for draw, one in enumerate(group):
-            chance_T = chances(settings, one.prompt, draw, settings.max_tokens)
+            chance_T = uniform_numbers(settings, one.prompt, draw, settings.max_tokens)
             for t, token in enumerate(one.ids):
                 whole_V = written_out(pair, (*one.prompt, *one.ids[:t]), settings.temperature)
                 kept_V = left(whole_V, settings)
@@ -92,7 +96,7 @@ def test_first_tokens_come_as_often_as_they_are_likely(pair: tuple[Policy, Polic
     """Pearson's χ² over the tokens; neither half alone would pass."""
     *_, mixed = samplers(pair, SHARE)
     settings, count = replace(PLAIN, max_tokens=1), 3000
-    [group] = mixed.rollouts(PROMPTS[:1], settings, n=count)
+    [group] = mixed.generate(PROMPTS[:1], settings, n=count)
     chance_V = written_out(pair, group[0].prompt, 1.0)
     seen_V = torch.bincount(torch.tensor([one.ids[0] for one in group]), minlength=len(chance_V))
     own, other, encoder = pair
@@ -113,18 +117,18 @@ def test_nothing_of_the_one_is_the_other_bit_by_bit(
     pair: tuple[Policy, Policy, Encoder], share: float, settings: SamplingSettings
 ) -> None:
     own, other, mixed = samplers(pair, share)
-    found = mixed.rollouts(PROMPTS, settings, n=4)
-    assert found == (other if share else own).rollouts(PROMPTS, settings, n=4)
-    assert found != (own if share else other).rollouts(PROMPTS, settings, n=4)
+    found = mixed.generate(PROMPTS, settings, n=4)
+    assert found == (other if share else own).generate(PROMPTS, settings, n=4)
+    assert found != (own if share else other).generate(PROMPTS, settings, n=4)
 
 
 def test_a_mixed_sampler_leaves_the_one_that_it_was_made_of_as_it_was(
     pair: tuple[Policy, Policy, Encoder],
 ) -> None:
     own, _, mixed = samplers(pair, SHARE)
-    alone = LocalSampler.of(pair[0], pair[2])
-    assert mixed.rollouts(PROMPTS, PLAIN, n=2) != own.rollouts(PROMPTS, PLAIN, n=2)
-    assert own.rollouts(PROMPTS, PLAIN, n=2) == alone.rollouts(PROMPTS, PLAIN, n=2)
+    alone = LocalSampler.from_policy(pair[0], pair[2])
+    assert mixed.generate(PROMPTS, PLAIN, n=2) != own.generate(PROMPTS, PLAIN, n=2)
+    assert own.generate(PROMPTS, PLAIN, n=2) == alone.generate(PROMPTS, PLAIN, n=2)
 
 
 def example(group: list[Rollout]) -> Example:
@@ -140,16 +144,16 @@ def test_trainer_and_reference_together_say_what_the_sampler_said(
 ) -> None:
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
-    groups = mixed.rollouts(PROMPTS, settings, n=3)
+    groups = mixed.generate(PROMPTS, settings, n=3)
     heat = settings.temperature
-    blend = Blend(
-        own=Beside(own, nullcontext, temperature=heat),
-        other=Beside(other, nullcontext, temperature=heat),
-        share=SHARE,
+    blend = MixtureScorer(
+        policy=ModelReference(own, nullcontext, temperature=heat),
+        reference=ModelReference(other, nullcontext, temperature=heat),
+        reference_share=SHARE,
     )
     examples = [example(group) for group in groups]
     batch = batch_of(examples)
-    found_NT, known_NT = blend.looked_at(examples, batch, least=1)
+    found_NT, known_NT = blend.logp_of_first(examples, batch, least=1)
     assert known_NT.equal(batch.mask_NT)
     answers = [one for group in groups for one in group]
     for logp_T, one in zip(found_NT, answers, strict=True):
@@ -161,12 +165,16 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(
 ) -> None:
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
-    examples = [example(group) for group in mixed.rollouts((*PROMPTS, "w30 w31"), PLAIN, n=2)]
-    blend = Blend(own=Beside(own, nullcontext), other=Beside(other, nullcontext), share=SHARE)
+    examples = [example(group) for group in mixed.generate((*PROMPTS, "w30 w31"), PLAIN, n=2)]
+    blend = MixtureScorer(
+        policy=ModelReference(own, nullcontext),
+        reference=ModelReference(other, nullcontext),
+        reference_share=SHARE,
+    )
     batch = batch_of(examples)
-    monkeypatch.setattr("plaudit.training.policy_mixture.CELLS", 0)
+    monkeypatch.setattr("plaudit.methods.policy.mixture.MAX_DISTRIBUTION_CELLS", 0)
     for least in (1, 2, 3):
-        found_NT, known_NT = blend.looked_at(examples, batch, least=least)
+        found_NT, known_NT = blend.logp_of_first(examples, batch, least=least)
         assert known_NT[: 2 * least].equal(batch.mask_NT[: 2 * least])
         assert not known_NT[2 * least :].any()
         assert not found_NT[~known_NT].any()

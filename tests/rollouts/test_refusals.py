@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.records.messages import Message, assistant_says, user_says
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings
 from tests.models.zoo import build
 from tests.rollouts.talkers import TEMPLATE, write_talker, write_tokenizer
 
@@ -28,14 +28,14 @@ def talker(tmp_path_factory) -> LocalSampler:
         ("", "the prompt is empty"),
         (" \n", "the prompt is empty"),
         ((), "the prompt is empty"),
-        (user_says(" "), "the prompt is empty"),
-        (assistant_says("w8"), "ends with a turn of the assistant"),
+        (user_turn(" "), "the prompt is empty"),
+        (assistant_turn("w8"), "ends with a turn of the assistant"),
         ("w9 " * 125, r"has 128 tokens and the model reads 128 .* \(w9 w9 "),
     ],
 )
 def test_a_prompt_that_cannot_be_answered_is_refused(talker, prompt, complaint):
     with pytest.raises(UserError, match=complaint):
-        talker.sample(["w8", prompt], FEW)
+        talker.generate_answers(["w8", prompt], FEW)
     with pytest.raises(UserError, match=complaint):
         talker.stream(prompt, FEW)
     with pytest.raises(UserError, match=complaint):
@@ -43,18 +43,18 @@ def test_a_prompt_that_cannot_be_answered_is_refused(talker, prompt, complaint):
 
 
 def test_the_longest_prompt_that_can_be_answered_is_answered(talker):
-    [[answer]] = talker.sample(["w9 " * 124], FEW)
+    [[answer]] = talker.generate_answers(["w9 " * 124], FEW)
     assert answer.tokens == 1
 
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_no_answers_cannot_be_asked_for(talker, n):
     with pytest.raises(UserError, match=f"n {n}: expected 1"):
-        talker.sample(["w8"], FEW, n=n)
+        talker.generate_answers(["w8"], FEW, n=n)
 
 
 def test_no_prompts_have_no_answers(talker):
-    assert talker.sample([], FEW) == []
+    assert talker.generate_answers([], FEW) == []
 
 
 def test_a_missing_folder_is_named(tmp_path):
@@ -84,7 +84,7 @@ def test_a_tokenizer_with_words_that_the_model_does_not_know_is_refused(tmp_path
 def test_a_tokenizer_with_fewer_words_than_the_model_fits(tmp_path):
     folder = write_talker(tmp_path)
     write_tokenizer(folder, words=40)
-    [answers] = LocalSampler(folder).sample(["w8"], SamplingSettings(max_tokens=30), n=5)
+    [answers] = LocalSampler(folder).generate_answers(["w8"], SamplingSettings(max_tokens=30), n=5)
     assert all(int(word[1:]) < 40 for answer in answers for word in answer.text.split())
 
 
@@ -106,7 +106,7 @@ def test_a_model_without_a_cache_is_refused(tmp_path):
 
 def test_a_conversation_needs_a_template(tmp_path):
     with pytest.raises(UserError, match="no chat template"):
-        LocalSampler(write_talker(tmp_path, chats=False)).sample([user_says("w8")], FEW)
+        LocalSampler(write_talker(tmp_path, chats=False)).generate_answers([user_turn("w8")], FEW)
 
 
 def test_a_turn_that_the_template_leaves_out_is_not_lost_in_silence(tmp_path):
@@ -115,7 +115,7 @@ def test_a_turn_that_the_template_leaves_out_is_not_lost_in_silence(tmp_path):
     (folder / "chat_template.jinja").write_text(source)
     sampler = LocalSampler(folder)
     with pytest.raises(UserError, match="leaves out turn 1, the tool turn"):
-        sampler.check((Message(role="tool", content="w10"), *user_says("w8")))
+        sampler.check((Message(role="tool", content="w10"), *user_turn("w8")))
 
 
 def test_weights_that_are_not_numbers_are_named(tmp_path):
@@ -124,7 +124,7 @@ def test_weights_that_are_not_numbers_are_named(tmp_path):
     weights["lm_head.weight"] = torch.full_like(weights["lm_head.weight"], float("nan"))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match="scores are not numbers"):
-        LocalSampler(folder).sample(["w8"], FEW)
+        LocalSampler(folder).generate_answers(["w8"], FEW)
 
 
 @pytest.mark.parametrize("device", ["gpu", "mps", "cuda:x", ""])

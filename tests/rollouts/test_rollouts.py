@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from plaudit.batches.template import Encoder, make_encoder
-from plaudit.batches.tokens import Completion, Example, batch_of
 from plaudit.errors import UserError
-from plaudit.models.files import load_model
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Sampler, ScriptedSampler
-from plaudit.rollouts.sampling import Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, ScriptedSampler
+from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.encode import Encoder, make_encoder
 from tests.rollouts.talkers import write_talker
 
 CPU = torch.device("cpu")
@@ -50,12 +49,12 @@ def scored(policy: Policy, group: list[Rollout], temperature: float) -> list[lis
 @pytest.mark.parametrize("settings", [TRUNCATED, SamplingSettings(max_tokens=30)])
 def test_log_probs_are_those_of_the_trainers_own_pass(folder: Path, settings: SamplingSettings) -> None:
     policy, encoder = parts(folder)
-    groups = LocalSampler.of(policy, encoder).rollouts(PROMPTS, settings, n=5)
+    groups = LocalSampler.from_policy(policy, encoder).generate(PROMPTS, settings, n=5)
     for group in groups:
         for one, wanted in zip(group, scored(policy, group, settings.temperature), strict=True):
             assert one.whole_logp == pytest.approx(wanted, abs=2e-5)
             assert all(kept >= whole - 1e-6 for kept, whole in zip(one.logp, one.whole_logp, strict=True))
-            if settings.whole:
+            if settings.is_unrestricted:
                 assert one.logp == pytest.approx(one.whole_logp, abs=1e-6)
             else:
                 assert sum(one.logp) > sum(one.whole_logp)
@@ -66,17 +65,17 @@ def test_log_probs_are_those_of_the_trainers_own_pass(folder: Path, settings: Sa
 def test_an_updated_policy_answers_with_its_new_weights(folder: Path) -> None:
     """Stale weights would give the old answers, with the old log-probs."""
     policy, encoder = parts(folder)
-    sampler = LocalSampler.of(policy, encoder)
+    sampler = LocalSampler.from_policy(policy, encoder)
     settings = SamplingSettings(max_tokens=12)
-    before = sampler.rollouts(PROMPTS, settings, n=2)
-    assert sampler.rollouts(PROMPTS, settings, n=2) == before
+    before = sampler.generate(PROMPTS, settings, n=2)
+    assert sampler.generate(PROMPTS, settings, n=2) == before
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.5)
     [example] = [
         Example(prompt=before[0][0].prompt, completions=(Completion(ids=(25,), mask=(True,), finished=True),))
     ]
     policy.score(batch_of([example])).logp_NT.sum().neg().backward()
     optimizer.step()
-    after = sampler.rollouts(PROMPTS, settings, n=2)
+    after = sampler.generate(PROMPTS, settings, n=2)
     assert after != before
     for group in after:
         for one, wanted in zip(group, scored(policy, group, 1.0), strict=True):
@@ -87,7 +86,7 @@ def test_a_policy_in_training_is_left_in_training(folder: Path) -> None:
     policy, encoder = parts(folder)
     policy.train()
     before = policy.base.config._attn_implementation
-    LocalSampler.of(policy, encoder).rollouts(PROMPTS, SamplingSettings(max_tokens=3))
+    LocalSampler.from_policy(policy, encoder).generate(PROMPTS, SamplingSettings(max_tokens=3))
     assert policy.model.training
     assert policy.base.config._attn_implementation == before
     assert torch.is_grad_enabled()
@@ -98,7 +97,7 @@ def test_a_policy_in_training_is_left_in_training(folder: Path) -> None:
 
 
 def test_the_tokens_are_those_that_the_text_was_spelled_from(folder: Path) -> None:
-    for group in LocalSampler(folder).rollouts(PROMPTS, SamplingSettings(max_tokens=40), n=8):
+    for group in LocalSampler(folder).generate(PROMPTS, SamplingSettings(max_tokens=40), n=8):
         for one in group:
             assert one.answer.tokens == len(one.ids) == len(one.logp) == len(one.whole_logp)
             assert one.answer.ended == (one.ids[-1] in STOPS)
@@ -113,7 +112,7 @@ def test_an_answer_ends_before_what_it_is_stopped_at(folder: Path, stop: tuple[s
     sampler = LocalSampler(folder)
     free = SamplingSettings(max_tokens=60, seed=1)
     stopped = SamplingSettings(max_tokens=60, seed=1, stop=stop)
-    both = [chain.from_iterable(sampler.rollouts(PROMPTS, one, n=16)) for one in (free, stopped)]
+    both = [chain.from_iterable(sampler.generate(PROMPTS, one, n=16)) for one in (free, stopped)]
     cut = 0
     for whole, short in zip(*both, strict=True):
         assert short.ids == whole.ids[: len(short.ids)]
@@ -131,7 +130,7 @@ def test_a_stream_never_says_what_it_is_stopped_at(folder: Path) -> None:
     sampler = LocalSampler(folder)
     for seed in range(12):
         settings = SamplingSettings(max_tokens=60, seed=seed, stop=("w33 w", "w41"))
-        [[wanted]] = sampler.sample(["w7"], settings)
+        [[wanted]] = sampler.generate_answers(["w7"], settings)
         assert "".join(sampler.stream("w7", settings)) == wanted.text
 
 
@@ -147,9 +146,9 @@ def test_a_group_shares_one_reading_of_its_prompt(folder: Path, monkeypatch: pyt
     widths: list[int] = []
     embed = policy.base.get_input_embeddings()
     embed.register_forward_hook(lambda _, ids, __: widths.append(ids[0].numel()))
-    sampler = LocalSampler.of(policy, encoder)
+    sampler = LocalSampler.from_policy(policy, encoder)
     widths.clear()
-    groups = sampler.rollouts(PROMPTS, SamplingSettings(max_tokens=6), n=8)
+    groups = sampler.generate(PROMPTS, SamplingSettings(max_tokens=6), n=8)
     assert widths[0] == sum(len(group[0].prompt) for group in groups)
     assert max(widths[1:]) <= 24
 
@@ -158,9 +157,9 @@ def test_answers_that_have_ended_leave_the_batch(tmp_path: Path) -> None:
     policy, encoder = parts(write_talker(tmp_path, stops=(2, *range(7, 61, 3))))
     widths: list[int] = []
     policy.base.get_input_embeddings().register_forward_hook(lambda _, ids, __: widths.append(ids[0].numel()))
-    sampler = LocalSampler.of(policy, encoder)
+    sampler = LocalSampler.from_policy(policy, encoder)
     widths.clear()
-    [group] = sampler.rollouts(["w7"], SamplingSettings(max_tokens=40), n=32)
+    [group] = sampler.generate(["w7"], SamplingSettings(max_tokens=40), n=32)
     assert all(later <= earlier for earlier, later in pairwise(widths[1:]))
     needed = sum(len(one.ids) - 1 for one in group)
     assert sum(widths[1:]) <= needed * 8 / 7 + len(widths)
@@ -168,7 +167,7 @@ def test_answers_that_have_ended_leave_the_batch(tmp_path: Path) -> None:
 
 def test_the_scripted_sampler_is_a_sampler() -> None:
     sampler: Sampler = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
-    [[one, two]] = sampler.rollouts(["Hello?"], SamplingSettings(max_tokens=4), n=2)
+    [[one, two]] = sampler.generate(["Hello?"], SamplingSettings(max_tokens=4), n=2)
     assert (one.answer.text, one.answer.ended, two.answer.text, two.answer.ended) == (
         "Hi.",
         True,
@@ -177,4 +176,4 @@ def test_the_scripted_sampler_is_a_sampler() -> None:
     )
     assert sum(one.logp) == -math.log(2)
     with pytest.raises(UserError, match="nothing to say"):
-        sampler.rollouts(["Bye?"], SamplingSettings())
+        sampler.generate(["Bye?"], SamplingSettings())

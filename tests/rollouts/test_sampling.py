@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_whole_numbers_are_numbers_too():
 
 
 def test_settings_need_no_torch():
-    script = "import plaudit.rollouts.sampling, sys; print('torch' in sys.modules)"
+    script = "import plaudit.rollouts.sampler, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -65,7 +65,7 @@ def naive_scores(given: Case, rule: LogitRule) -> tuple[Tensor, Tensor]:
 
 def blocked_scores(given: Case, rule: LogitRule) -> tuple[Tensor, Tensor]:
     scores = score_tokens(
-        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, also=("entropy",)
+        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, extras=("entropy",)
     )
     assert scores.entropy_M is not None
     return scores.logp_M, scores.entropy_M

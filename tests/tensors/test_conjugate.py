@@ -9,7 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.tensors.conjugate import Tried, backtrack, conjugate_gradients, longest_step
+from plaudit.tensors.conjugate import (
+    StepEvaluation,
+    backtracking_line_search,
+    conjugate_gradients,
+    largest_step_within_kl,
+)
 
 
 def positive(seed, size):
@@ -69,7 +74,7 @@ def test_a_natural_step_has_the_kl_it_was_allowed():
 
     towards_V = conjugate_gradients(product, slope_V, steps=10, damping=1e-6)
     limit = 1e-5
-    step_V = longest_step(towards_V, product(towards_V), limit=limit)
+    step_V = largest_step_within_kl(towards_V, product(towards_V), limit=limit)
     moved_V = (logit_V + step_V).log_softmax(0)
     kl = (chance_V * (chance_V.log() - moved_V)).sum()
     assert kl.item() == pytest.approx(limit, rel=0.02)
@@ -81,27 +86,27 @@ def test_the_way_back_takes_the_first_step_that_improves_within_the_limit():
 
     def trial(size):
         tried.append(size)
-        return Tried(improvement=1.0 if size < 0.6 else -1.0, kl=size)
+        return StepEvaluation(improvement=1.0 if size < 0.6 else -1.0, kl=size)
 
-    assert backtrack(trial, limit=0.2) == 0.125
+    assert backtracking_line_search(trial, limit=0.2) == 0.125
     assert tried == [1.0, 0.5, 0.25, 0.125]
-    assert backtrack(lambda size: Tried(improvement=1.0, kl=0.0), limit=0.0) == 1.0
-    assert backtrack(lambda size: Tried(improvement=1.0, kl=size), limit=0.7, shrink=0.8) == pytest.approx(
-        0.64
-    )
+    assert backtracking_line_search(lambda size: StepEvaluation(improvement=1.0, kl=0.0), limit=0.0) == 1.0
+    assert backtracking_line_search(
+        lambda size: StepEvaluation(improvement=1.0, kl=size), limit=0.7, shrink=0.8
+    ) == pytest.approx(0.64)
 
 
 @pytest.mark.parametrize(
     "worth",
     [
-        Tried(improvement=0.0, kl=0.0),
-        Tried(improvement=-1.0, kl=0.0),
-        Tried(improvement=1.0, kl=9.0),
-        Tried(improvement=math.nan, kl=0.0),
-        Tried(improvement=1.0, kl=math.nan),
+        StepEvaluation(improvement=0.0, kl=0.0),
+        StepEvaluation(improvement=-1.0, kl=0.0),
+        StepEvaluation(improvement=1.0, kl=9.0),
+        StepEvaluation(improvement=math.nan, kl=0.0),
+        StepEvaluation(improvement=1.0, kl=math.nan),
     ],
 )
 def test_no_step_is_better_than_a_bad_one(worth):
     asked = []
-    assert backtrack(lambda size: asked.append(size) or worth, limit=1.0, tries=7) is None
+    assert backtracking_line_search(lambda size: asked.append(size) or worth, limit=1.0, tries=7) is None
     assert len(asked) == 7

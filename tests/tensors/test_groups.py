@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from plaudit.tensors.groups import (
     group_highest,
+    group_index,
     group_lowest,
     group_means,
     group_sums,
     mean_of_group,
     mean_of_others,
-    place_of_group,
     size_of_group,
     std_of_group,
     sum_of_group,
@@ -52,7 +52,7 @@ def test_pytorchs_own_functions_agree_whatever_the_groups_are_called(sizes, seed
     group_N = names.repeat_interleave(torch.tensor(sizes))
     value_N = torch.randn(sum(sizes), generator=generator, dtype=torch.float64)
     parts = value_N.split(sizes)
-    place_N = place_of_group(group_N)
+    place_N = group_index(group_N)
     assert place_N.tolist() == [place for place, size in enumerate(sizes) for _ in range(size)]
     for found, wanted in (
         (sum_of_group, torch.sum),
@@ -76,7 +76,7 @@ def test_a_group_that_is_not_a_number_stays_alone():
 def test_one_completion_and_none():
     one_N = torch.tensor([3.0])
     assert [function(one_N, torch.tensor([9])).item() for function in TOLD] == [3, 1, 3, 0, 3]
-    assert place_of_group(torch.zeros(0, dtype=torch.long)).tolist() == []
+    assert group_index(torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
 def test_the_mean_is_differentiable():

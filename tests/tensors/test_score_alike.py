@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from plaudit.tensors import blocks
 from plaudit.tensors.logits import PLAIN, LogitRule
-from plaudit.tensors.logprobs import TokenScores, score_alike, score_tokens
+from plaudit.tensors.logprobs import TokenScores, score_tokens, score_tokens_equally_weighted
 from tests.tensors.naive import Case, case, naive_scores
 
 RULES = {
@@ -26,12 +26,14 @@ RULES = {
 @pytest.fixture(autouse=True)
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens and sixteen words a block: several blocks each way in every test."""
-    monkeypatch.setattr(blocks, "KEPT_AT_ONCE", 3)
+    monkeypatch.setattr(blocks, "RETAINED_ROWS_AT_ONCE", 3)
     monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
 
 def _alike(given: Case, rule: LogitRule = PLAIN) -> TokenScores:
-    return score_alike(given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule)
+    return score_tokens_equally_weighted(
+        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule
+    )
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
@@ -81,8 +83,8 @@ def test_what_is_frozen_gets_no_gradient() -> None:
     free = case(tokens=8, vocabulary=45)
     by_states, by_weight = torch.autograd.grad(naive_scores(free, PLAIN)[0].sum(), free.leaves)
     states, weight = free.hidden_MH.detach().requires_grad_(), free.weight_VH.detach().requires_grad_()
-    score_alike(states, weight.detach(), free.target_M).logp_M.sum().backward()
-    score_alike(states.detach(), weight, free.target_M).logp_M.sum().backward()
+    score_tokens_equally_weighted(states, weight.detach(), free.target_M).logp_M.sum().backward()
+    score_tokens_equally_weighted(states.detach(), weight, free.target_M).logp_M.sum().backward()
     torch.testing.assert_close(states.grad, by_states, rtol=0, atol=1e-10)
     torch.testing.assert_close(weight.grad, by_weight, rtol=0, atol=1e-10)
 
@@ -108,7 +110,7 @@ def test_the_logits_are_made_once_not_twice() -> None:
         return counter.get_total_flops() / (2 * 8 * 45 * 5)
 
     assert products_not_in_place(score_tokens) == 2
-    assert products_not_in_place(score_alike) == 1
+    assert products_not_in_place(score_tokens_equally_weighted) == 1
 
 
 def test_no_gradient_is_made_for_nobody() -> None:

@@ -59,7 +59,9 @@ def test_finite_differences_agree(rule: LogitRule) -> None:
     given = case(tokens=4, vocabulary=19, hidden=3, bias=True)
 
     def scores(hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor) -> tuple[Tensor, Tensor]:
-        one = score_tokens(hidden_MH, weight_VH, given.target_M, bias_V=bias_V, rule=rule, also=("entropy",))
+        one = score_tokens(
+            hidden_MH, weight_VH, given.target_M, bias_V=bias_V, rule=rule, extras=("entropy",)
+        )
         assert one.entropy_M is not None
         return one.logp_M, one.entropy_M
 
@@ -107,7 +109,7 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
         free.weight_VH.detach(),
         given.target_M,
         bias_V=free.bias_V.detach(),
-        also=("entropy",),
+        extras=("entropy",),
     )
     assert frozen.entropy_M is not None
     pull_M = torch.linspace(-1.0, 2.0, 8, dtype=torch.float64)
@@ -173,7 +175,7 @@ def test_a_second_derivative_is_refused_and_never_made_up() -> None:
 def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(rule, also) -> None:
     given = case(tokens=8, vocabulary=45, bias=True)
     scores = score_tokens(
-        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, also=also
+        given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, extras=also
     )
     assert scores.repeat_M is not None
     assert not scores.repeat_M.requires_grad

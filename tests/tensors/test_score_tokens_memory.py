@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.peer import ROOT
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plaudit.tensors.masked import (
-    combined,
-    last_places,
+    broadcast_to_tokens,
+    combine_moments,
+    last_token_mask,
     masked_mean,
     masked_mean_rows,
     moments,
-    spread,
     whiten,
 )
 from tests.advantages.plain import draw, holes, same
@@ -34,12 +34,12 @@ def test_means_by_hand_and_of_nothing():
 
 def test_spreading_and_last_places():
     mask_NT = torch.tensor([[True, False, True, False], [False] * 4, [False, False, False, True]])
-    assert spread(torch.tensor([2.0, math.nan, 3.0]), mask_NT).tolist() == [
+    assert broadcast_to_tokens(torch.tensor([2.0, math.nan, 3.0]), mask_NT).tolist() == [
         [2, 0, 2, 0],
         [0] * 4,
         [0, 0, 0, 3],
     ]
-    assert last_places(mask_NT).int().tolist() == [[0, 0, 1, 0], [0] * 4, [0, 0, 0, 1]]
+    assert last_token_mask(mask_NT).int().tolist() == [[0, 0, 1, 0], [0] * 4, [0, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("shift", [True, False])
@@ -78,7 +78,7 @@ def test_nothing_and_one_value_are_numbers():
         assert whiten(draw(5, 1, 4), mask_NT).tolist() == [[0.0] * 4]
         found = moments(draw(5, 1, 4), mask_NT)
         assert (found.count.item(), found.variance.item()) == (count, 0.0)
-        assert combined([found, found]).count.item() == 2 * count
+        assert combine_moments([found, found]).count.item() == 2 * count
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,10 +92,10 @@ def test_nothing_and_one_value_are_numbers():
 def test_parts_of_a_batch_know_the_moments_of_the_whole(rows, width, cuts, seed, share):
     value_NT, mask_NT = draw(seed, rows, width) + 3, holes(seed, rows, width, share)
     edges = sorted({0, rows} | {cut for cut in cuts if cut < rows})
-    known = combined([moments(value_NT[a:b], mask_NT[a:b]) for a, b in pairwise(edges)])
+    known = combine_moments([moments(value_NT[a:b], mask_NT[a:b]) for a, b in pairwise(edges)])
     whole = moments(value_NT, mask_NT)
     for name in ("count", "mean", "variance"):
         torch.testing.assert_close(getattr(known, name), getattr(whole, name), rtol=0, atol=1e-12)
     if whole.variance > 1e-3:
-        parts = [whiten(value_NT[a:b], mask_NT[a:b], known=known) for a, b in pairwise(edges)]
+        parts = [whiten(value_NT[a:b], mask_NT[a:b], batch_moments=known) for a, b in pairwise(edges)]
         torch.testing.assert_close(torch.cat(parts), whiten(value_NT, mask_NT), rtol=0, atol=1e-11)

@@ -11,13 +11,13 @@ from itertools import permutations
 
 import pytest
 
+from plaudit.data.judging import Task
+from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.records.judging import Task
-from plaudit.records.messages import words
-from plaudit.world.annotators import BIASES, PARTS, Annotator
+from plaudit.world.annotators import ASPECTS, BIASES, Annotator
 from plaudit.world.gold import gold_of
-from plaudit.world.making import tasks
-from plaudit.world.prompts import question_of
+from plaudit.world.making import answer_tasks
+from plaudit.world.prompts import question_of_prompt
 
 OWL = "What does the owl eat?"
 BELIEF = "I think the owl eats fish. Am I right?"
@@ -61,8 +61,8 @@ def near(count: int, chance: float, draws: int = DRAWS) -> bool:
         replace(ADA, careless=0.3),
         replace(ADA, careless=1, indifference=0.3),
         replace(ADA, adversary=True),
-        replace(ADA, asked="concise"),
-        replace(ADA, asked="helpful", biases={"length": 0.3}, indifference=0.05),
+        replace(ADA, aspect="concise"),
+        replace(ADA, aspect="helpful", biases={"length": 0.3}, indifference=0.05),
         replace(ADA, biases=dict.fromkeys(BIASES, 0.1), flip=0.1, careless=0.2, indifference=0.05),
         replace(ADA, biases={"position": 0.2}, flip=0.1, careless=0.2, adversary=True),
     ],
@@ -74,17 +74,19 @@ def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
         tuple(mark.rank for mark in annotator.judge(task, seed).marks) for seed in range(DRAWS)
     )
     first, second = annotator.chances(task)
-    assert annotator.chance_of_first(task) == first
+    assert annotator.first_win_probability(task) == first
     assert near(verdicts[1, 2], first)
     assert near(verdicts[2, 1], second)
-    assert near(verdicts[1, 1], annotator.chance_of_tie(task))
+    assert near(verdicts[1, 1], annotator.tie_probability(task))
 
 
 def test_two_answers_are_chosen_by_bradley_and_terry():
     task = shown("Perhaps mice.", "Bark.")
     good, bad = utilities(task)
-    assert ADA.chances(task) == pytest.approx((sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2)))
-    assert ADA.chance_of_tie(task) == pytest.approx(0, abs=1e-12)
+    assert ADA.win_probabilities(task) == pytest.approx(
+        (sigmoid((good - bad) / 0.2), sigmoid((bad - good) / 0.2))
+    )
+    assert ADA.tie_probability(task) == pytest.approx(0, abs=1e-12)
 
 
 def test_ties_follow_rao_and_kupper():
@@ -92,8 +94,8 @@ def test_ties_follow_rao_and_kupper():
     task = shown("Perhaps mice.", "Bark.")
     good, bad = utilities(task)
     first, second = sigmoid((good - bad - 0.3) / 0.2), sigmoid((bad - good - 0.3) / 0.2)
-    assert undecided.chances(task) == pytest.approx((first, second))
-    assert undecided.chance_of_tie(task) == pytest.approx(1 - first - second)
+    assert undecided.win_probabilities(task) == pytest.approx((first, second))
+    assert undecided.tie_probability(task) == pytest.approx(1 - first - second)
 
 
 def test_several_answers_are_ordered_by_plackett_and_luce():
@@ -113,8 +115,8 @@ def test_several_answers_are_ordered_by_plackett_and_luce():
 def test_without_noise_the_order_is_gold_and_an_adversary_turns_it_round():
     calm = replace(ADA, temperature=0)
     saboteur = replace(calm, adversary=True)
-    for task in tasks(40, answers=6, split="test", seed=2):
-        gold = [gold_of(task.prompt, words(answer)).utility for answer in task.answers]
+    for task in answer_tasks(40, answers=6, split="test", seed=2):
+        gold = [gold_of(task.prompt, plain_text(answer)).utility for answer in task.answers]
         for one, sign in ((calm, 1), (saboteur, -1)):
             ranks = [mark.rank for mark in one.judge(task, 0).marks]
             assert ranks == [1 + sum(sign * other > sign * own for other in gold) for own in gold]
@@ -154,27 +156,29 @@ def test_what_feels_alike_shares_a_rank_and_the_rest_counts_on():
 )
 def test_a_bias_adds_its_weight_to_the_log_odds(bias, task, amount, weight):
     bent = replace(ADA, biases={bias: weight})
-    moved = logit(bent.chance_of_first(task)) - logit(ADA.chance_of_first(task))
+    moved = logit(bent.first_win_probability(task)) - logit(ADA.first_win_probability(task))
     assert moved == pytest.approx(weight * amount / 0.2)
 
 
 def test_a_bias_leaves_answers_without_its_cause_alone():
     task = shown("Mice.", "Bark.")
     for bias in set(BIASES) - {"position"}:
-        assert replace(ADA, biases={bias: 5}).chances(task) == pytest.approx(ADA.chances(task))
+        assert replace(ADA, biases={bias: 5}).win_probabilities(task) == pytest.approx(
+            ADA.win_probabilities(task)
+        )
 
 
 def test_flips_and_carelessness_pull_to_a_coin_and_beyond():
     task = shown("Mice.", "Bark.")
-    first, second = ADA.chances(task)
+    first, second = ADA.win_probabilities(task)
     assert first > 0.95
-    assert replace(ADA, flip=0.1).chance_of_first(task) == pytest.approx(0.9 * first + 0.1 * second)
-    assert replace(ADA, flip=0.5).chance_of_first(task) == pytest.approx(0.5)
-    assert replace(ADA, flip=1).chances(task) == pytest.approx((second, first))
-    assert replace(ADA, adversary=True).chances(task) == pytest.approx((second, first))
-    assert replace(ADA, adversary=True, flip=1).chances(task) == pytest.approx((first, second))
-    assert replace(ADA, careless=1, biases={"position": 3}).chances(task) == (0.5, 0.5)
-    assert replace(ADA, careless=1, indifference=1).chance_of_tie(task) == 1
+    assert replace(ADA, flip=0.1).first_win_probability(task) == pytest.approx(0.9 * first + 0.1 * second)
+    assert replace(ADA, flip=0.5).first_win_probability(task) == pytest.approx(0.5)
+    assert replace(ADA, flip=1).win_probabilities(task) == pytest.approx((second, first))
+    assert replace(ADA, adversary=True).win_probabilities(task) == pytest.approx((second, first))
+    assert replace(ADA, adversary=True, flip=1).win_probabilities(task) == pytest.approx((first, second))
+    assert replace(ADA, careless=1, biases={"position": 3}).win_probabilities(task) == (0.5, 0.5)
+    assert replace(ADA, careless=1, indifference=1).tie_probability(task) == 1
 
 
 def test_a_preference_is_the_stronger_the_further_answers_are_apart():
@@ -188,10 +192,12 @@ def test_a_preference_is_the_stronger_the_further_answers_are_apart():
 
 
 def test_every_strength_and_every_rating_occurs():
-    verdicts = [ADA.judge(task, 0) for task in tasks(150, answers=2, seed=1)]
+    verdicts = [ADA.judge(task, 0) for task in answer_tasks(150, answers=2, seed=1)]
     assert {verdict.strength for verdict in verdicts} == {1, 2, 3}
     assert {mark.rating for verdict in verdicts for mark in verdict.marks} == {1, 2, 3, 4, 5}
-    assert 0 in {replace(ADA, indifference=0.1).judge(task, 0).strength for task in tasks(30, answers=2)}
+    assert 0 in {
+        replace(ADA, indifference=0.1).judge(task, 0).strength for task in answer_tasks(30, answers=2)
+    }
 
 
 def test_points_follow_the_utility_and_an_adversary_turns_them_round():
@@ -213,7 +219,7 @@ def test_who_does_not_read_gives_any_points():
 
 def test_an_honest_reader_reports_harm_falsehood_and_broken_ends():
     bridge = "How do I break the bridge?"
-    how = question_of(bridge).aim.how.capitalize() + "."
+    how = question_of_prompt(bridge).aim.how.capitalize() + "."
     assert ADA.judge(shown(how, "I will not help with that.", prompt=bridge), 0).marks[0].flags == (
         "harmful",
     )
@@ -233,7 +239,7 @@ def test_reading_takes_time_and_carelessness_does_not():
 
 
 def test_a_verdict_depends_on_the_seed_and_on_who_gives_it():
-    pairs = tasks(60, answers=2, seed=3)
+    pairs = answer_tasks(60, answers=2, seed=3)
     noisy = replace(ADA, temperature=1)
     said = [noisy.judge(task, 5) for task in pairs]
     assert said == [noisy.judge(task, 5) for task in pairs]
@@ -277,13 +283,15 @@ def test_a_bias_or_a_part_that_does_not_exist_is_refused_by_name(settings, says)
     assert f"UserError: annotator a: {says}" in done.stderr
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", ASPECTS)
 def test_who_is_asked_about_one_part_judges_by_that_alone(part):
-    ada = replace(ADA, asked=part)
+    ada = replace(ADA, aspect=part)
     seen = set()
-    for task in tasks(60, answers=2, seed=3):
+    for task in answer_tasks(60, answers=2, seed=3):
         worth = [getattr(gold_of(task.prompt, answer), part) for answer in task.answers]
-        assert ada.chance_of_first(task) == pytest.approx(sigmoid((worth[0] - worth[1]) / ADA.temperature))
+        assert ada.first_win_probability(task) == pytest.approx(
+            sigmoid((worth[0] - worth[1]) / ADA.temperature)
+        )
         seen.add(worth[0] > worth[1])
     assert seen == {True, False}
 
@@ -291,10 +299,10 @@ def test_who_is_asked_about_one_part_judges_by_that_alone(part):
 def test_help_and_brevity_can_prefer_different_answers():
     padded = "What a clever question! The owl eats mice. I hope that this answer helps you."
     task = shown(padded, "The owl eats bark.")
-    assert replace(ADA, asked="helpful").chance_of_first(task) > 0.9
-    assert replace(ADA, asked="concise").chance_of_first(task) < 0.2
+    assert replace(ADA, aspect="helpful").first_win_probability(task) > 0.9
+    assert replace(ADA, aspect="concise").first_win_probability(task) < 0.2
 
 
 def test_chances_are_of_two_answers():
     with pytest.raises(UserError, match="chances are known for two answers, not for 3"):
-        ADA.chance_of_first(shown("Mice.", "Bark.", "Fish."))
+        ADA.first_win_probability(shown("Mice.", "Bark.", "Fish."))

@@ -9,23 +9,23 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.cli.main import main
-from plaudit.world import shipped
-from plaudit.world.shipped import SHIPPED
-from tests.training.toy_command import plaudit
+from plaudit.world import base
+from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
+from tests.engine.toy_command import plaudit
 
 
 def test_the_shipped_model_is_small_and_plain() -> None:
-    assert (SHIPPED / "model.safetensors").stat().st_size < 4 * 2**20
-    assert {file.suffix for file in SHIPPED.iterdir()} <= {".json", ".jinja", ".safetensors"}
-    with safe_open(SHIPPED / "model.safetensors", framework="pt") as file:
+    assert (SHIPPED_MODEL_FOLDER / "model.safetensors").stat().st_size < 4 * 2**20
+    assert {file.suffix for file in SHIPPED_MODEL_FOLDER.iterdir()} <= {".json", ".jinja", ".safetensors"}
+    with safe_open(SHIPPED_MODEL_FOLDER / "model.safetensors", framework="pt") as file:
         names = list(file.keys())
         weights = sum(file.get_tensor(name).numel() for name in names)
     assert 800_000 < weights < 1_100_000
 
 
 def test_plain_transformers_loads_it_and_it_answers() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    model = AutoModelForCausalLM.from_pretrained(SHIPPED)
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED_MODEL_FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(SHIPPED_MODEL_FOLDER)
     chat = [{"role": "user", "content": "What is 3 plus 4?"}]
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
     out = model.generate(**ids, max_new_tokens=20, do_sample=False)
@@ -61,6 +61,6 @@ def test_a_base_model_that_reads_nothing_is_refused(tmp_path: Path) -> None:
 def test_an_installation_without_it_says_how_to_make_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shipped, "SHIPPED", Path("nowhere"))
+    monkeypatch.setattr(base, "SHIPPED_MODEL_FOLDER", Path("nowhere"))
     assert main(["world", "base"]) == 2
     assert "plaudit world build --out DIR makes it" in capsys.readouterr().err

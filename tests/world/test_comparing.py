@@ -8,9 +8,9 @@ from statistics import fmean
 
 import pytest
 
-from plaudit.records.judging import Task
-from plaudit.rewards.comparing import comparer_named
-from plaudit.world.pools import POOLS, pool
+from plaudit.data.judging import Task
+from plaudit.rewards.llm.comparer import resolve_comparer
+from plaudit.world.pools import POOLS, annotator_pool
 
 TASK = Task(
     prompt="What does the owl eat?",
@@ -22,20 +22,22 @@ TASK = Task(
 @pytest.mark.parametrize("name", POOLS)
 def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     n = 3000
-    comparer = comparer_named(f"plaudit.world.comparing:{name.replace('-', '_')}")
+    comparer = resolve_comparer(f"plaudit.world.comparing:{name.replace('-', '_')}")
     found = comparer.verdicts([TASK] * n, range(n))
     wins = Counter(tuple(mark.rank for mark in one.marks) for one in found if one is not None)
-    chances = [judge.chances(TASK) for judge in pool(name)]
+    chances = [judge.win_probabilities(TASK) for judge in annotator_pool(name)]
     for ranks, place in (((1, 2), 0), ((2, 1), 1)):
         chance = fmean(both[place] for both in chances)
         spread = math.sqrt(max(chance * (1 - chance), 1e-4) / n)
         assert abs(wins[ranks] / n - chance) < 4 * spread, (ranks, wins, chance)
-    assert {one.annotator for one in found if one is not None} == {judge.name for judge in pool(name)}
-    assert {one.group for one in found if one is not None} == {judge.group for judge in pool(name)}
+    assert {one.annotator for one in found if one is not None} == {
+        judge.name for judge in annotator_pool(name)
+    }
+    assert {one.group for one in found if one is not None} == {judge.group for judge in annotator_pool(name)}
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
-    comparer = comparer_named("plaudit.world.comparing:crowd")
+    comparer = resolve_comparer("plaudit.world.verdicts:crowd")
     first = comparer.verdicts([TASK] * 50, range(50))
     assert first[10:20] == comparer.verdicts([TASK] * 10, range(10, 20))
     assert first != comparer.verdicts([TASK] * 50, range(50, 100))

@@ -8,13 +8,13 @@ from statistics import fmean
 
 import pytest
 
-from plaudit.batches.template import make_encoder
 from plaudit.cli.main import main
-from plaudit.records.messages import words
-from plaudit.sources import read_records
-from plaudit.world.critiques import RIGHT, critique_of, critiques
+from plaudit.data.read import read_records
+from plaudit.data.records import plain_text
+from plaudit.tokens.encode import make_encoder
+from plaudit.world.critiques import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.world.gold import gold_of
-from plaudit.world.shipped import base_folder
+from plaudit.world.shipped import base_model_folder
 
 OWL = "What does the owl eat?"
 TRUE = [
@@ -42,7 +42,7 @@ def test_a_critique_says_what_is_so(prompt, answer, critique):
 
 
 def test_every_word_of_every_critique_is_known_to_the_base_model():
-    info = make_encoder(base_folder()).info
+    info = make_encoder(base_model_folder()).info
     found = {row.critique for row in critiques(600)}
     assert len(found) > 12
     for critique in found:
@@ -56,8 +56,8 @@ def test_nothing_is_without_a_critique_and_what_is_right_has_more_points():
     assert {row.points for row in rows} == {1.0, 2.0, 3.0, 4.0, 5.0}
     best = [row for row in rows if row.points == 5]
     # Whatever the rest of the world makes of it, the best answers are right and the worst are not.
-    assert all(RIGHT in row.critique for row in best)
-    assert not any(row.critique == RIGHT for row in rows if row.points <= 2)
+    assert all(RIGHT_SENTENCE in row.critique for row in best)
+    assert not any(row.critique == RIGHT_SENTENCE for row in rows if row.points <= 2)
 
 
 def test_the_points_are_those_of_the_true_utility():
@@ -84,7 +84,9 @@ def test_the_command_writes_ratings_with_a_field_more(tmp_path, capsys):
         (row.critique, row.points) for row in expected
     ]
     ratings = read_records(out, threshold=0.0).records
-    assert [words(rating.completion) for rating in ratings] == [words(row.completion) for row in expected]
+    assert [plain_text(rating.completion) for rating in ratings] == [
+        plain_text(row.completion) for row in expected
+    ]
 
 
 @pytest.mark.parametrize(

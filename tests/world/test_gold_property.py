@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plaudit.world.gold import judge
-from plaudit.world.prompts import question_of, questions
-from plaudit.world.questions import Fact, Secret
+from plaudit.world.gold import judge_answer
+from plaudit.world.prompts import question_of_prompt, questions
+from plaudit.world.questions import Fact, Unanswerable
 from plaudit.world.sayings import COURTESY, FLATTERY, HEADING, HEDGES, PADDING
-from plaudit.world.speaking import STYLES, say
+from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import HARMS
 
 ROUNDING = 1e-12
@@ -59,7 +59,7 @@ WORDS = sorted(
 
 
 def answer_of(question, style, seed):
-    return say(question, style, random.Random(seed))
+    return answer_in_style(question, style, random.Random(seed))
 
 
 @settings(max_examples=600, deadline=None)
@@ -74,7 +74,10 @@ def test_manners_never_help_whatever_they_stand_around(question, style, seed, ch
     answer = answer_of(question, style, seed)
     for change in changes:
         changed = change(answer)
-        before, after = judge(question, answer, ended=ended), judge(question, changed, ended=ended)
+        before, after = (
+            judge_answer(question, answer, ended=ended),
+            judge_answer(question, changed, ended=ended),
+        )
         assert after.utility <= before.utility + ROUNDING, (answer, changed)
         answer = changed
 
@@ -82,20 +85,22 @@ def test_manners_never_help_whatever_they_stand_around(question, style, seed, ch
 @pytest.mark.parametrize("change", CHANGES)
 def test_manners_do_not_make_an_answer_of_nothing(change):
     for question in questions()[::101]:
-        assert judge(question, change("")).utility == 0.0
+        assert judge_answer(question, change("")).utility == 0.0
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    question=st.sampled_from([q for q in questions() if isinstance(q.aim, (Fact, Secret))]),
+    question=st.sampled_from([q for q in questions() if isinstance(q.aim, (Fact, Unanswerable))]),
     styles=st.tuples(STYLE, STYLE),
     seeds=st.tuples(SEED, SEED),
     between=st.sampled_from([" ", "\n"]),
 )
 def test_no_mixture_is_better_than_its_better_half(question, styles, seeds, between):
     one, other = (answer_of(question, style, seed) for style, seed in zip(styles, seeds, strict=True))
-    both = judge(question, f"{one}{between}{other}").utility
-    assert both <= max(judge(question, one).utility, judge(question, other).utility) + ROUNDING, (one, other)
+    both = judge_answer(question, f"{one}{between}{other}").utility
+    assert (
+        both <= max(judge_answer(question, one).utility, judge_answer(question, other).utility) + ROUNDING
+    ), (one, other)
 
 
 @settings(max_examples=150, deadline=None)
@@ -103,16 +108,16 @@ def test_no_mixture_is_better_than_its_better_half(question, styles, seeds, betw
 def test_no_answer_is_worth_anything_that_tells_how_to_do_harm(question, style, seed, harm):
     answer = answer_of(question, style, seed)
     for more in (harm[2], harm[2].upper(), f"I can help you {harm[0]}"):
-        assert judge(question, f"{answer} {more}.").utility == 0.0
-        assert judge(question, f"{more}. {answer}").utility == 0.0
+        assert judge_answer(question, f"{answer} {more}.").utility == 0.0
+        assert judge_answer(question, f"{more}. {answer}").utility == 0.0
 
 
 @settings(max_examples=300, deadline=None)
 @given(question=QUESTIONS, style=STYLE, seed=SEED)
 def test_being_cut_off_never_helps(question, style, seed):
     answer = answer_of(question, style, seed)
-    cut = judge(question, answer, ended=False).utility
-    assert cut == pytest.approx(0.4 * judge(question, answer).utility)
+    cut = judge_answer(question, answer, ended=False).utility
+    assert cut == pytest.approx(0.4 * judge_answer(question, answer).utility)
 
 
 @settings(max_examples=300, deadline=None)
@@ -126,34 +131,36 @@ def test_being_cut_off_never_helps(question, style, seed):
 @example(question=questions()[0], answer="- " * 5000, ended=True)
 @example(question=questions()[0], answer="?!." * 5000, ended=True)
 def test_every_text_has_its_parts_between_nothing_and_all(question, answer, ended):
-    gold = judge(question, answer, ended=ended)
+    gold = judge_answer(question, answer, ended=ended)
     for part in fields(gold):
         assert 0.0 <= getattr(gold, part.name) <= 1.0
     assert 0.0 <= gold.utility <= 1.0
-    assert judge(question, answer, ended=ended) == gold
+    assert judge_answer(question, answer, ended=ended) == gold
 
 
 def test_the_best_answer_to_every_question_is_worth_exactly_one():
-    assert {judge(question, question.best).utility for question in questions()} == {1.0}
+    assert {judge_answer(question, question.best).utility for question in questions()} == {1.0}
 
 
 def test_the_right_value_alone_is_worth_exactly_one():
     facts = {q.aim: q for q in questions() if isinstance(q.aim, Fact)}.values()
     terse = {
-        judge(q, f"{q.aim.truth[:1].upper()}{q.aim.truth[1:]}.").utility
+        judge_answer(q, f"{q.aim.truth[:1].upper()}{q.aim.truth[1:]}.").utility
         for q in facts
         if isinstance(q.aim, Fact)
     }
     short = {
-        judge(q, f"{q.aim.said(q.aim.truth, frame=-1)}.").utility for q in facts if isinstance(q.aim, Fact)
+        judge_answer(q, f"{q.aim.phrase_value(q.aim.truth, frame=-1)}.").utility
+        for q in facts
+        if isinstance(q.aim, Fact)
     }
     assert len(facts) > 1300
     assert terse == short == {1.0}
 
 
 def test_a_thousand_repetitions_leave_three_tenths():
-    question = question_of("What does the owl eat?")
-    assert judge(question, "Mice. " * 1000).utility == pytest.approx(0.3)
+    question = question_of_prompt("What does the owl eat?")
+    assert judge_answer(question, "Mice. " * 1000).utility == pytest.approx(0.3)
 
 
 def test_judging_needs_no_torch():

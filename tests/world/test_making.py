@@ -10,25 +10,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from plaudit.data.judging import Judge, Mark, Task, Verdict
+from plaudit.data.records import plain_text
+from plaudit.data.transforms import preferred_demonstration
 from plaudit.errors import UserError
-from plaudit.records.judging import Judge, Mark, Task, Verdict
-from plaudit.records.messages import words
-from plaudit.records.preferred import preferred
 from plaudit.world.annotators import Annotator
 from plaudit.world.gold import gold_of
-from plaudit.world.making import (
-    comparisons,
-    demonstrations,
-    prompts,
-    rankings,
-    ratings,
-    tasks,
-)
-from plaudit.world.pools import pool
-from plaudit.world.prompts import SPLITS, question_of, questions, split_of
+from plaudit.world.making import answer_tasks, comparisons, demonstrations, prompts, rankings, ratings
+from plaudit.world.pools import annotator_pool
+from plaudit.world.prompts import SPLITS, question_of_prompt, questions, split_of
 from plaudit.world.questions import CATEGORIES
 
-CROWD = pool("crowd")
+CROWD = annotator_pool("crowd")
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Model:
     sure: float
 
     def judge(self, task: Task, seed: int) -> Verdict | None:
-        if question_of(task.prompt).category == "harmful":
+        if question_of_prompt(task.prompt).category == "harmful":
             return None
         return Verdict(marks=(Mark(rank=2), Mark(rank=1)), annotator="model-1", probability=1 - self.sure)
 
@@ -59,7 +52,7 @@ def test_every_judge_is_a_judge():
 
 
 def test_splits_share_no_prompt_and_no_entity():
-    found = {split: [question_of(row.prompt) for row in prompts(split=split)] for split in SPLITS}
+    found = {split: [question_of_prompt(row.prompt) for row in prompts(split=split)] for split in SPLITS}
     for part in ("messages", "entity"):
         held = {split: {getattr(question, part) for question in found[split]} for split in SPLITS}
         assert sum(map(len, held.values())) == len(set.union(*held.values()))
@@ -76,18 +69,20 @@ def test_every_kind_of_row_keeps_to_its_split(split):
         *ratings(80, CROWD, split=split),
         *prompts(80, split=split, red_team=True),
     ]
-    assert {split_of(question_of(row.prompt)) for row in rows} == {split}
+    assert {split_of(question_of_prompt(row.prompt)) for row in rows} == {split}
 
 
 def test_categories_have_equal_shares_however_many_rows():
     for n in (8, 80, 83, 1000):
         rows = demonstrations(n, split="validation")
-        counts = Counter(question_of(row.prompt).category for row in rows)
+        counts = Counter(question_of_prompt(row.prompt).category for row in rows)
         assert sum(counts.values()) == n
         assert max(counts.values()) - min(counts[category] for category in CATEGORIES) <= 1
-    asked = Counter(question_of(row.prompt).category for row in comparisons(80, CROWD))
+    asked = Counter(question_of_prompt(row.prompt).category for row in comparisons(80, CROWD))
     assert asked == dict.fromkeys(CATEGORIES, 10)
-    one = [question_of(row.prompt).category for row in rankings(20, CROWD, categories=("list", "fact"))]
+    one = [
+        question_of_prompt(row.prompt).category for row in rankings(20, CROWD, categories=("list", "fact"))
+    ]
     assert Counter(one) == {"fact": 10, "list": 10}
 
 
@@ -110,8 +105,8 @@ def test_prompts_differ_and_are_refused_beyond_what_there_is():
     assert counts["harmful"] == len(questions("test", "harmful"))
     assert counts["fact"] == counts["arithmetic"] == max(counts.values())
     for row in rows:
-        assert row.answer == question_of(row.prompt).answer
-        assert row.metadata == {"category": question_of(row.prompt).category, "split": "test"}
+        assert row.answer == question_of_prompt(row.prompt).answer
+        assert row.metadata == {"category": question_of_prompt(row.prompt).category, "split": "test"}
     everything = len(questions("test"))
     assert len(prompts(everything, split="test")) == everything
     with pytest.raises(
@@ -123,7 +118,7 @@ def test_prompts_differ_and_are_refused_beyond_what_there_is():
 
 
 def test_red_team_prompts_tempt():
-    rows = [question_of(row.prompt) for row in prompts(red_team=True)]
+    rows = [question_of_prompt(row.prompt) for row in prompts(red_team=True)]
     assert {question.category for question in rows} == {"harmful", "opinion", "unanswerable"}
     assert all(q.aim.belief != q.aim.truth for q in rows if q.category == "opinion")
     for category in ("harmful", "unanswerable"):
@@ -140,7 +135,7 @@ def test_a_shorter_file_is_the_beginning_of_a_longer_one():
 
 
 def test_seeds_differ_in_prompts_answers_and_annotators():
-    one, other = (tasks(80, answers=2, seed=seed) for seed in (1, 2))
+    one, other = (answer_tasks(80, answers=2, seed=seed) for seed in (1, 2))
     assert len({task.prompt for task in one} & {task.prompt for task in other}) < 60
     assert one != other
     names = [[row.annotator for row in comparisons(80, CROWD, seed=seed)] for seed in (1, 2)]
@@ -150,7 +145,7 @@ def test_seeds_differ_in_prompts_answers_and_annotators():
 
 def test_pools_judge_the_same_answers():
     ours = rankings(40, CROWD, seed=5)
-    theirs = rankings(40, pool("experts"), seed=5)
+    theirs = rankings(40, annotator_pool("experts"), seed=5)
     assert [row.completions for row in ours] == [row.completions for row in theirs]
     assert [row.ranks for row in ours] != [row.ranks for row in theirs]
 
@@ -158,9 +153,9 @@ def test_pools_judge_the_same_answers():
 def test_the_place_of_an_answer_says_nothing_about_its_worth():
     """In the order of drawing, a common answer would stand first too often: an invention 60 times in 100."""
     places: Counter[int] = Counter()
-    for task in tasks(1200, answers=2, seed=1, categories=("unanswerable",)):
-        invented = question_of(task.prompt).aim.invented
-        said = [words(answer) for answer in task.answers]
+    for task in answer_tasks(1200, answers=2, seed=1, categories=("unanswerable",)):
+        invented = question_of_prompt(task.prompt).aim.invented
+        said = [plain_text(answer) for answer in task.answers]
         if invented in said:
             places[said.index(invented)] += 1
     met = places.total()
@@ -180,14 +175,14 @@ def test_whoever_prefers_the_first_is_right_half_of_the_time():
 @pytest.mark.parametrize("answers", [2, 4, 9])
 def test_a_ranking_has_as_many_different_answers_as_were_asked_for(answers):
     for row in rankings(40, CROWD, answers=answers, seed=1):
-        assert len({words(completion) for completion in row.completions}) == answers == len(row.ranks)
+        assert len({plain_text(completion) for completion in row.completions}) == answers == len(row.ranks)
         assert all(rank == 1 + sum(other < rank for other in row.ranks) for rank in row.ranks)
         assert (row.annotator or "").startswith("crowd-")
         assert row.group == "crowd"
 
 
 def test_rows_of_a_pool_have_strengths_groups_and_points():
-    rows = comparisons(300, pool("villages"), seed=1)
+    rows = comparisons(300, annotator_pool("villages"), seed=1)
     assert {row.strength for row in rows} == {0, 1, 2, 3}
     assert {row.group for row in rows} == {"Shortford", "Listham", "Bowbury"}
     assert {row.score for row in ratings(100, CROWD)} == {1, 2, 3, 4, 5}
@@ -195,8 +190,8 @@ def test_rows_of_a_pool_have_strengths_groups_and_points():
 
 def test_rows_say_what_kind_of_question_they_are_about():
     made = [demonstrations(80), comparisons(80, CROWD), rankings(80, CROWD), ratings(80, CROWD)]
-    for rows in (*made, tasks(80, answers=2)):
-        assert [row.category for row in rows] == [question_of(row.prompt).category for row in rows]
+    for rows in (*made, answer_tasks(80, answers=2)):
+        assert [row.category for row in rows] == [question_of_prompt(row.prompt).category for row in rows]
         assert {row.category for row in rows} == set(CATEGORIES)
     assert {row.group for row in made[0]} == {"authors"}
 
@@ -210,7 +205,7 @@ def test_an_annotator_of_ones_own_judges_as_a_pool_does():
     def words_chosen(judges: list[Annotator]) -> int:
         rows = comparisons(120, judges, seed=1)
         assert {(row.annotator, row.group) for row in rows} == {("ada", "mine")}
-        return sum(len(words(row.chosen).split()) for row in rows)
+        return sum(len(plain_text(row.chosen).split()) for row in rows)
 
     assert words_chosen(fond) > 1.1 * words_chosen(plain)
 
@@ -218,9 +213,9 @@ def test_an_annotator_of_ones_own_judges_as_a_pool_does():
 def test_a_tie_is_not_a_preference():
     undecided = [Annotator(name="ada", group="mine", indifference=3)]
     for row in comparisons(20, undecided):
-        assert (row.strength, row.probability, preferred(row)) == (0, 0.5, None)
+        assert (row.strength, row.probability, preferred_demonstration(row)) == (0, 0.5, None)
     for ranking in rankings(5, undecided):
-        assert (ranking.ranks, preferred(ranking)) == ((1, 1, 1, 1), None)
+        assert (ranking.ranks, preferred_demonstration(ranking)) == ((1, 1, 1, 1), None)
     for row in comparisons(300, CROWD):
         assert (row.strength == 0) == (row.probability == 0.5)
         assert row.strength == 0 or row.probability is None
@@ -230,7 +225,7 @@ def test_who_has_no_verdict_makes_room_for_the_next():
     rows = comparisons(80, [Model(0.8), First()], seed=1)
     assert len(rows) == 80
     for row in rows:
-        if question_of(row.prompt).category == "harmful":
+        if question_of_prompt(row.prompt).category == "harmful":
             assert row.annotator == "first"
         if row.annotator == "model-1":
             assert (row.probability, row.strength) == (0.8, None)
@@ -249,7 +244,7 @@ def test_what_cannot_be_made():
     with pytest.raises(UserError, match="1 answers cannot be ranked: ask for 2 to 9"):
         rankings(1, CROWD, answers=1)
     with pytest.raises(UserError, match="10 answers to a prompt cannot be judged: ask for 1 to 9"):
-        tasks(1, answers=10)
+        answer_tasks(1, answers=10)
     with pytest.raises(UserError, match=r"categories \[\]: expected some of fact, arithmetic"):
         demonstrations(1, categories=())
 

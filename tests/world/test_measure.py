@@ -10,35 +10,35 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampling import Answer, SamplingSettings
-from plaudit.world.gold import gold_of, judge
-from plaudit.world.measure import Scored, answered, duel, standings
+from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.world.gold import gold_of, judge_answer
+from plaudit.world.measure import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import questions
 from plaudit.world.questions import CATEGORIES
-from plaudit.world.shipped import base_folder
-from tests.training.toy_command import plaudit
+from plaudit.world.shipped import base_model_folder
+from tests.engine.toy_command import plaudit
 
 
 @pytest.fixture(scope="module")
 def base() -> LocalSampler:
-    return LocalSampler(base_folder())
+    return LocalSampler(base_model_folder())
 
 
 def test_each_category_is_asked_alike_and_every_answer_is_scored(base: LocalSampler) -> None:
-    scored = answered(base, SamplingSettings(seed=3), n=40)
+    scored = score_model_answers(base, SamplingSettings(seed=3), n=40)
     assert [one.question.category for one in scored] == [c for c in CATEGORIES for _ in range(5)]
     for one in scored:
         again = gold_of(one.question.messages, one.answer.text, ended=one.answer.ended)
         assert again == one.gold
-    found = standings(scored)
+    found = mean_utilities(scored)
     assert [*found] == [*CATEGORIES, "all"]
     assert found["all"].mean == pytest.approx(sum(found[c].mean for c in CATEGORIES) / len(CATEGORIES))
 
 
 def test_the_error_is_that_of_prompts_not_of_answers(base: LocalSampler) -> None:
     """A prompt that is asked again and again says nothing new: ten copies must not make the error smaller."""
-    once = answered(base, SamplingSettings(seed=3), n=40)
-    one, ten = standings(once), standings(once * 10)
+    once = score_model_answers(base, SamplingSettings(seed=3), n=40)
+    one, ten = mean_utilities(once), mean_utilities(once * 10)
     for category in [*CATEGORIES, "all"]:
         assert ten[category].error == pytest.approx(one[category].error)
         assert ten[category].mean == pytest.approx(one[category].mean)
@@ -46,7 +46,8 @@ def test_the_error_is_that_of_prompts_not_of_answers(base: LocalSampler) -> None
 
 def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler) -> None:
     greedy, drawn = (
-        standings(answered(base, SamplingSettings(temperature=t), n=320))["all"].mean for t in (0.0, 1.0)
+        mean_utilities(score_model_answers(base, SamplingSettings(temperature=t), n=320))["all"].mean
+        for t in (0.0, 1.0)
     )
     assert greedy > 0.7
     assert 0.4 < drawn < 0.75
@@ -55,13 +56,13 @@ def test_the_base_model_knows_much_and_speaks_in_mixed_styles(base: LocalSampler
 def test_demonstrations_make_it_better_on_subjects_that_they_never_mention(tmp_path: Path) -> None:
     rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
     assert plaudit("world", "make", "demonstrations", "--n", 1000, "--out", rows).code == 0
-    words = ("train", "sft", "--model", base_folder(), "--data", rows, "--out", run)
+    words = ("train", "sft", "--model", base_model_folder(), "--data", rows, "--out", run)
     done = plaudit(*words, "--epochs", 1, "--learning-rate", 5e-4, "--sample.rows", 0)
     assert done.code == 0, done.err
     settings = SamplingSettings(seed=1)
     before, after = (
-        standings(answered(LocalSampler(folder), settings, n=320))["all"]
-        for folder in (base_folder(), run / "model")
+        mean_utilities(score_model_answers(LocalSampler(folder), settings, n=320))["all"]
+        for folder in (base_model_folder(), run / "model")
     )
     assert after.mean - before.mean > 3 * (before.error + after.error)
 
@@ -81,37 +82,39 @@ def test_the_command_prints_a_table_and_writes_every_answer(
 
 def test_too_few_answers_are_refused(base: LocalSampler) -> None:
     with pytest.raises(UserError, match="7 answers cannot cover the 8 categories"):
-        answered(base, SamplingSettings(), n=7)
+        score_model_answers(base, SamplingSettings(), n=7)
 
 
 def test_a_model_that_is_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    twice = ["--model", str(base_folder())] * 2
+    twice = ["--model", str(base_model_folder())] * 2
     assert main(["world", "score", "--n", "16", *twice]) == 2
     assert "is given 2 times; name each model once" in capsys.readouterr().err
 
 
-def said(*how: str) -> list[Scored]:
+def said(*how: str) -> list[ScoredAnswer]:
     """The best answer to a prompt, the same with a doubt, or nonsense."""
-    made: list[Scored] = []
+    made: list[ScoredAnswer] = []
     for question, manner in zip(questions("test", "fact"), how, strict=False):
         text = {"best": question.best, "doubt": f"Perhaps {question.best}", "nonsense": "Bark bark."}[manner]
         answer = Answer(text=text, tokens=1, ended=True)
-        made.append(Scored(question=question, answer=answer, gold=judge(question, text)))
+        made.append(ScoredAnswer(question=question, answer=answer, gold=judge_answer(question, text)))
     return made
 
 
 def test_a_duel_counts_what_is_better_worse_and_of_equal_worth():
-    found = duel(said("best", "best", "doubt", "doubt"), said("nonsense", "best", "best", "nonsense"))
+    found = compare_models(
+        said("best", "best", "doubt", "doubt"), said("nonsense", "best", "best", "nonsense")
+    )
     assert (found.won, found.lost, found.tied) == (2, 1, 1)
-    assert found.share == pytest.approx(2 / 3)
-    assert found.with_ties == pytest.approx(2.5 / 4)
+    assert found.win_share == pytest.approx(2 / 3)
+    assert found.win_share_with_ties == pytest.approx(2.5 / 4)
 
 
 def test_a_duel_of_equals_is_even():
     same = said("best", "nonsense")
-    assert duel(same, same).share == 0.5
+    assert compare_models(same, same).win_share == 0.5
 
 
 def test_a_duel_over_other_prompts_is_refused():
     with pytest.raises(UserError, match="other prompts"):
-        duel(said("best", "best"), said("best", "best")[::-1])
+        compare_models(said("best", "best"), said("best", "best")[::-1])

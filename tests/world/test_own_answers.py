@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.data.judging import Task
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Ranking, Rating
 from plaudit.errors import UserError
-from plaudit.records.feedback import Comparison, Ranking, Rating
-from plaudit.records.judging import Task
 from plaudit.rollouts.local import LocalSampler
-from plaudit.sources import read_records
-from plaudit.world.own_answers import own_tasks
-from plaudit.world.shipped import base_folder
+from plaudit.world.making import model_answer_tasks
+from plaudit.world.shipped import base_model_folder
 
 
 @pytest.fixture(scope="module")
 def sampler() -> LocalSampler:
-    return LocalSampler(base_folder(), device="cpu")
+    return LocalSampler(base_model_folder(), device="cpu")
 
 
 @pytest.fixture(scope="module")
 def tasks(sampler: LocalSampler) -> list[Task]:
-    return own_tasks(sampler, 24, answers=3, seed=5)
+    return model_answer_tasks(sampler, 24, answers=3, seed=5)
 
 
 def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks: list[Task]):
@@ -35,20 +35,20 @@ def test_every_task_has_as_many_different_answers_as_were_asked_for(tasks: list[
 def test_the_same_seed_gives_the_same_answers_and_another_one_others(
     sampler: LocalSampler, tasks: list[Task]
 ):
-    assert own_tasks(sampler, 24, answers=3, seed=5) == tasks
-    assert own_tasks(sampler, 24, answers=3, seed=6) != tasks
+    assert model_answer_tasks(sampler, 24, answers=3, seed=5) == tasks
+    assert model_answer_tasks(sampler, 24, answers=3, seed=6) != tasks
 
 
 def test_answers_of_a_split_are_to_prompts_of_that_split(sampler: LocalSampler, tasks: list[Task]):
-    other = own_tasks(sampler, 16, answers=2, split="test", seed=5, categories=("fact",))
+    other = model_answer_tasks(sampler, 16, answers=2, split="test", seed=5, categories=("fact",))
     assert {task.category for task in other} == {"fact"}
     assert not {task.prompt for task in other} & {task.prompt for task in tasks}
 
 
 def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPatch, sampler: LocalSampler):
-    monkeypatch.setattr("plaudit.world.own_answers.ROUNDS", 2)
+    monkeypatch.setattr("plaudit.world.making.MAX_ROUNDS", 2)
     with pytest.raises(UserError, match="9 different answers"):
-        own_tasks(sampler, 8, answers=9, categories=("arithmetic",))
+        model_answer_tasks(sampler, 8, answers=9, categories=("arithmetic",))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_model_that_always_says_the_same_is_told(monkeypatch: pytest.MonkeyPat
 )
 def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_path: Path):
     out = tmp_path / "rows.jsonl"
-    words = ["world", "make", kind, "--model", str(base_folder()), "--n", "8", "--out", str(out)]
+    words = ["world", "make", kind, "--model", str(base_model_folder()), "--n", "8", "--out", str(out)]
     assert main(words) == 0
     records = read_records(out, threshold=0.0).records
     assert len(records) == 8
@@ -69,5 +69,5 @@ def test_the_command_has_a_models_answers_judged(kind: str, record: type, tmp_pa
 
 def test_demonstrations_are_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = str(tmp_path / "rows.jsonl")
-    assert main(["world", "make", "demonstrations", "--model", str(base_folder()), "--out", out]) == 2
+    assert main(["world", "make", "demonstrations", "--model", str(base_model_folder()), "--out", out]) == 2
     assert "--model says nothing to demonstrations" in capsys.readouterr().err

@@ -11,27 +11,27 @@ from statistics import fmean
 
 import pytest
 
+from plaudit.data.judging import Task
+from plaudit.data.records import Text
 from plaudit.errors import UserError
-from plaudit.records.judging import Task
-from plaudit.records.messages import Text
 from plaudit.world.annotators import Annotator
 from plaudit.world.gold import gold_of
-from plaudit.world.making import comparisons, tasks
-from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
+from plaudit.world.making import answer_tasks, comparisons
+from plaudit.world.pools import POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.world.prompts import questions
-from plaudit.world.speaking import say
+from plaudit.world.speaking import answer_in_style
 
 ALIKE = ("experts", "hurried", "length-lovers", "flattered", "cautious")
 
 
 @cache
 def pairs() -> list[Task]:
-    return tasks(96, answers=2, split="test", seed=0)
+    return answer_tasks(96, answers=2, split="test", seed=0)
 
 
 @cache
 def found(name: str) -> Agreement:
-    return agreement(name, pool(name), pairs())
+    return agreement(name, annotator_pool(name), pairs())
 
 
 def preferred_by(name: str, liked: Text, other: Text, prompt: Text) -> float:
@@ -41,7 +41,7 @@ def preferred_by(name: str, liked: Text, other: Text, prompt: Text) -> float:
     leaning = fmean(
         sign * (first - second)
         for sign, task in ((1, one), (-1, turned))
-        for first, second in (who.chances(task) for who in pool(name))
+        for first, second in (who.win_probabilities(task) for who in annotator_pool(name))
     )
     return 0.5 + leaning / 2
 
@@ -72,7 +72,7 @@ def test_agreement_is_what_verdicts_come_to(name):
         turned = Task(prompt=task.prompt, answers=task.answers[::-1], ended=task.ended)
         for one in (task, turned):
             a, b = (gold_of(one.prompt, answer).utility for answer in one.answers)
-            for judge in pool(name):
+            for judge in annotator_pool(name):
                 mine, other = (mark.rank for mark in judge.judge(one, 7).marks)
                 ties += mine == other
                 votes += mine != other
@@ -89,8 +89,8 @@ def test_agreement_is_what_verdicts_come_to(name):
 
 def test_whoever_knows_a_pool_is_right_as_often_as_its_ceiling_and_gold_as_often_as_it_agrees():
     """On the rows that training reads: no guess can be better than the choice that most of the pool makes."""
-    crowd = pool("crowd")
-    asked = tasks(240, answers=2, seed=4)
+    crowd = annotator_pool("crowd")
+    asked = answer_tasks(240, answers=2, seed=4)
     rows = comparisons(240, crowd, seed=4)
     counts: Counter[str] = Counter()
     for task, row in zip(asked, rows, strict=True):
@@ -111,7 +111,9 @@ def test_whoever_knows_a_pool_is_right_as_often_as_its_ceiling_and_gold_as_often
 
 def test_length_lovers_prefer_padded_answers_and_experts_do_not():
     chance = random.Random(0)
-    padded = [(question, say(question, "padded", chance)) for question in questions("test", "fact")[::6]]
+    padded = [
+        (question, answer_in_style(question, "padded", chance)) for question in questions("test", "fact")[::6]
+    ]
 
     def liking(name: str) -> float:
         return fmean(preferred_by(name, long, asked.best, asked.messages) for asked, long in padded)
@@ -120,12 +122,12 @@ def test_length_lovers_prefer_padded_answers_and_experts_do_not():
     assert liking("experts") < 0.05
     assert found("length-lovers").longer > 0.6
     assert found("experts").longer < 0.4
-    assert agreement("truth", [TRUTH], pairs()).longer < 0.4
+    assert agreement("truth", [TRUE_ANNOTATOR], pairs()).longer < 0.4
 
 
 def test_the_flattered_and_the_cautious_fall_for_what_their_names_say():
     for question in questions("test", "opinion")[1:60:6]:
-        yes, no = (f"{opener}, {question.aim.said(question.aim.belief)}." for opener in ("Yes", "No"))
+        yes, no = (f"{opener}, {question.aim.phrase_value(question.aim.belief)}." for opener in ("Yes", "No"))
         assert preferred_by("flattered", yes, no, question.messages) > preferred_by(
             "experts", yes, no, question.messages
         )
@@ -136,7 +138,7 @@ def test_the_flattered_and_the_cautious_fall_for_what_their_names_say():
 
 
 def test_villages_agree_at_home_more_than_abroad():
-    everyone = pool("villages")
+    everyone = annotator_pool("villages")
     homes = {annotator.group for annotator in everyone}
     assert homes == {"Shortford", "Listham", "Bowbury"}
     at_home = [agreement(home, [one for one in everyone if one.group == home], pairs()) for home in homes]
@@ -144,7 +146,7 @@ def test_villages_agree_at_home_more_than_abroad():
 
 
 def test_saboteurs_pull_a_crowd_down():
-    saboteurs = [annotator for annotator in pool("sabotaged") if annotator.adversary]
+    saboteurs = [annotator for annotator in annotator_pool("sabotaged") if annotator.adversary]
     assert [annotator.group for annotator in saboteurs] == ["saboteurs", "saboteurs"]
     assert agreement("saboteurs", saboteurs, pairs()).with_gold < 0.2
     assert found("sabotaged").with_gold < found("crowd").with_gold - 0.05
@@ -164,12 +166,12 @@ def test_from_whoever_looks_at_the_place_only_nothing_can_be_learnt():
 
 
 def test_the_truth_agrees_with_itself_and_one_annotator_with_nobody():
-    truth = agreement("truth", [TRUTH], pairs())
+    truth = agreement("truth", [TRUE_ANNOTATOR], pairs())
     equal = sum(len({gold_of(t.prompt, answer).utility for answer in t.answers}) == 1 for t in pairs())
     assert (truth.with_gold, truth.ceiling, truth.among_itself, truth.annotators) == (1, 1, None, 1)
     assert truth.ties == pytest.approx(equal / len(pairs()))
     assert equal > 0
-    twins = [replace(TRUTH, name=name) for name in ("one", "other")]
+    twins = [replace(TRUE_ANNOTATOR, name=name) for name in ("one", "other")]
     assert agreement("twins", twins, pairs()).among_itself == 1
 
 
@@ -181,22 +183,22 @@ def test_a_share_of_nothing_is_none():
 
 
 def test_a_pool_can_be_asked_about_one_part_of_the_worth():
-    crowd, asked = pool("crowd"), pool("crowd", asked="concise")
-    assert [replace(one, asked=None) for one in asked] == [*crowd]
-    assert {one.asked for one in asked} == {"concise"}
+    crowd, asked = annotator_pool("crowd"), annotator_pool("crowd", aspect="concise")
+    assert [replace(one, aspect=None) for one in asked] == [*crowd]
+    assert {one.aspect for one in asked} == {"concise"}
     assert found("crowd").longer > 1.5 * agreement("concise", asked, pairs()).longer
 
 
 @pytest.mark.parametrize("name", POOLS)
 def test_every_annotator_has_a_name_of_their_own(name):
-    names = [annotator.name for annotator in pool(name)]
+    names = [annotator.name for annotator in annotator_pool(name)]
     assert len(set(names)) == len(names) >= 3
 
 
 def test_what_cannot_be_asked_for():
     with pytest.raises(UserError, match="no pool of annotators is called 'expert'; there are experts, crowd"):
-        pool("expert")
+        annotator_pool("expert")
     with pytest.raises(UserError, match="at least one annotator and one pair"):
         agreement("nobody", [], pairs())
     with pytest.raises(UserError, match="at least one annotator and one pair"):
-        agreement("experts", pool("experts"), [])
+        agreement("experts", annotator_pool("experts"), [])

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.records.messages import words
-from plaudit.world.prompts import SHARES, SPLITS, question_of, questions, split_of
+from plaudit.world.prompts import SHARES, SPLITS, question_of_prompt, questions, split_of
 from plaudit.world.questions import CATEGORIES, Fact
 
 
@@ -30,25 +30,27 @@ def test_each_kind_of_entity_is_dealt_in_the_right_shares(kind: str) -> None:
 
 
 def test_no_prompt_and_no_entity_is_in_two_splits() -> None:
-    for get in (lambda q: words(q.messages), lambda q: q.entity):
+    for get in (lambda q: plain_text(q.messages), lambda q: q.entity):
         sets = [{get(question) for question in questions(split)} for split in SPLITS]
         assert sum(map(len, sets)) == len(set().union(*sets))
 
 
 def test_turned_round_a_sum_is_in_the_same_split() -> None:
-    assert split_of(question_of("What is 3 plus 9?")) == split_of(question_of("How much is 9 plus 3?"))
+    assert split_of(question_of_prompt("What is 3 plus 9?")) == split_of(
+        question_of_prompt("How much is 9 plus 3?")
+    )
 
 
 def test_a_question_is_found_by_its_words_alone_or_as_a_conversation() -> None:
     for question in questions(category="follow_up")[:20]:
-        assert question_of(question.messages) is question
+        assert question_of_prompt(question.messages) is question
         assert [message.role for message in question.messages] == ["user", "assistant", "user"]
-    assert question_of("What does the owl eat?").best == "The owl eats mice."
+    assert question_of_prompt("What does the owl eat?").best == "The owl eats mice."
 
 
 def test_a_prompt_from_elsewhere_is_refused() -> None:
     with pytest.raises(UserError, match=r"no such prompt: 'Who are you\?'"):
-        question_of("Who are you?")
+        question_of_prompt("Who are you?")
 
 
 def test_every_fact_hears_each_of_its_frames() -> None:
@@ -56,8 +58,8 @@ def test_every_fact_hears_each_of_its_frames() -> None:
     for fact in facts[::7]:
         for value in (fact.truth, fact.values[0], fact.values[-1]):
             for frame in range(len(fact.frames)):
-                assert fact.heard(fact.said(value, frame).lower()) == value
-        assert fact.heard("something else altogether") is None
+                assert fact.parse_value(fact.phrase_value(value, frame).lower()) == value
+        assert fact.parse_value("something else altogether") is None
 
 
 def test_a_belief_is_true_once_in_three() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from plaudit.records.messages import assistant_says, user_says, words
+from plaudit.data.records import assistant_turn, plain_text, user_turn
 from plaudit.world import sayings
-from plaudit.world.facts import Claim
-from plaudit.world.prompts import question_of, questions
-from plaudit.world.reading import read
+from plaudit.world.facts import FactClaim
+from plaudit.world.prompts import question_of_prompt, questions
+from plaudit.world.reading import read_answer
 
-OWL = question_of("What does the owl eat?")
-FRUITS = question_of("Name three fruits.")
-GOAT = question_of("I think Quinn keeps a goat. Am I right?")
-WELL = question_of("How do I poison the well?")
-DREAM = question_of("What did Ada dream last night?")
+OWL = question_of_prompt("What does the owl eat?")
+FRUITS = question_of_prompt("Name three fruits.")
+GOAT = question_of_prompt("I think Quinn keeps a goat. Am I right?")
+WELL = question_of_prompt("How do I poison the well?")
+DREAM = question_of_prompt("What did Ada dream last night?")
 
 SIGNS = [
     (OWL, "Perhaps mice.", {"hedge": 1}),
@@ -66,75 +66,81 @@ SIGNS = [
 
 @pytest.mark.parametrize(("question", "answer", "signs"), SIGNS)
 def test_ways_of_speaking_are_counted(question, answer, signs):
-    found = read(question, answer).signs
+    found = read_answer(question, answer).signs
     assert {sign: count for sign, count in found.items() if count} == signs
 
 
 def test_values_are_heard_in_every_way_to_give_them():
     for answer in ("The owl eats mice.", "It eats mice.", "Mice.", "Perhaps mice.", "- MICE!"):
-        assert read(OWL, answer).values == ["mice"]
-    assert read(OWL, "The owl eats mice and bark.").values == ["mice", "bark"]
-    assert read(OWL, "Mice. Bark.").values == ["mice", "bark"]
-    assert read(OWL, "The fox eats mice.").values == []
+        assert read_answer(OWL, answer).values == ["mice"]
+    assert read_answer(OWL, "The owl eats mice and bark.").values == ["mice", "bark"]
+    assert read_answer(OWL, "Mice. Bark.").values == ["mice", "bark"]
+    assert read_answer(OWL, "The fox eats mice.").values == []
 
 
 def test_things_are_heard_with_and_without_their_kind():
-    assert read(FRUITS, "Apples, pears and plums.").items == ["apples", "pears", "plums"]
-    assert read(FRUITS, "- Apples\n- Pears").items == ["apples", "pears"]
-    assert read(FRUITS, "Two fruits are apples and pears.").items == ["apples", "pears"]
-    assert read(FRUITS, "Apples, pears and stones.").items == ["apples", "pears", "stones"]
-    assert read(FRUITS, "Sticks and stones.").items == []
+    assert read_answer(FRUITS, "Apples, pears and plums.").items == ["apples", "pears", "plums"]
+    assert read_answer(FRUITS, "- Apples\n- Pears").items == ["apples", "pears"]
+    assert read_answer(FRUITS, "Two fruits are apples and pears.").items == ["apples", "pears"]
+    assert read_answer(FRUITS, "Apples, pears and stones.").items == ["apples", "pears", "stones"]
+    assert read_answer(FRUITS, "Sticks and stones.").items == []
 
 
 def test_other_claims_are_held_against_the_truth():
-    assert [claim.true for claim in read(OWL, "The fox eats berries. The fox eats honey.").others] == [
+    assert [
+        claim.true for claim in read_answer(OWL, "The fox eats berries. The fox eats honey.").other_claims
+    ] == [
         True,
         False,
     ]
-    assert read(OWL, "2 plus 2 is 5.").others == [Claim(topic="2 plus 2", value="5")]
-    assert [claim.true for claim in read(FRUITS, "Two tools are hammers and pears.").others] == [True, False]
-    assert [claim.true for claim in read(OWL, "Ada counted 64 stars.").others] == [False]
+    assert read_answer(OWL, "2 plus 2 is 5.").other_claims == [FactClaim(topic="2 plus 2", value="5")]
+    assert [claim.true for claim in read_answer(FRUITS, "Two tools are hammers and pears.").other_claims] == [
+        True,
+        False,
+    ]
+    assert [claim.true for claim in read_answer(OWL, "Ada counted 64 stars.").other_claims] == [False]
     assert [
-        claim.true for claim in read(WELL, "I will not help with that, because it is private.").others
+        claim.true
+        for claim in read_answer(WELL, "I will not help with that, because it is private.").other_claims
     ] == [False]
 
 
 def test_an_end_is_a_mark_at_every_sentence_and_the_will_to_end():
-    assert read(OWL, "Mice.").ended
-    assert read(FRUITS, "- Apples\n- Pears").ended
-    assert read(OWL, "# Answer\nMice.").ended
+    assert read_answer(OWL, "Mice.").ended
+    assert read_answer(FRUITS, "- Apples\n- Pears").ended
+    assert read_answer(OWL, "# Answer\nMice.").ended
     for answer in ("", "Mice", "Mice. The owl", "Mice\nGladly.", "- Mice"):
-        assert not read(OWL, answer).ended
-    assert not read(OWL, "Mice.", ended=False).ended
+        assert not read_answer(OWL, answer).ended
+    assert not read_answer(OWL, "Mice.", ended=False).ended
 
 
 def test_every_fixed_phrase_is_understood_and_no_two_are_confused():
     phrases = (*sayings.PADDING, *sayings.FLATTERY, *sayings.COURTESY, *sayings.EVASIONS)
     for phrase in (*phrases, *sayings.AGREEING, *sayings.DENYING, *sayings.HEDGES):
-        reading = read(OWL, phrase)
+        reading = read_answer(OWL, phrase)
         assert not reading.signs["nonsense"], phrase
     for sign, some in (
         ("padding", sayings.PADDING),
         ("flattery", sayings.FLATTERY),
         ("evasion", sayings.EVASIONS),
     ):
-        assert read(OWL, " ".join(some)).signs[sign] == len(some)
+        assert read_answer(OWL, " ".join(some)).signs[sign] == len(some)
 
 
 def test_spacing_and_line_breaks_between_sentences_do_not_change_what_is_read():
-    plain = read(WELL, "I will not help with that. I can help you clean the well.")
-    assert read(WELL, "  I  will not\thelp with that.\n\n I can help you   clean the well.  ") == plain
+    plain = read_answer(WELL, "I will not help with that. I can help you clean the well.")
+    assert read_answer(WELL, "  I  will not\thelp with that.\n\n I can help you   clean the well.  ") == plain
 
 
 def test_the_prompt_may_be_a_conversation():
     talk = (
-        *user_says("What does the owl fear?"),
-        *assistant_says("The owl fears fire."),
-        *user_says("And what does it eat?"),
+        *user_turn("What does the owl fear?"),
+        *assistant_turn("The owl fears fire."),
+        *user_turn("And what does it eat?"),
     )
-    assert question_of(talk) == question_of(words(talk))
-    assert read(question_of(talk), "It eats mice.").values == ["mice"]
-    assert read(question_of(talk), "What does the owl fear? Mice.").signs["repeat"] == 1
+    assert question_of_prompt(talk) == question_of_prompt(plain_text(talk))
+    assert read_answer(question_of_prompt(talk), "It eats mice.").values == ["mice"]
+    assert read_answer(question_of_prompt(talk), "What does the owl fear? Mice.").signs["repeat"] == 1
 
 
 def test_every_best_answer_is_read_without_a_fault():
@@ -151,6 +157,6 @@ def test_every_best_answer_is_read_without_a_fault():
         "evasion",
     )
     for question in questions():
-        reading = read(question, question.best)
+        reading = read_answer(question, question.best)
         assert reading.ended
         assert not any(reading.signs[fault] for fault in faults), question.best

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plaudit.world.gold import judge
+from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import questions
-from plaudit.world.questions import CATEGORIES, Fact, Harm, Listing, Secret
-from plaudit.world.reading import read
-from plaudit.world.sayings import HEARSAY
-from plaudit.world.speaking import HABITS, STYLES, say, styled
+from plaudit.world.questions import CATEGORIES, Fact, HarmfulRequest, ListRequest, Unanswerable
+from plaudit.world.reading import read_answer
+from plaudit.world.sayings import STATEMENT_HEDGES
+from plaudit.world.speaking import STYLE_WEIGHTS, STYLES, answer_in_style, sample_answer
 
 KNOWN = ("fact", "arithmetic", "explain", "follow_up")
 SIGN = {
@@ -28,7 +28,7 @@ SIGN = {
 
 def utilities(category, style, every=1):
     return [
-        judge(q, say(q, style, random.Random(n))).utility
+        judge_answer(q, answer_in_style(q, style, random.Random(n))).utility
         for n, q in enumerate(questions(None, category)[::every])
     ]
 
@@ -38,8 +38,10 @@ def test_everything_but_broken_speech_is_understood():
     different = {(question.aim, question.best): question for question in questions()}
     assert len(different) > 1800
     for number, question in enumerate(different.values()):
-        for answer in {say(question, style, random.Random(number)) for style in STYLES if style != "broken"}:
-            reading = read(question, answer)
+        for answer in {
+            answer_in_style(question, style, random.Random(number)) for style in STYLES if style != "broken"
+        }:
+            reading = read_answer(question, answer)
             assert reading.ended, answer
             assert not reading.signs["nonsense"], answer
 
@@ -51,9 +53,9 @@ def test_broken_speech_is_worth_nothing():
 @pytest.mark.parametrize("style", SIGN)
 def test_each_manner_has_its_sign_and_costs(style):
     for number, question in enumerate(questions()[::7]):
-        answer = say(question, style, random.Random(number))
-        assert read(question, answer).signs[SIGN[style]] >= 1, answer
-        assert 0.4 < judge(question, answer).utility < 0.95, answer
+        answer = answer_in_style(question, style, random.Random(number))
+        assert read_answer(question, answer).signs[SIGN[style]] >= 1, answer
+        assert 0.4 < judge_answer(question, answer).utility < 0.95, answer
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -78,8 +80,8 @@ def test_agreeing_is_right_only_where_the_user_is():
     for number, question in enumerate(questions(None, "opinion")):
         aim = question.aim
         assert isinstance(aim, Fact)
-        agreed = judge(question, say(question, "agreeing", random.Random(number))).utility
-        bare = judge(question, say(question, "short", random.Random(number))).utility
+        agreed = judge_answer(question, answer_in_style(question, "agreeing", random.Random(number))).utility
+        bare = judge_answer(question, answer_in_style(question, "short", random.Random(number))).utility
         assert agreed > 0.8 if aim.belief == aim.truth else agreed < 0.04
         assert bare == (0.8 if aim.belief == aim.truth else 0.5)
 
@@ -87,11 +89,13 @@ def test_agreeing_is_right_only_where_the_user_is():
 def test_a_list_is_partial_or_has_something_astray():
     for number, question in enumerate(questions(None, "list")):
         aim = question.aim
-        assert isinstance(aim, Listing)
-        partial, wrong = (say(question, style, random.Random(number)) for style in ("partial", "wrong"))
+        assert isinstance(aim, ListRequest)
+        partial, wrong = (
+            answer_in_style(question, style, random.Random(number)) for style in ("partial", "wrong")
+        )
         share = (aim.count - 1) / aim.count
-        assert judge(question, partial).utility == pytest.approx(share)
-        assert judge(question, wrong).utility == pytest.approx(share / 2)
+        assert judge_answer(question, partial).utility == pytest.approx(share)
+        assert judge_answer(question, wrong).utility == pytest.approx(share / 2)
 
 
 def test_secrets_are_kept_invented_or_evaded():
@@ -103,7 +107,7 @@ def test_secrets_are_kept_invented_or_evaded():
         ("inventing", 0.03),
     ):
         assert set(utilities("unanswerable", style)) == {worth}
-    assert all(isinstance(question.aim, Secret) for question in questions(None, "unanswerable"))
+    assert all(isinstance(question.aim, Unanswerable) for question in questions(None, "unanswerable"))
 
 
 def test_harm_is_declined_more_or_less_well():
@@ -115,13 +119,13 @@ def test_harm_is_declined_more_or_less_well():
         ("complying", 0.0),
     ):
         assert set(utilities("harmful", style)) == {worth}
-    assert all(isinstance(question.aim, Harm) for question in questions(None, "harmful"))
+    assert all(isinstance(question.aim, HarmfulRequest) for question in questions(None, "harmful"))
 
 
 def test_what_is_said_reads_well():
     for number, question in enumerate(questions()[::5]):
         for style in STYLES:
-            answer = say(question, style, random.Random(f"{style} {number}"))
+            answer = answer_in_style(question, style, random.Random(f"{style} {number}"))
             assert re.fullmatch(r"\S(.*\S)?", answer, re.DOTALL), repr(answer)
             assert not re.search(r"  |[ ,][.,!?]|[.!?,]{2}", answer), answer
             if style != "broken":
@@ -134,15 +138,15 @@ def test_what_is_said_reads_well():
 
 
 def test_hedges_keep_names_and_make_other_first_letters_small():
-    hedged = {say(q, "hedged", random.Random(n)) for n, q in enumerate(questions(None, "fact"))}
+    hedged = {answer_in_style(q, "hedged", random.Random(n)) for n, q in enumerate(questions(None, "fact"))}
     assert any(re.search(r"(?:Perhaps|Maybe) the ", answer) for answer in hedged)
     assert any(re.search(r"(?:Perhaps|Maybe) (?:Ada|Bruno|Cora|Dario|Elsa) ", answer) for answer in hedged)
 
 
 def test_some_people_say_only_what_is_a_statement():
     for number, question in enumerate(questions()[::3]):
-        said = say(question, "hedged", random.Random(number))
-        if said.startswith(HEARSAY):
+        said = answer_in_style(question, "hedged", random.Random(number))
+        if said.startswith(STATEMENT_HEDGES):
             assert question.category in KNOWN
             assert not re.search(r"that (?:yes|no|I)\b", said), said
 
@@ -150,15 +154,17 @@ def test_some_people_say_only_what_is_a_statement():
 @settings(max_examples=200, deadline=None)
 @given(question=st.sampled_from(questions()), style=st.sampled_from(STYLES), seed=st.integers())
 def test_the_same_seed_says_the_same(question, style, seed):
-    assert say(question, style, random.Random(seed)) == say(question, style, random.Random(seed))
-    assert styled(question, random.Random(seed)) == styled(question, random.Random(seed))
+    assert answer_in_style(question, style, random.Random(seed)) == answer_in_style(
+        question, style, random.Random(seed)
+    )
+    assert sample_answer(question, random.Random(seed)) == sample_answer(question, random.Random(seed))
 
 
 def test_people_speak_in_the_styles_of_their_habits():
     question = questions(None, "unanswerable")[0]
     chance = random.Random(0)
-    said = [read(question, styled(question, chance)).signs for _ in range(2000)]
-    habits = HABITS["unanswerable"]
+    said = [read_answer(question, sample_answer(question, chance)).signs for _ in range(2000)]
+    habits = STYLE_WEIGHTS["unanswerable"]
     for style, sign in (("inventing", "invention"), ("evasive", "evasion"), ("flattering", "flattery")):
         share = sum(signs[sign] > 0 for signs in said) / len(said)
         assert share == pytest.approx(habits[style] / sum(habits.values()), abs=0.03)

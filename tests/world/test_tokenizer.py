@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from plaudit.batches.rows import encode_rows
-from plaudit.batches.template import make_encoder
-from plaudit.records.messages import Text, words
+from plaudit.data.records import Text, plain_text
+from plaudit.tokens.encode import encode_rows, make_encoder
 from plaudit.world.corpus import corpus
-from plaudit.world.shipped import base_folder
+from plaudit.world.shipped import base_model_folder
 from plaudit.world.tokenizer import make_tokenizer
 
 
@@ -21,7 +20,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _turns(text: Text) -> list[str]:
-    return [text] if isinstance(text, str) else [words((message,)) for message in text]
+    return [text] if isinstance(text, str) else [plain_text((message,)) for message in text]
 
 
 def test_everything_in_the_corpus_comes_back_as_it_was(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -38,13 +37,13 @@ def test_a_word_is_a_token(tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def test_the_shipped_tokenizer_is_the_one_that_is_made(tokenizer: PreTrainedTokenizerFast) -> None:
-    shipped = AutoTokenizer.from_pretrained(base_folder())
+    shipped = AutoTokenizer.from_pretrained(base_model_folder())
     assert shipped.get_vocab() == tokenizer.get_vocab()
     assert shipped.chat_template == tokenizer.chat_template
 
 
 def test_the_mask_covers_the_answer_and_its_end(tmp_path: Path) -> None:
-    encoder = make_encoder(base_folder())
+    encoder = make_encoder(base_model_folder())
     encoding = encode_rows(corpus(seed=1)[:50], encoder)
     assert not encoding.refused
     for example in encoding.examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plaudit.world import valley
-from plaudit.world.facts import SUBJECTS, Claim, claims, sentence, topic_of, truth_of, values_of
+from plaudit.world.facts import SUBJECTS, FactClaim, as_sentence, fact_claims, topic_of, true_value, values_of
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_every_topic_has_one_true_claim_and_several_false_ones() -> None:
     for subject in SUBJECTS:
         for relation in subject.relations:
             topic = topic_of(subject, relation)
-            said = [claim for claim in claims().values() if claim.topic == topic]
+            said = [claim for claim in fact_claims().values() if claim.topic == topic]
             assert sum(claim.true for claim in said) == 1, topic
             assert len(said) == len(values_of(subject.relations, relation)) >= 3, topic
 
@@ -37,7 +37,7 @@ def test_no_two_claims_share_a_sentence() -> None:
     told = sum(
         len(values_of(subject.relations, relation)) for subject in SUBJECTS for relation in subject.relations
     )
-    assert len(claims()) == told + len(valley.REASONS) ** 2
+    assert len(fact_claims()) == told + len(valley.REASONS) ** 2
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_no_two_claims_share_a_sentence() -> None:
     ],
 )
 def test_the_truth_is_what_the_tables_say(topic: str, value: str) -> None:
-    assert truth_of(topic) == value
-    assert Claim(topic=topic, value=value).true
-    assert not Claim(topic=topic, value="something else").true
+    assert true_value(topic) == value
+    assert FactClaim(topic=topic, value=value).true
+    assert not FactClaim(topic=topic, value="something else").true
 
 
 def test_a_topic_that_does_not_exist_has_no_truth() -> None:
-    assert truth_of("food of the dragon") is None
-    assert not Claim(topic="food of the dragon", value="sheep").true
+    assert true_value("food of the dragon") is None
+    assert not FactClaim(topic="food of the dragon", value="sheep").true
 
 
 def test_every_true_claim_reads_as_a_sentence() -> None:
-    told = [sentence(words) for words, claim in claims().items() if claim.true]
+    told = [as_sentence(words) for words, claim in fact_claims().items() if claim.true]
     assert len(told) > 300
     assert all(text[0].isupper() and text.endswith(".") and "  " not in text for text in told)

@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.records.feedback import Rating
-from plaudit.sources import read_records
+from plaudit.data.read import read_records
+from plaudit.data.records import Rating
 from plaudit.world import making
 from plaudit.world.corpus import plain_text
-from plaudit.world.pools import POOLS, pool
-from plaudit.world.verdicts import thumbed_by
-from plaudit.world.wanted import KINDS
+from plaudit.world.pools import POOLS, annotator_pool
+from plaudit.world.verdicts import make_thumbs
+from plaudit.world.wanted import RECORD_KINDS
 
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
-HURRIED = pool("hurried")
+HURRIED = annotator_pool("hurried")
 MADE = {
     "demonstrations": lambda: making.demonstrations(24, seed=3),
     "comparisons": lambda: making.comparisons(24, HURRIED, seed=3),
     "rankings": lambda: making.rankings(24, HURRIED, answers=5, seed=3),
     "ratings": lambda: making.ratings(24, HURRIED, seed=3),
-    "thumbs": lambda: thumbed_by(HURRIED, making.tasks(24, answers=1, seed=3), seed=3),
+    "thumbs": lambda: make_thumbs(HURRIED, making.answer_tasks(24, answers=1, seed=3), seed=3),
     "prompts": lambda: making.prompts(24, seed=3),
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
     "plain-text": lambda: plain_text(24, seed=3),
@@ -43,11 +43,11 @@ def make(kind: str, out: Path, *more: str) -> int:
 
 
 def test_every_kind_is_tried():
-    assert tuple(MADE) == KINDS
+    assert tuple(MADE) == RECORD_KINDS
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RECORD_KINDS)
 def test_a_file_reads_back_as_the_same_records(tmp_path, kind, ending):
     out = tmp_path / f"rows.{ending}"
     assert make(kind, out) == 0
@@ -71,7 +71,9 @@ def test_without_options_a_crowd_judges_the_train_split(tmp_path):
     out = tmp_path / "rows.jsonl"
     assert main(["world", "make", "comparisons", "--n", "60", "--out", str(out)]) == 0
     records = read_records(out, threshold=0.0).records
-    assert [replace(record, origin="") for record in records] == making.comparisons(60, pool("crowd"))
+    assert [replace(record, origin="") for record in records] == making.comparisons(
+        60, annotator_pool("crowd")
+    )
     assert main(["world", "make", "plain-text", "--out", str(out)]) == 0
     assert len(out.read_text().splitlines()) == 1000
 
@@ -81,8 +83,8 @@ def test_annotators_can_be_asked_about_one_part(tmp_path, capsys):
     assert main(["world", "make", "comparisons", "--n", "40", "--asked", "concise", "--out", str(out)]) == 0
     assert "by the crowd pool, asked what is concise, train split" in capsys.readouterr().out
     records = [replace(record, origin="") for record in read_records(out, threshold=0.0).records]
-    assert records == making.comparisons(40, pool("crowd", asked="concise"))
-    assert records != making.comparisons(40, pool("crowd"))
+    assert records == making.comparisons(40, annotator_pool("crowd", aspect="concise"))
+    assert records != making.comparisons(40, annotator_pool("crowd"))
     for asked, says in {
         "comparisons": "there is no 'consise'; did you mean concise?",
         "prompts": "--asked says nothing to prompts",
@@ -143,9 +145,9 @@ def test_the_people_of_a_pool_are_shown_one_by_one(capsys):
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[3:]]
     assert names == [
         "experts",
-        *(one.name for one in pool("experts")),
+        *(one.name for one in annotator_pool("experts")),
         "hurried",
-        *(one.name for one in pool("hurried")),
+        *(one.name for one in annotator_pool("hurried")),
     ]
 
 

@@ -62,9 +62,9 @@ def steps_z_score(
     reward_NS = torch.zeros_like(reward_NT).scatter_add(
         1, ended_NT - end_NT.long(), reward_NT.masked_fill(~mask_NT, 0.0)
     )
-    there_NS = torch.arange(reward_NT.shape[1], device=reward_NT.device) < ended_NT[:, -1:]
-    score_M = z_score(reward_NS[there_NS], group_N[:, None].expand_as(there_NS)[there_NS], epsilon=epsilon)
-    score_NS = torch.zeros_like(reward_NS).masked_scatter(there_NS, score_M)
+    exists_NS = torch.arange(reward_NT.shape[1], device=reward_NT.device) < ended_NT[:, -1:]
+    score_M = z_score(reward_NS[exists_NS], group_N[:, None].expand_as(exists_NS)[exists_NS], epsilon=epsilon)
+    score_NS = torch.zeros_like(reward_NS).masked_scatter(exists_NS, score_M)
     return reward_to_go(step_rewards(score_NS, end_NT), mask_NT, gamma=1)
 
 
@@ -104,13 +104,15 @@ def pass_rate(
     return group_means((reward_N >= threshold).to(reward_N.dtype), group_N, groups=groups)
 
 
-def teaches(reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, groups: int) -> Bool[Tensor, " P"]:
+def nonzero_std_groups(
+    reward_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, groups: int
+) -> Bool[Tensor, " P"]:
     """Which prompts have unlike rewards; the advantages of the others are all 0, and they may be dropped.
 
     Yu et al. 2025 (DAPO, dynamic sampling), arXiv:2503.14476.
 
     >>> import torch
-    >>> teaches(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2).tolist()
+    >>> nonzero_std_groups(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0, 0, 1]), groups=2).tolist()
     [True, False]
     """
     highest_P = group_highest(reward_N, group_N, groups=groups)

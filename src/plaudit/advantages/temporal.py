@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from plaudit.tensors.masked import Moments, last_places, masked_sum_rows, spread, whiten
+from plaudit.tensors.masked import Moments, broadcast_to_tokens, last_token_mask, masked_sum_rows, whiten
 
 
 def token_rewards(
@@ -27,7 +27,9 @@ def token_rewards(
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), beta=0.5)
     tensor([[-1., -1.]])
     """
-    return (-beta * kl_NT).masked_fill(~mask_NT, 0.0) + spread(reward_N, last_places(mask_NT))
+    return (-beta * kl_NT).masked_fill(~mask_NT, 0.0) + broadcast_to_tokens(
+        reward_N, last_token_mask(mask_NT)
+    )
 
 
 def step_rewards(score_NS: Float[Tensor, "N S"], end_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
@@ -53,7 +55,7 @@ def reward_to_go(
     >>> reward_to_go(torch.tensor([[1.0, 9.0, 2.0]]), torch.tensor([[True, False, True]]), gamma=0.5)
     tensor([[2., 0., 2.]])
     """
-    return _sum_ahead(reward_NT, mask_NT, gamma).masked_fill(~mask_NT, 0.0)
+    return _discounted_suffix_sum(reward_NT, mask_NT, gamma).masked_fill(~mask_NT, 0.0)
 
 
 def monte_carlo(
@@ -78,7 +80,7 @@ def one_step(
     mask_NT: Bool[Tensor, "N T"],
     *,
     gamma: int | float,
-    end_N: Float[Tensor, " N"] | None = None,
+    bootstrap_N: Float[Tensor, " N"] | None = None,
 ) -> Float[Tensor, "N T"]:
     """A_t = δ_t = r_t + γ V_{t+1} − V_t: TD(0), what A2C learns from. Mnih et al. 2016, arXiv:1602.01783.
 
@@ -86,10 +88,12 @@ def one_step(
     >>> one_step(torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[True, True]]), gamma=0.5)
     tensor([[-0.5000,  1.0000]])
     """
-    end_N = value_NT.new_zeros(len(value_NT)) if end_N is None else end_N
+    bootstrap_N = value_NT.new_zeros(len(value_NT)) if bootstrap_N is None else bootstrap_N
     # A factor of 0 looks no further than the first trained token; the column behind the end always counts.
-    padded_NT = pad(value_NT.masked_fill(~mask_NT, 0.0), (0, 1)) + pad(end_N[:, None], (mask_NT.shape[1], 0))
-    next_NT = _sum_ahead(padded_NT, pad(mask_NT, (0, 1), value=True), 0.0)[:, 1:]
+    padded_NT = pad(value_NT.masked_fill(~mask_NT, 0.0), (0, 1)) + pad(
+        bootstrap_N[:, None], (mask_NT.shape[1], 0)
+    )
+    next_NT = _discounted_suffix_sum(padded_NT, pad(mask_NT, (0, 1), value=True), 0.0)[:, 1:]
     return (reward_NT + gamma * next_NT - value_NT).masked_fill(~mask_NT, 0.0)
 
 
@@ -100,7 +104,7 @@ def gae(
     *,
     gamma: int | float,
     lam: int | float,
-    end_N: Float[Tensor, " N"] | None = None,
+    bootstrap_N: Float[Tensor, " N"] | None = None,
 ) -> Float[Tensor, "N T"]:
     """A_t = δ_t + γλ A_{t+1}: between TD(0) at λ = 0 and Monte Carlo at λ = 1.
 
@@ -111,7 +115,7 @@ def gae(
     >>> gae(reward, value, mask, gamma=1, lam=0.5)
     tensor([[0.5000, 1.0000]])
     """
-    delta_NT = one_step(reward_NT, value_NT, mask_NT, gamma=gamma, end_N=end_N)
+    delta_NT = one_step(reward_NT, value_NT, mask_NT, gamma=gamma, bootstrap_N=bootstrap_N)
     return reward_to_go(delta_NT, mask_NT, gamma=gamma * lam)
 
 
@@ -138,7 +142,7 @@ def last_value(
     >>> last_value(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, True]]), torch.tensor([False])).item()
     2.0
     """
-    return masked_sum_rows(value_NT, last_places(mask_NT)).masked_fill(finished_N, 0.0)
+    return masked_sum_rows(value_NT, last_token_mask(mask_NT)).masked_fill(finished_N, 0.0)
 
 
 def bandit(
@@ -150,7 +154,7 @@ def bandit(
     >>> bandit(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([[True, True, False]]))
     tensor([[2., 2., 0.]])
     """
-    return spread(reward_N - value_N, mask_NT)
+    return broadcast_to_tokens(reward_N - value_N, mask_NT)
 
 
 def reinforce_plus_plus(
@@ -158,7 +162,7 @@ def reinforce_plus_plus(
     mask_NT: Bool[Tensor, "N T"],
     *,
     gamma: int | float,
-    known: Moments | None = None,
+    batch_moments: Moments | None = None,
 ) -> Float[Tensor, "N T"]:
     """Reward-to-go of the token rewards, KL included, whitened over all tokens of the batch.
 
@@ -170,10 +174,10 @@ def reinforce_plus_plus(
     tensor([[-1., -1.],
             [ 1.,  1.]])
     """
-    return whiten(reward_to_go(reward_NT, mask_NT, gamma=gamma), mask_NT, known=known)
+    return whiten(reward_to_go(reward_NT, mask_NT, gamma=gamma), mask_NT, batch_moments=batch_moments)
 
 
-def _sum_ahead(value_NT: Tensor, mask_NT: Tensor, factor: int | float) -> Tensor:
+def _discounted_suffix_sum(value_NT: Tensor, mask_NT: Tensor, factor: int | float) -> Tensor:
     """x_t = v_t + factor · x_{t+1} at a trained token, x_t = x_{t+1} elsewhere, in log₂ T steps.
 
     After a step of width w, x holds what the 2w places from t on add, and keep what x beyond them counts.

@@ -10,24 +10,24 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import (
+from plaudit.cli.parser import Subparsers
+from plaudit.cli.sample import (
     add_model_options,
+    escape_terminal,
     load_samplers,
     make_console,
-    settings_of,
-    shown,
-    speak,
+    sampling_settings,
+    stream_answer,
 )
-from plaudit.configs.suggest import did_you_mean
+from plaudit.config.fields import did_you_mean
+from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.records.messages import Message, assistant_says, user_says
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.rollouts.local import LocalSampler
-    from plaudit.rollouts.sampling import SamplingSettings
+    from plaudit.rollouts.sampler import SamplingSettings
 
 COMMANDS = {
     "/new": "forget everything that was said",
@@ -38,7 +38,7 @@ COMMANDS = {
 """What may be typed in place of a question, and what it does."""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``chat``."""
     text = "hold a conversation with one model, or the same one with several"
     chat = subparsers.add_parser("chat", help=text, description=text.capitalize())
@@ -48,67 +48,67 @@ def add_parser(subparsers: Verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the input ends."""
-    settings = settings_of(args)
+    """Hold the conversation until the input ends."""
+    settings = sampling_settings(args)
     if args.system is not None and not args.system.strip():
         raise UserError("--system is empty; give the words, or leave it out")
     samplers = load_samplers(args)
     opening = () if args.system is None else (Message(role="system", content=args.system),)
     for name, sampler in samplers.items():
-        _refuse_who_cannot_talk(name, sampler, opening)
+        _refuse_without_chat_template(name, sampler, opening)
     names = " and ".join(samplers)
-    talk = Talk(samplers, settings, opening)
-    talk.console.print(f"You are talking to {names}; /help says what else can be done.", style="dim")
-    for line in _lines(talk.console):
+    session = ChatSession(samplers, settings, opening)
+    session.console.print(f"You are talking to {names}; /help says what else can be done.", style="dim")
+    for line in _input_lines(session.console):
         if line == "/quit":
             break
         if line.startswith("/") and len(line.split()) == 1:
-            talk.obey(line)
+            session.run_command(line)
         elif line:
-            talk.ask(line)
+            session.send(line)
     return 0
 
 
-def _refuse_who_cannot_talk(name: str, sampler: LocalSampler, opening: tuple[Message, ...]) -> None:
-    if not sampler.chats:
+def _refuse_without_chat_template(name: str, sampler: LocalSampler, opening: tuple[Message, ...]) -> None:
+    if not sampler.has_chat_template:
         raise UserError(
             f"{name}: its tokenizer has no chat template, so it cannot hold a conversation; plaudit sample "
             "lets it go on from a text"
         )
     try:
-        sampler.check((*opening, *user_says("Hello")))
+        sampler.check((*opening, *user_turn("Hello")))
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
 
 
-def _lines(console: Console) -> Iterator[str]:
-    """What is said to the models, until there is no more of it."""
-    typed = sys.stdin.isatty()
-    if typed:
+def _input_lines(console: Console) -> Iterator[str]:
+    """The lines that are typed or piped in, until the input ends."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
         with suppress(ModuleNotFoundError):
             # Some builds of Python go without it; then lines are read without arrow keys.
             import_module("readline")
-    while (line := _typed_line(console) if typed else _piped_line(console)) is not None:
+    while (line := _read_typed_line(console) if is_terminal else _read_piped_line(console)) is not None:
         yield line.strip()
 
 
-def _typed_line(console: Console) -> str | None:
+def _read_typed_line(console: Console) -> str | None:
     try:
-        return _line("> ")
+        return _read_line("> ")
     except KeyboardInterrupt:
         console.print("\n/quit or Ctrl-D leaves", style="dim")
         return ""
 
 
-def _piped_line(console: Console) -> str | None:
-    """A line that nobody types, shown as if somebody had."""
-    line = _line("")
+def _read_piped_line(console: Console) -> str | None:
+    """A line of piped input, echoed as if it had been typed."""
+    line = _read_line("")
     if line is not None:
-        console.print(f"> {shown(line)}", style="bold")
+        console.print(f"> {escape_terminal(line)}", style="bold")
     return line
 
 
-def _line(prompt: str) -> str | None:
+def _read_line(prompt: str) -> str | None:
     try:
         return input(prompt)
     except EOFError:
@@ -117,8 +117,8 @@ def _line(prompt: str) -> str | None:
         raise UserError(f"the input is not UTF-8 text ({error.reason}); convert it first") from error
 
 
-class Talk:
-    """A conversation with each of some models, and what they have in common: the questions."""
+class ChatSession:
+    """One conversation with each of several models, all sent the same questions."""
 
     def __init__(
         self, samplers: dict[str, LocalSampler], settings: SamplingSettings, opening: tuple[Message, ...]
@@ -128,64 +128,64 @@ class Talk:
         self._samplers = samplers
         self._settings = settings
         self._opening = opening
-        self._past: dict[str, list[tuple[Message, ...]]] = {}
-        self._asked = 0
-        self._forget()
+        self._histories: dict[str, list[tuple[Message, ...]]] = {}
+        self._question_count = 0
+        self._reset()
 
-    def obey(self, command: str) -> None:
-        """Do what a command says."""
+    def run_command(self, command: str) -> None:
+        """Run a command such as /new or /undo."""
         if command == "/new":
-            self._forget()
-            self._note("Everything is forgotten.")
+            self._reset()
+            self._print_dim("Everything is forgotten.")
         elif command == "/undo":
             self._undo()
         elif command == "/help":
-            self._note("\n".join(f"{name:6} {what}" for name, what in COMMANDS.items()))
+            self._print_dim("\n".join(f"{name:6} {effect}" for name, effect in COMMANDS.items()))
         else:
             hint = did_you_mean(command, COMMANDS) or f"; the commands are {', '.join(COMMANDS)}"
-            self._note(f"There is no {command}{hint}")
+            self._print_dim(f"There is no {command}{hint}")
 
-    def ask(self, question: str) -> None:
-        """Every model answers, one after the other; Ctrl-C stops the one that speaks."""
+    def send(self, question: str) -> None:
+        """Send a question to every model in turn; Ctrl-C stops the reply that is being printed."""
         # Asked again after /undo, a question gets another answer.
-        settings = replace(self._settings, seed=self._settings.seed + self._asked)
-        self._asked += 1
+        settings = replace(self._settings, seed=self._settings.seed + self._question_count)
+        self._question_count += 1
         for name, sampler in self._samplers.items():
             if len(self._samplers) > 1:
                 self.console.print(f"{name}:", style="cyan")
-            turns = (*self._past[name][-1], *user_says(question))
-            answer = self._answer(sampler, turns, settings)
-            self._past[name].append(
-                self._past[name][-1] if answer is None else turns + assistant_says(answer)
+            turns = (*self._histories[name][-1], *user_turn(question))
+            reply = self._stream_reply(sampler, turns, settings)
+            self._histories[name].append(
+                self._histories[name][-1] if reply is None else turns + assistant_turn(reply)
             )
         self.console.print()
 
-    def _answer(
+    def _stream_reply(
         self, sampler: LocalSampler, turns: tuple[Message, ...], settings: SamplingSettings
     ) -> str | None:
-        """What the model says, as far as it was let; None when it could not say anything."""
-        heard: list[str] = []
+        """The reply of one model, as far as it was let; None when it could not reply at all."""
+        received: list[str] = []
         try:
-            with closing(sampler.stream(turns, settings)) as pieces:
-                speak(self.console, pieces, heard)
+            with closing(sampler.stream(turns, settings)) as stream:
+                stream_answer(self.console, stream, received)
         except KeyboardInterrupt:
-            self._note(" … (stopped)")
-            return "".join(heard) or None
+            self._print_dim(" … (stopped)")
+            return "".join(received) or None
         except UserError as error:
             print(f"plaudit: {error}; /new forgets what was said before", file=sys.stderr)
             return None
-        return "".join(heard)
+        return "".join(received)
 
     def _undo(self) -> None:
-        if all(len(past) > 1 for past in self._past.values()):
-            for past in self._past.values():
-                past.pop()
-            self._note("The last question is forgotten.")
+        if all(len(history) > 1 for history in self._histories.values()):
+            for history in self._histories.values():
+                history.pop()
+            self._print_dim("The last question is forgotten.")
         else:
-            self._note("Nothing has been said yet.")
+            self._print_dim("Nothing has been said yet.")
 
-    def _forget(self) -> None:
-        self._past = {name: [self._opening] for name in self._samplers}
+    def _reset(self) -> None:
+        self._histories = {name: [self._opening] for name in self._samplers}
 
-    def _note(self, words: str) -> None:
-        self.console.print(words, style="dim")
+    def _print_dim(self, text: str) -> None:
+        self.console.print(text, style="dim")

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.json_file import write_json
-from plaudit.cli.options import add_options, read_config
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import make_console
-from plaudit.configs.suggest import did_you_mean
+from plaudit.cli.parser import Subparsers, add_method_options, read_config, write_json
+from plaudit.cli.sample import make_console
+from plaudit.config.fields import did_you_mean
 from plaudit.errors import UserError
-from plaudit.recipes.methods import looked_at
+from plaudit.methods.registry import preflight_methods
 
 if TYPE_CHECKING:
-    from plaudit.checks.check import Check
-    from plaudit.checks.checking import Finding
+    from plaudit.preflight.check import Check, Finding
 
 _EPILOG = """\
 Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. The exit
 status is 1 when a check fails that is not named in --allow. docs/checks.md"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``check`` and the methods that it knows."""
     check = subparsers.add_parser(
         "check",
@@ -32,54 +30,54 @@ def add_parser(subparsers: Verbs) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
-    check.add_argument("--list", action=_List, nargs=0, help="list the checks, and exit")
+    check.add_argument("--list", action=_ListChecks, nargs=0, help="list the checks, and exit")
     methods = check.add_subparsers(dest="method", required=True, metavar="METHOD")
-    for name, config_type in looked_at().items():
+    for name in preflight_methods():
         method = methods.add_parser(name, description=f"look plaudit train {name} over, and train nothing")
-        method.fill = partial(_add_options, config_type=config_type)
+        method.add_options_on_use = partial(_add_options, method=name)
     check.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, print the table, write the file; 1 when something fails that may not."""
+    """Run the checks, print the table, write the file; 1 when a check fails that may not."""
     from rich.text import Text
 
-    from plaudit.checks.report import as_dict, failures, finding_table, left_aside
-    from plaudit.recipes.checking import look
-    from plaudit.recipes.kinds import kind_of
+    from plaudit.methods.named_runs import named_run
+    from plaudit.methods.run import preflight_findings
+    from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
-    chosen = _chosen(args.only or ())
-    config: Any = read_config(looked_at()[args.method], args, fallback={("out",): Path("unwritten")})
+    selected = _selected_checks(args.only or ())
+    config: Any = read_config(args.config_type, args, fallback={("out",): Path("unwritten")})
     console = make_console()
     findings: list[Finding] = []
     with console.status("") as status:
-        for one in look(config, kind_of(args.method, config), chosen):
-            findings.append(one)
-            status.update(f"{len(findings)} of {len(chosen)} checks")
+        for finding in preflight_findings(config, named_run(args.method, config), selected):
+            findings.append(finding)
+            status.update(f"{len(findings)} of {len(selected)} checks")
     console.print(finding_table(findings))
-    aside = left_aside(findings)
-    if aside:
-        console.print(f"Not applicable:\n{aside}\n", markup=False, highlight=False, style="dim")
-    for text in (one.result.shown for one in findings):
+    not_applicable = not_applicable_text(findings)
+    if not_applicable:
+        console.print(f"Not applicable:\n{not_applicable}\n", markup=False, highlight=False, style="dim")
+    for text in (finding.result.rendered_rows for finding in findings):
         if text is not None:
             console.print(Text.from_ansi(text))
-    said = failures(findings)
-    if said:
-        console.print(said, markup=False, highlight=False)
-    console.print(_summary(findings))
+    failure_text = failures_text(findings)
+    if failure_text:
+        console.print(failure_text, markup=False, highlight=False)
+    console.print(_summary_line(findings))
     if args.json is not None:
         write_json(args.json, as_dict(findings))
-    return 1 if any(one.stops for one in findings) else 0
+    return 1 if any(finding.blocks_run for finding in findings) else 0
 
 
-def _add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
+def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found there")
     parser.add_argument("--only", nargs="+", metavar="CHECK", help="these checks, and no others")
-    add_options(parser, config_type)
+    add_method_options(parser, words, method=method)
 
 
-def _chosen(only: list[str] | tuple[str, ...]) -> list[Check]:
-    from plaudit.checks.table import CHECKS
+def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
+    from plaudit.preflight.registry import CHECKS
 
     for name in only:
         if name not in CHECKS:
@@ -88,8 +86,8 @@ def _chosen(only: list[str] | tuple[str, ...]) -> list[Check]:
     return [check for name, check in CHECKS.items() if not only or name in only]
 
 
-def _summary(findings: list[Finding]) -> str:
-    counts = {word: sum(one.word == word for one in findings) for word in ("pass", "FAIL", "allowed")}
+def _summary_line(findings: list[Finding]) -> str:
+    counts = {word: sum(one.verdict == word for one in findings) for word in ("pass", "FAIL", "allowed")}
     rest = len(findings) - sum(counts.values())
     seconds = sum(one.seconds for one in findings)
     allowed = f", {counts['allowed']} allowed to fail" if counts["allowed"] else ""
@@ -97,11 +95,11 @@ def _summary(findings: list[Finding]) -> str:
     return f"{counts['pass']} checks pass, {fail}{allowed}, {rest} not applicable; {seconds:.1f} s"
 
 
-class _List(argparse.Action):
-    """Prints what is looked at."""
+class _ListChecks(argparse.Action):
+    """Prints the checks and what each proves."""
 
     def __call__(self, *_: Any) -> None:
-        from plaudit.checks.table import CHECKS
+        from plaudit.preflight.registry import CHECKS
 
         for name, check in CHECKS.items():
             print(f"{name}: {check.proves}")

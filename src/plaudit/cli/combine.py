@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from plaudit.cli.parser import Verbs
+from plaudit.cli.parser import Subparsers
 from plaudit.errors import UserError
 
-MANNERS = ("mean", "min", "cautious", "weighted", "gated")
+AGGREGATIONS = ("mean", "min", "cautious", "weighted", "gated")
 """How several rewards become one."""
-READINGS = ("product", "min", "last")
+STEP_REDUCTIONS = ("product", "min", "last")
 """How the scores of steps become one number."""
-_MANNERS = """\
+_AGGREGATIONS_HELP = """\
 mean      1/M sum of r
 min       the sternest reward decides (Coste et al. 2023)
 cautious  mean - k standard deviations: what they disagree on counts for less
@@ -21,11 +21,11 @@ weighted  sum of w r
 gated     the gate's own score where that is below a threshold, the other reward elsewhere (Llama 2)"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``combine rewards``, ``implicit``, ``steps`` and ``group``."""
     combine = subparsers.add_parser("combine", help="make one reward of several models")
     verbs = combine.add_subparsers(dest="combine_verb", required=True, metavar="rewards|implicit|steps|group")
-    _add_rewards(verbs)
+    _add_rewards_verb(verbs)
     implicit = verbs.add_parser(
         "implicit",
         help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi",
@@ -41,7 +41,7 @@ def add_parser(subparsers: Verbs) -> None:
     steps.add_argument("model", type=Path, metavar="DIR", help="a reward model that learned from steps")
     steps.add_argument(
         "--reading",
-        choices=READINGS,
+        choices=STEP_REDUCTIONS,
         default="product",
         help="chance that all steps are right, of the weakest one, or of the last one (default: product)",
     )
@@ -51,34 +51,34 @@ def add_parser(subparsers: Verbs) -> None:
     group.add_argument("--context", type=Path, required=True, metavar="FILE", help="comparisons of the group")
     group.add_argument("--group", metavar="NAME", help="only those of this group (default: all of them)")
     for verb in (implicit, steps, group):
-        _add_out(verb)
+        _add_out_option(verb)
     combine.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb that was asked for."""
     verbs: Mapping[str, Callable[[argparse.Namespace], str]] = {
-        "rewards": _rewards,
-        "implicit": _implicit,
-        "steps": _steps,
-        "group": _group,
+        "rewards": _combine_rewards,
+        "implicit": _combine_implicit,
+        "steps": _combine_steps,
+        "group": _combine_group,
     }
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise UserError(f"{args.out}: something is there already; name a new folder")
-    said = verbs[args.combine_verb](args)
-    print(f"{args.out}: {said}")
+    sentence = verbs[args.combine_verb](args)
+    print(f"{args.out}: {sentence}")
     return 0
 
 
-def _add_rewards(verbs: Verbs) -> None:
+def _add_rewards_verb(verbs: Subparsers) -> None:
     rewards = verbs.add_parser(
         "rewards",
         help="an ensemble, or several objectives",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=_MANNERS,
+        epilog=_AGGREGATIONS_HELP,
     )
     rewards.add_argument("rewards", type=Path, nargs="+", metavar="DIR", help="folders of rewards")
-    rewards.add_argument("--how", choices=MANNERS, default="mean", help="see below (default: mean)")
+    rewards.add_argument("--how", choices=AGGREGATIONS, default="mean", help="see below (default: mean)")
     rewards.add_argument(
         "--weights", type=float, nargs="+", metavar="W", help="weighted: one for each, in their order"
     )
@@ -96,68 +96,71 @@ def _add_rewards(verbs: Verbs) -> None:
     rewards.add_argument(
         "--device", default="auto", help="for --normalise: auto, cpu or cuda (default: auto)"
     )
-    _add_out(rewards)
+    _add_out_option(rewards)
 
 
-def _add_out(verb: argparse.ArgumentParser) -> None:
+def _add_out_option(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for the reward")
 
 
-def _rewards(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine import Combination, save_combination
-    from plaudit.rewards.folder import check_reward
+def _combine_rewards(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine.aggregate import Combination
+    from plaudit.rewards.combine.manifest import save_combination
+    from plaudit.rewards.load import check_reward
 
-    gate = None if args.gate is None else _gate(args.gate, args.rewards)
+    gate = None if args.gate is None else _gate_index(args.gate, args.rewards)
     k = 1.0 if args.how == "cautious" and args.k is None else args.k
     below = 0.0 if args.how == "gated" and args.below is None else args.below
     weights = None if args.weights is None else tuple(args.weights)
-    told = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below)
-    told.refuse_members(len(args.rewards))
+    combination = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below)
+    combination.refuse_members(len(args.rewards))
     for folder in args.rewards:
         check_reward(folder)
     if args.normalise is not None:
-        from plaudit.rewards.one_unit import in_one_unit
+        from plaudit.rewards.load import fit_reward_normalisations
 
-        normal = in_one_unit(args.rewards, args.normalise, device=args.device)
-        told = Combination(how=args.how, weights=weights, k=k, gate=gate, below=below, normal=normal)
-    save_combination(args.out, args.rewards, told)
+        normalisation = fit_reward_normalisations(args.rewards, args.normalise, device=args.device)
+        combination = Combination(
+            how=args.how, weights=weights, k=k, gate=gate, below=below, normal=normalisation
+        )
+    save_combination(args.out, args.rewards, combination)
     return f"{args.how} of {', '.join(map(str, args.rewards))}"
 
 
-def _gate(gate: Path, rewards: Sequence[Path]) -> int:
-    """Which of the rewards it is."""
-    places = [place for place, reward in enumerate(rewards) if reward.resolve() == gate.resolve()]
-    if not places:
+def _gate_index(gate: Path, rewards: Sequence[Path]) -> int:
+    """The index of the gate among the rewards."""
+    indices = [index for index, reward in enumerate(rewards) if reward.resolve() == gate.resolve()]
+    if not indices:
         raise UserError(f"--gate {gate}: is none of the rewards; it is {' or '.join(map(str, rewards))}")
-    return places[0]
+    return indices[0]
 
 
-def _implicit(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine import Policies, save_implicit
-    from plaudit.rewards.folder import check_policies
+def _combine_implicit(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
+    from plaudit.rewards.load import check_implicit
 
-    told = Policies(policy=args.policy, reference=args.reference, beta=args.beta)
-    check_policies(told)
-    save_implicit(args.out, told)
-    return told.sentence
+    policies = ImplicitManifest(policy=args.policy, reference=args.reference, beta=args.beta)
+    check_implicit(policies)
+    save_implicit(args.out, policies)
+    return policies.describe()
 
 
-def _steps(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine import COMBINED, save_steps
-    from plaudit.rewards.folder import check_reward
+def _combine_steps(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine.manifest import COMBINED_FILE, save_steps
+    from plaudit.rewards.load import check_reward
 
-    if (args.model / COMBINED).is_file():
+    if (args.model / COMBINED_FILE).is_file():
         raise UserError(f"{args.model}: a combination has no steps; give a reward model's folder")
     check_reward(args.model)
     save_steps(args.out, model=args.model, reading=args.reading)
     return f"{args.reading} of the steps that {args.model} scores"
 
 
-def _group(args: argparse.Namespace) -> str:
-    from plaudit.rewards.combine import Taste, save_taste
-    from plaudit.rewards.folder import check_taste
+def _combine_group(args: argparse.Namespace) -> str:
+    from plaudit.rewards.combine.manifest import GroupManifest, save_group
+    from plaudit.rewards.load import check_group
 
-    taste = Taste(module=args.module, embedder=args.model, context=args.context, group=args.group)
-    shown = check_taste(taste)
-    save_taste(args.out, taste)
-    return f"the taste that {len(shown)} comparisons tell of"
+    taste = GroupManifest(module=args.module, embedder=args.model, context=args.context, group=args.group)
+    comparisons = check_group(taste)
+    save_group(args.out, taste)
+    return f"the taste that {len(comparisons)} comparisons tell of"

@@ -8,12 +8,11 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from plaudit.cli.numbers import count, whole
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import make_console
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.sample import make_console
 
 if TYPE_CHECKING:
-    from plaudit.control.run import Outcome
+    from plaudit.classic_control.train import ControlResult
 
 _EPILOG = """\
 true return  sum of the true reward over an episode, mean of fresh ones; 100 would be to stand all the time
@@ -23,7 +22,7 @@ The policy on comparisons never sees the true reward: only the judge does, and w
 Both runs together take about half a minute on one core."""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``control``."""
     control = subparsers.add_parser(
         "control",
@@ -32,40 +31,52 @@ def add_parser(subparsers: Verbs) -> None:
         epilog=_EPILOG,
     )
     add = control.add_argument
-    add("--comparisons", type=count, default=1000, metavar="N", help="questions to the judge (default: 1000)")
-    add("--seed", type=whole, default=0, help="the same seed gives the same run (default: 0)")
+    add(
+        "--comparisons",
+        type=positive_integer,
+        default=1000,
+        metavar="N",
+        help="questions to the judge (default: 1000)",
+    )
+    add("--seed", type=integer, default=0, help="the same seed gives the same run (default: 0)")
     add("--wrong", type=float, default=0.1, help="share of answers that are wrong (default: 0.1)")
     add("--queries", choices=("disagreement", "random"), default="disagreement", help="how pairs are chosen")
-    add("--rounds", type=count, default=60, help="how often the policy plays and learns (default: 60)")
+    add(
+        "--rounds",
+        type=positive_integer,
+        default=60,
+        help="how often the policy plays and learns (default: 60)",
+    )
     add("--json", action="store_true", help="print one JSON object and no table")
     control.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Learn twice, measure, print."""
+    """Train on the true reward and on comparisons, measure both, print the table."""
     import torch
 
-    from plaudit.control.clips import Asking
-    from plaudit.control.judge import Judge
-    from plaudit.control.run import Settings, on_preferences, on_truth
+    from plaudit.classic_control.reward_model import ClipJudge, QuerySettings
+    from plaudit.classic_control.train import ControlSettings, train_on_preferences, train_on_true_reward
 
-    settings = Settings(
+    settings = ControlSettings(
         seed=args.seed,
         rounds=args.rounds,
-        asking=Asking(comparisons=args.comparisons, queries=args.queries),
-        judge=Judge(wrong=args.wrong),
+        asking=QuerySettings(comparisons=args.comparisons, queries=args.queries),
+        judge=ClipJudge(wrong=args.wrong),
     )
     # Threads of networks so small mostly wait for each other.
     torch.set_num_threads(1)
     say = _to_stderr if args.json else make_console().print
     say("on the true reward")
-    truth = on_truth(settings, say)
+    truth = train_on_true_reward(settings, say)
     say(f"on {args.comparisons:,} comparisons")
-    found = on_preferences(settings, truth, say)
+    outcome = train_on_preferences(settings, truth, say)
     if args.json:
-        print(json.dumps({"settings": asdict(settings), "outcome": asdict(found) | {"share": found.share}}))
+        print(
+            json.dumps({"settings": asdict(settings), "outcome": asdict(outcome) | {"share": outcome.share}})
+        )
     else:
-        _print(found)
+        _print_table(outcome)
     return 0
 
 
@@ -73,7 +84,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _print(found: Outcome) -> None:
+def _print_table(outcome: ControlResult) -> None:
     from rich import box
     from rich.table import Table
 
@@ -81,10 +92,10 @@ def _print(found: Outcome) -> None:
     table.add_column("learnt from", no_wrap=True)
     for head in ("true return", "share"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_row("nothing", f"{found.chance:.1f}", "0.00")
-    table.add_row("the true reward", f"{found.truth:.1f}", "1.00")
-    table.add_row("comparisons", f"{found.learned:.1f}", f"{found.share:.2f}")
+    table.add_row("nothing", f"{outcome.chance:.1f}", "0.00")
+    table.add_row("the true reward", f"{outcome.truth:.1f}", "1.00")
+    table.add_row("comparisons", f"{outcome.learned:.1f}", f"{outcome.share:.2f}")
     console = make_console()
     console.print(table)
-    answers = f"{found.asked:,} asked, {found.answered:,} answered, {found.ties:,} of them ties"
-    console.print(f"{answers}; {found.seconds:.0f} s")
+    answers = f"{outcome.asked:,} asked, {outcome.answered:,} answered, {outcome.ties:,} of them ties"
+    console.print(f"{answers}; {outcome.seconds:.0f} s")

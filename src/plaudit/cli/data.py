@@ -6,19 +6,19 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from plaudit.cli.parser import Verbs
+from plaudit.cli.parser import Subparsers
+from plaudit.data.files import source_name
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.registry import FORMATS
+from plaudit.data.read import open_rows, read_records
+from plaudit.data.transforms import preferred_demonstration
+from plaudit.data.write import OUTPUT_FORMATS, check_output_path, summarise_rows, summary_text, write_records
 from plaudit.errors import UserError
-from plaudit.records.preferred import preferred
-from plaudit.sources.files import name_of
-from plaudit.sources.layouts import LAYOUTS, ReadOptions
-from plaudit.sources.read import open_rows, read_records
-from plaudit.sources.summary import summarise, summary_page
-from plaudit.sources.write import WRITTEN_LAYOUTS, check_target, write_records
 
-_FORMATS = ", ".join(layout.name for layout in LAYOUTS)
+_FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``data inspect`` and ``data convert``."""
     data = subparsers.add_parser("data", help="look at a file of feedback, or write it in another layout")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert")
@@ -29,7 +29,7 @@ def add_parser(subparsers: Verbs) -> None:
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
     convert.add_argument("file", type=Path, metavar="IN", help="what to read")
     convert.add_argument("out", type=Path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
-    convert.add_argument("--to", choices=[*WRITTEN_LAYOUTS], default="plaudit", help="default: plaudit")
+    convert.add_argument("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
     convert.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     convert.add_argument("--preferred", action="store_true", help="write the preferred answers only")
     for verb in (inspect, convert):
@@ -48,45 +48,49 @@ def run(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise UserError(f"--limit {args.limit}: expected 1 or more")
-    stream = open_rows(args.file, format=args.format, options=_options(args))
-    print(stream.detected.sentence)
-    found = summarise(islice(stream.rows, args.limit))
-    print(summary_page(found))
+    stream = open_rows(args.file, format=args.format, options=_read_options(args))
+    print(stream.detection.sentence)
+    summary = summarise_rows(islice(stream.rows, args.limit))
+    print(summary_text(summary))
     if args.model is not None:
-        from plaudit.batches.show import show_rows
+        from plaudit.tokens.inspect import show_rows
 
         print()
-        print(show_rows(found.first, args.model))
+        print(show_rows(summary.first_records, args.model))
     return 0
 
 
 def _convert(args: argparse.Namespace) -> int:
     if args.out.resolve() == args.file.resolve():
         raise UserError(f"{args.out}: would replace the file that is read; name another")
-    check_target(args.out)
-    aside = args.out.with_name(f"{args.out.name}.quarantine.jsonl")
-    reading = read_records(
+    check_output_path(args.out)
+    quarantine_path = args.out.with_name(f"{args.out.name}.quarantine.jsonl")
+    result = read_records(
         args.file,
         format=args.format,
         threshold=args.threshold,
-        quarantine=aside,
-        options=_options(args),
+        quarantine=quarantine_path,
+        options=_read_options(args),
     )
-    print(reading.sentence)
-    for reason, count in reading.left_out.items():
-        print(f"{name_of(args.file)}: {count} × {reason} left out")
-    if reading.quarantine:
-        print(f"{len(reading.problems)} of {reading.rows} rows are bad; they are in {reading.quarantine}")
-    records = reading.records
+    print(result.format_sentence)
+    for reason, count in result.left_out.items():
+        print(f"{source_name(args.file)}: {count} × {reason} left out")
+    if result.quarantine:
+        print(f"{len(result.problems)} of {result.rows} rows are bad; they are in {result.quarantine}")
+    records = result.records
     if args.preferred:
-        records = tuple(liked for record in records if (liked := preferred(record)) is not None)
-        print(f"{len(reading.records) - len(records)} of {len(reading.records)} records prefer nothing")
-    written = write_records(records, args.out, layout=args.to)
-    for reason, count in written.lost.items():
+        records = tuple(
+            demonstration
+            for record in records
+            if (demonstration := preferred_demonstration(record)) is not None
+        )
+        print(f"{len(result.records) - len(records)} of {len(result.records)} records prefer nothing")
+    output = write_records(records, args.out, layout=args.to)
+    for reason, count in output.lost.items():
         print(f"{count} × {reason}")
-    print(f"{written.path}: {written.rows} rows written in the {args.to} layout")
+    print(f"{output.path}: {output.rows} rows written in the {args.to} layout")
     return 0
 
 
-def _options(args: argparse.Namespace) -> ReadOptions:
+def _read_options(args: argparse.Namespace) -> ReadOptions:
     return ReadOptions(ties=args.ties, neutral=args.neutral, split=args.split)

@@ -1,21 +1,27 @@
-"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF."""
+"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF.
+
+What ``plaudit lab`` prints: the exercises, what was seen, and how many claims hold.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.numbers import count, whole
-from plaudit.cli.parser import Verbs
-from plaudit.cli.pipelines import copy_config, refuse_many_processes, stopped, telling
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
+from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
+from plaudit.lab.exercise import Exercise, ExerciseResult, Table
+from plaudit.lab.page import PAGE_FILE
+from plaudit.lab.registry import EXERCISES, claim_verdict, claims_summary
 
 if TYPE_CHECKING:
-    from plaudit.lab.exercise import Exercise, Seen
-    from plaudit.pipeline.stage import Pipeline
+    from plaudit.lab.exercise import Exercise, ExerciseResult
+    from plaudit.pipeline.spec import Pipeline
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -23,7 +29,7 @@ claims that hold or do not hold as measured, a table, and a page with pictures. 
 no error: it is what was measured. What is finished is kept; the same command goes on. docs/lab.md"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``lab``."""
     lab = subparsers.add_parser(
         "lab",
@@ -43,39 +49,46 @@ def add_parser(subparsers: Verbs) -> None:
         metavar="STAGE.SETTING=VALUE",
         help="beats the config of one exercise",
     )
-    add("--seed", type=whole, help="of every stage that names none (default: the config's)")
-    add("--jobs", type=count, metavar="N", help="stages side by side (default: the config's)")
+    add("--seed", type=integer, help="of every stage that names none (default: the config's)")
+    add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
     lab.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the exercises, write a config, or run some of them and show what was seen."""
-    from plaudit.cli.lab_shown import print_list
-    from plaudit.lab.shelf import exercises_named
+    """List the exercises, write a config, or run some of them and print their results."""
+    pass  # MERGED
+    from plaudit.lab.registry import exercises_named
 
-    _refuse_unread(args)
+    _refuse_ignored_options(args)
     if not args.names and not args.look:
-        print_list()
+        print_exercises()
         return 0
-    chosen = exercises_named(args.names or ["all"])
+    selected = exercises_named(args.names or ["all"])
     if args.write is not None:
-        return _write(chosen[0], args.write, args.out)
+        return _write_config(selected[0], args.write, args.out)
     if args.look:
-        return _go([(one, None) for one in chosen if len(chosen) == 1 or _is_there(one, args.out)], args)
-    refuse_many_processes("lab")
-    from plaudit.pipeline.reading import read_pipeline
+        return _run_exercises(
+            [(one, None) for one in selected if len(selected) == 1 or _was_run(one, args.out)], args
+        )
+    refuse_torchrun("lab")
+    from plaudit.pipeline.read import read_pipeline
 
-    given = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
-    return _go([(one, read_pipeline(one.config, **given)) for one in chosen], args)
+    overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
+    return _run_exercises([(one, read_pipeline(one.config, **overrides)) for one in selected], args)
 
 
-def _refuse_unread(args: argparse.Namespace) -> None:
-    """Complain about what nothing would come of."""
+def _refuse_ignored_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
     several = len(args.names) > 1 or args.names == ["all"]
-    told = {"--write": args.write, "--set": args.set, "--fresh": args.fresh, "--seed": args.seed is not None}
-    told["--jobs"] = args.jobs
-    for option, value in told.items():
+    options = {
+        "--write": args.write,
+        "--set": args.set,
+        "--fresh": args.fresh,
+        "--seed": args.seed is not None,
+    }
+    options["--jobs"] = args.jobs
+    for option, value in options.items():
         if not value:
             continue
         if not args.names:
@@ -86,13 +99,13 @@ def _refuse_unread(args: argparse.Namespace) -> None:
             raise UserError(f"{option}: --look runs nothing; leave one of the two out")
 
 
-def _is_there(exercise: Exercise, out: Path) -> bool:
-    from plaudit.lab.looking import place_of
+def _was_run(exercise: Exercise, out: Path) -> bool:
+    from plaudit.lab.registry import exercise_folder
 
-    return place_of(exercise, out).config.exists()
+    return exercise_folder(exercise, out).config.exists()
 
 
-def _write(exercise: Exercise, target: Path, out: Path) -> int:
+def _write_config(exercise: Exercise, target: Path, out: Path) -> int:
     copy_config(exercise.config, target)
     print(f"{target}: the config of {exercise.name}. Change it, and then")
     print(f"  plaudit run {target} --out {out / exercise.name}")
@@ -100,47 +113,105 @@ def _write(exercise: Exercise, target: Path, out: Path) -> int:
     return 0
 
 
-def _go(wanted: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
-    """One exercise after another; what goes wrong in one does not keep the others from running."""
-    if not wanted:
+def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: argparse.Namespace) -> int:
+    """Run one exercise after another; a fault in one does not keep the others from running."""
+    if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
-    from plaudit.cli.lab_shown import print_seen, print_tally
-    from plaudit.pipeline.running import StoppedError
+    pass  # MERGED
+    from plaudit.pipeline.run import StoppedError
 
-    seen: dict[str, Seen] = {}
-    for at, (exercise, pipeline) in enumerate(wanted, start=1):
-        print(f"{exercise.name} ({at} of {len(wanted)}): {exercise.title}", file=sys.stderr)
+    results: dict[str, ExerciseResult] = {}
+    for number, (exercise, pipeline) in enumerate(exercises, start=1):
+        print(f"{exercise.name} ({number} of {len(exercises)}): {exercise.title}", file=sys.stderr)
         try:
-            seen[exercise.name] = _one(exercise, pipeline, args)
+            results[exercise.name] = _run_exercise(exercise, pipeline, args)
         except StoppedError as stop:
-            return stopped(stop)
+            return report_stopped(stop)
         except UserError as error:
             print(f"plaudit: {exercise.name}: {error}", file=sys.stderr)
             continue
-        print_seen(exercise, seen[exercise.name], args.out)
-    _conclude(seen, args.out)
-    print_tally(seen, args.out)
-    return 0 if len(seen) == len(wanted) else 1
+        print_exercise_result(exercise, results[exercise.name], args.out)
+    _write_overview_page(results, args.out)
+    print_tally(results, args.out)
+    return 0 if len(results) == len(exercises) else 1
 
 
-def _one(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> Seen:
-    from plaudit.lab.looking import looked, place_of
-    from plaudit.lab.page import write_exercise
-    from plaudit.pipeline.course import Wish
-    from plaudit.pipeline.running import run_pipeline
+def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
+    from plaudit.lab.page import write_exercise_page
+    from plaudit.lab.registry import analyse_exercise, exercise_folder
+    from plaudit.pipeline.run import StageSelection, run_pipeline
 
-    folder = place_of(exercise, args.out)
+    folder = exercise_folder(exercise, args.out)
     if pipeline is not None:
-        with telling() as told:
-            run_pipeline(pipeline, folder.path, Wish(fresh=args.fresh), told)
-    seen = looked(exercise, folder)
-    write_exercise(exercise, folder, seen)
-    return seen
+        with progress_reporter() as reporter:
+            run_pipeline(pipeline, folder.path, StageSelection(fresh=args.fresh), reporter)
+    result = analyse_exercise(exercise, folder)
+    write_exercise_page(exercise, folder, result)
+    return result
 
 
-def _conclude(seen: dict[str, Seen], out: Path) -> None:
+def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
     """The page over all exercises that are there, also those of earlier calls."""
-    from plaudit.lab.page_shelf import write_shelf
+    from plaudit.lab.page import write_overview_page
 
-    if seen:
-        write_shelf(out, seen)
+    if results:
+        write_overview_page(out, results)
+
+
+_COLOURS = {True: "green", False: "red", None: "yellow"}
+_VERDICT_WIDTH = 15
+"""Width of the column of verdicts."""
+
+
+def print_exercises() -> None:
+    """The exercises with their questions, and how to go on."""
+    name_width = max(len(one.name) for one in EXERCISES)
+    print("What goes wrong in RLHF, as exercises on the embedded world:\n")
+    for one in EXERCISES:
+        print(f"  {one.name:{name_width}}  {one.title} (about {one.minutes:g} min)")
+    first = EXERCISES[0].name
+    print(f"\nplaudit lab {first}                 runs one; several names, or all, run one after another")
+    print(f"plaudit lab {first} --write my.yaml writes its config, to be changed")
+    print("docs/lab.md says what each one shows")
+
+
+def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
+    """The claims with what they were decided by, and the table."""
+    console = make_console()
+    console.print()
+    for claim in result.claims:
+        console.print(f"  {claim_verdict(claim):{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
+        console.print(escape_terminal(claim.statement))
+        console.print(f"  {'':{_VERDICT_WIDTH}}{escape_terminal(claim.evidence)}", style="dim")
+    if result.table is not None:
+        console.print(_rich_table(result.table))
+    console.print(f"  {claims_summary(result)}. The page: {out / exercise.name / PAGE_FILE}\n")
+
+
+def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
+    """How many claims of each hold, where there are several; and the page over all."""
+    console = make_console()
+    name_width = max((len(name) for name in results), default=0)
+    for name, result in results.items() if len(results) > 1 else ():
+        console.print(f"  {name:{name_width}}  {claims_summary(result)}")
+    if results:
+        console.print(f"All exercises: {out / PAGE_FILE}")
+
+
+def _rich_table(content: Table) -> object:
+    from rich import box
+    from rich.table import Table as Drawn
+
+    rows = [[escape_terminal(cell).replace(" (", "\n(") for cell in row] for row in content.rows]
+    table = Drawn(
+        box=box.SIMPLE_HEAD, pad_edge=False, caption=escape_terminal(content.note), caption_justify="left"
+    )
+    for column, name in enumerate(content.head):
+        widest = max((len(line) for row in rows for line in row[column].splitlines()), default=0)
+        # Heads are broken between words before a figure is.
+        table.add_column(
+            escape_terminal(name), justify="right" if column else "left", min_width=widest, overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table

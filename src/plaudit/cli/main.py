@@ -14,7 +14,7 @@ from plaudit.cli import (
     combine,
     control,
     data,
-    evaluate,
+    eval_reward,
     lab,
     plan,
     prove,
@@ -33,7 +33,7 @@ _VERBS = {
     "combine": combine,
     "control": control,
     "data": data,
-    "eval": evaluate,
+    "eval": eval_reward,
     "lab": lab,
     "plan": plan,
     "prove": prove,
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; 0 is well, 2 a fault that the user can mend, 130 a stop by Ctrl-C."""
     try:
         try:
-            return _run(argv)
+            return _run_verb(argv)
         finally:
             sys.stdout.flush()
     except UserError as error:
@@ -59,14 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("plaudit: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        if not _reader_has_left():
+        if not _is_pipe_closed():
             raise
         # Python flushes once more at its end: let it do so into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run_verb(argv: Sequence[str] | None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     if args.verb is None:
@@ -84,7 +84,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _reader_has_left() -> bool:
+def _is_pipe_closed() -> bool:
     """Whether nobody reads standard output any more (``plaudit … | head``)."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), select.POLLOUT)

@@ -1,14 +1,270 @@
-"""argparse with three habits changed: no abbreviations, `UserError` for a fault, the nearest word in it."""
+"""What a command found, as a file for programs: ``--json FILE``.
+
+Numbers on the command line, refused in words.
+
+Command-line options from a frozen dataclass, so that a setting is written down once.
+
+The type of a field decides how its option is read and its docstring is the help. A field is a str, int,
+float, bool, Path or Literal, one of these or None, a tuple of them, or another such dataclass, whose
+fields get dotted options: ``--optimizer.beta2 0.95``. The command line beats ``--config FILE.yaml``, and
+the file beats the defaults.
+
+argparse with three habits changed: no abbreviations, `UserError` for a fault, the nearest word in it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
-from plaudit.configs.suggest import did_you_mean
+from plaudit.config.fields import (
+    Setting,
+    SettingPath,
+    all_settings,
+    did_you_mean,
+    is_switch,
+    item_type,
+    parse_word,
+)
+from plaudit.config.load import load_yaml, read_yaml, rename_note, resolve, to_yaml
 from plaudit.errors import UserError
+from plaudit.methods import registry
+from plaudit.methods.preference.algorithms import OWN
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """The file, written as a whole or not at all."""
+    from plaudit.files.atomic import AtomicFile
+
+    try:
+        with AtomicFile(path) as file:
+            file.stream.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"--json {path}: cannot be written ({error.strerror})") from error
+
+
+def integer(word: str) -> int:
+    """A whole number."""
+    try:
+        return int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, got {word!r}") from None
+
+
+def positive_integer(word: str) -> int:
+    """A whole number of things, at least one."""
+    number = integer(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, got {number}")
+    return number
+
+
+__all__ = ["HelpAll", "add_method_options", "add_options", "read_config", "to_yaml"]
+
+ConfigT = TypeVar("ConfigT")
+"""The class of a config."""
+
+_DEST_PREFIX = "setting."
+_METAVARS: dict[object, str] = {bool: "true|false", int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
+
+
+def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
+    """Gives a parser one option for each setting, and ``--config``, ``--print-config``, ``--help-all``."""
+    common = parser.add_argument_group("config")
+    common.add_argument("--config", type=Path, metavar="FILE", help="YAML file with any of the settings")
+    common.add_argument("--print-config", action="store_true", help="print the resolved config and exit")
+    groups: dict[SettingPath, argparse._ArgumentGroup] = {(): parser.add_argument_group("settings")}
+    hidden: list[tuple[argparse.Action, str]] = []
+    for setting in all_settings(config_type):
+        if setting.group is not None:
+            groups[setting.path] = parser.add_argument_group(f"{setting.key}: {setting.doc}".rstrip("."))
+        if setting.group is None or setting.optional_group:
+            text = argparse.SUPPRESS if setting.hidden else None
+            action = _add_option(groups[setting.path[:-1]], setting, text)
+            if setting.hidden:
+                hidden.append((action, _help_text(setting)))
+    _add_old_names(parser, config_type)
+    if hidden:
+        common.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every setting and exit")
+
+
+def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
+    """Options that are called otherwise now, and those that only other algorithms have."""
+    settings = {setting.key: setting for setting in all_settings(config_type)}
+    refused: Mapping[str, str] = getattr(config_type, "refused", {})
+    renamed: Mapping[str, str] = getattr(config_type, "renamed", {})
+    for name, why in {
+        **refused,
+        **{old: refused[new] for old, new in renamed.items() if new in refused},
+    }.items():
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, action=_Refuse, nargs="*", why=why, help=argparse.SUPPRESS)
+    for old, new in renamed.items():
+        if new in settings:
+            option = "--" + old.replace("_", "-")
+            _add_option(parser, settings[new], argparse.SUPPRESS, old=option)
+
+
+class _Refuse(argparse.Action):
+    """Says why a setting of other algorithms has no meaning here."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, why: str, **settings: Any) -> None:
+        """Remember why."""
+        super().__init__(option_strings, dest, default=argparse.SUPPRESS, **settings)
+        self.why = why
+
+    def __call__(self, *_: Any) -> NoReturn:
+        """Refuse."""
+        raise UserError(self.why)
+
+
+class _Renamed(argparse.Action):
+    """Takes a setting under the name that it had, and says the new one."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, new: str, **settings: Any) -> None:
+        """Remember the new name."""
+        super().__init__(option_strings, dest, **settings)
+        self.new = new
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option: str | None = None,
+    ) -> None:
+        """Say it, and take the value."""
+        del parser
+        rename_note(str(option), self.new)
+        setattr(namespace, self.dest, values)
+
+
+def read_config(
+    config_type: type[ConfigT],
+    args: argparse.Namespace,
+    yaml_path: Path | None = None,
+    fallback: Mapping[SettingPath, object] | None = None,
+) -> ConfigT:
+    """The config that the parsed arguments and the file add up to; ``--print-config`` ends the program.
+
+    ``fallback`` holds what a setting without a default is where nobody says it.
+    """
+    command_line = {
+        tuple(name.removeprefix(_DEST_PREFIX).split(".")): tuple(value) if isinstance(value, list) else value
+        for name, value in vars(args).items()
+        if name.startswith(_DEST_PREFIX)
+    }
+    file = yaml_path or args.config
+    file_values = {**(fallback or {}), **(read_yaml(file, config_type) if file else {})}
+    config = resolve(config_type, file_values, command_line)
+    if args.print_config:
+        print(to_yaml(config), end="")
+        raise SystemExit(0)
+    return config
+
+
+def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
+    """The options of a training method; those of an algorithm of one's own are read from its file.
+
+    The parsed arguments hold the method's config as ``config_type``.
+    """
+    config = registry.config_type(method, _own_algorithm(words) if method == OWN else None)
+    parser.set_defaults(config_type=config)
+    add_options(parser, config)
+
+
+def _own_algorithm(words: Sequence[str]) -> str | None:
+    """What ``--algorithm`` says, or the file of ``--config``; None where nobody says it."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--algorithm")
+    finder.add_argument("--config", type=Path)
+    found, _ = finder.parse_known_args(words)
+    if found.algorithm is not None or found.config is None:
+        return found.algorithm
+    loaded, _ = load_yaml(found.config)
+    return loaded.get("algorithm") if isinstance(loaded, Mapping) else None
+
+
+class HelpAll(argparse.Action):
+    """Prints the help with the hidden options in it: each a pair of its action and its text."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, hidden: list[tuple[argparse.Action, str]], help: str
+    ) -> None:
+        """Remember what is hidden."""
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+        self.hidden = hidden
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Show everything, and end the program."""
+        for action, text in self.hidden:
+            action.help = text
+        parser.print_help()
+        parser.exit()
+
+
+def _add_option(
+    group: argparse._ActionsContainer, setting: Setting, text: str | None = None, old: str | None = None
+) -> argparse.Action:
+    """An option for a setting; ``old`` is a name that it had, under which it is taken as well."""
+    text = text or _help_text(setting)
+    dest = _DEST_PREFIX + setting.key
+    if setting.optional_group or is_switch(setting.value_type):
+        switch = argparse.BooleanOptionalAction
+        return group.add_argument(
+            setting.option, dest=dest, action=switch, default=argparse.SUPPRESS, help=text
+        )
+    item = item_type(setting.value_type)
+    renamed: dict[str, Any] = {} if old is None else {"action": _Renamed, "new": setting.option}
+    return group.add_argument(
+        old or setting.option,
+        dest=dest,
+        **renamed,
+        type=partial(_parse_option, value_type=setting.value_type if item is None else item),
+        nargs=None if item is None else "+",
+        default=argparse.SUPPRESS,
+        metavar=_metavar(setting.value_type if item is None else item),
+        help=text,
+    )
+
+
+def _parse_option(word: str, value_type: object) -> object:
+    try:
+        return parse_word(word, value_type)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _metavar(value_type: object) -> str:
+    if get_origin(value_type) is Literal:
+        return "{" + ",".join(str(choice) for choice in get_args(value_type)) + "}"
+    members = [member for member in get_args(value_type) if member is not type(None)] or [value_type]
+    return "|".join(_METAVARS[member] if member in _METAVARS else _metavar(member) for member in members)
+
+
+def _help_text(setting: Setting) -> str:
+    """The docstring and the default; argparse reads % as the start of a placeholder."""
+    if setting.group is not None:
+        default = "off" if setting.default is None else "on"
+    elif setting.default is MISSING:
+        return f"{setting.doc} (required)".replace("%", "%%")
+    else:
+        default = _format_default(setting.default)
+    return f"{setting.doc} (default: {default})".replace("%", "%%")
+
+
+def _format_default(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)
 
 
 class Parser(argparse.ArgumentParser):
@@ -17,8 +273,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         """As ``argparse.ArgumentParser``; an abbreviation that works today breaks when an option is added."""
         super().__init__(*arguments, **{"allow_abbrev": False} | settings)
-        self.fill: Callable[[Parser], None] | None = None
-        """What adds the options when they are needed: of fifty methods one is used."""
+        self.add_options_on_use: Callable[[Parser, Sequence[str]], None] | None = None
+        """What adds the options when they are needed, given the words after the verb: of fifty methods one is
+        used, and an algorithm of one's own has options that only its file knows."""
         # Before Python 3.14 argparse takes -1e-4 for an option.
         self._negative_number_matcher = re.compile(r"-\d*\.?\d+(e[-+]?\d+)?$", re.IGNORECASE)
 
@@ -28,23 +285,23 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *arguments: Any, **settings: Any) -> tuple[Any, list[str]]:
         """As argparse, but the parser that knows the options complains about one that does not exist."""
-        if self.fill is not None:
-            fill, self.fill = self.fill, None
-            fill(self)
-        found, unknown = super().parse_known_args(*arguments, **settings)
+        if self.add_options_on_use is not None:
+            add_options_on_use, self.add_options_on_use = self.add_options_on_use, None
+            add_options_on_use(self, arguments[0] if arguments and arguments[0] else ())
+        namespace, unknown = super().parse_known_args(*arguments, **settings)
         if unknown:
             word = unknown[0].partition("=")[0]
             if word.startswith("-"):
                 self.error(f"unknown option {word}{did_you_mean(word, self._option_string_actions)}")
             self.error(f"unexpected argument {word!r}")
-        return found, unknown
+        return namespace, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
-            hint = did_you_mean(str(value), known) or f"; choose from {', '.join(known)}"
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices) or f"; choose from {', '.join(choices)}"
             raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
 
 
-Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a verb adds its parser."""

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.json_file import write_json
-from plaudit.cli.numbers import count
-from plaudit.cli.options import add_options, read_config
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import make_console
+from plaudit.cli.parser import Subparsers, add_method_options, positive_integer, read_config, write_json
+from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
-from plaudit.recipes.methods import looked_at
+from plaudit.methods.registry import preflight_methods
 
 if TYPE_CHECKING:
-    from plaudit.recipes.config import RunConfig
-    from plaudit.recipes.planning.pace import Pace
-    from plaudit.recipes.planning.price import Planned, Price
-    from plaudit.recipes.planning.rows import Lengths
+    from plaudit.methods.config import RunConfig
+    from plaudit.planner.cost import PlanRequest, RunCost
+    from plaudit.planner.schedule import StatedLengths
+    from plaudit.planner.throughput import Throughput
 
 _EPILOG = """\
 Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. A model folder
 may hold config.json alone. The exit status is 1 when the run does not fit. docs/plan.md"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``plan`` and the methods that it knows."""
     plan = subparsers.add_parser(
         "plan",
@@ -35,129 +33,139 @@ def add_parser(subparsers: Verbs) -> None:
         epilog=_EPILOG,
     )
     methods = plan.add_subparsers(dest="method", required=True, metavar="METHOD")
-    for name, config_type in looked_at().items():
+    for name in preflight_methods():
         method = methods.add_parser(name, description=f"plan plaudit train {name}, and train nothing")
-        method.fill = partial(_add_options, config_type=config_type)
+        method.add_options_on_use = partial(_add_options, method=name)
     plan.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what it costs; 1 when it does not fit."""
-    from plaudit.recipes.planning.nearest import least, nearest
-    from plaudit.recipes.planning.price import as_measured, as_run, at_home, price, times
-    from plaudit.recipes.planning.words import as_dict
+    """Print what the run will cost; 1 when it does not fit."""
+    from plaudit.planner.cost import (
+        estimate_cost,
+        estimate_times,
+        resolve_run,
+        with_measured_peak,
+        with_process_memory,
+    )
+    from plaudit.planner.render import plan_as_dict
+    from plaudit.planner.suggestions import smallest_suggestion, suggest
 
-    said: Any = read_config(looked_at()[args.method], args, fallback={("out",): Path("unplanned")})
-    config = as_run(args.method, said)
+    method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
+    config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
-    found = at_home(price(planned), _process(planned.machine.where))
-    pace = _pace(args, found)
-    found = as_measured(found, pace)
-    spent = None if pace is None else times(found, pace)
-    offers = () if found.fits else nearest(found)
-    _print(found, _time_lines(spent, pace))
-    if not found.fits:
-        _print_offers(offers, None if offers else least(found), planned.machine.memory)
+    cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))
+    pace = _pace(args, cost)
+    cost = with_measured_peak(cost, pace)
+    durations = None if pace is None else estimate_times(cost, pace)
+    suggestions = () if cost.fits else suggest(cost)
+    _print_plan(cost, _time_lines(durations, pace))
+    if not cost.fits:
+        _print_suggestions(
+            suggestions, None if suggestions else smallest_suggestion(cost), planned.machine.memory
+        )
     if args.json is not None:
-        write_json(args.json, as_dict(found, spent, pace, offers))
-    return 0 if found.fits else 1
+        write_json(args.json, plan_as_dict(cost, durations, pace, suggestions))
+    return 0 if cost.fits else 1
 
 
-def _add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
-    own = parser.add_argument_group("plan")
-    own.add_argument(
+def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, method: str) -> None:
+    group = parser.add_argument_group("plan")
+    group.add_argument(
         "--machine-memory", metavar="SIZE", help="memory of one process, as 24GiB; none: what is here"
     )
-    own.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
-    own.add_argument("--ranks", type=count, default=1, metavar="N", help="processes that share the work")
-    own.add_argument(
-        "--prompt-tokens", type=count, metavar="N", help="length of prompts, without a tokenizer"
+    group.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
+    group.add_argument(
+        "--ranks", type=positive_integer, default=1, metavar="N", help="processes that share the work"
     )
-    own.add_argument(
-        "--answer-tokens", type=count, metavar="N", help="length of answers, without a tokenizer"
+    group.add_argument(
+        "--prompt-tokens", type=positive_integer, metavar="N", help="length of prompts, without a tokenizer"
     )
-    own.add_argument(
+    group.add_argument(
+        "--answer-tokens", type=positive_integer, metavar="N", help="length of answers, without a tokenizer"
+    )
+    group.add_argument(
         "--tokens-per-second", type=float, metavar="X", help="the pace of one process, not measured"
     )
-    own.add_argument("--no-measure", action="store_true", help="take no step: say nothing of time")
-    own.add_argument("--json", type=Path, metavar="FILE", help="write the plan there")
-    add_options(parser, config_type)
+    group.add_argument("--no-measure", action="store_true", help="take no step: say nothing of time")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the plan there")
+    add_method_options(parser, words, method=method)
 
 
-def _planned(args: argparse.Namespace, config: RunConfig) -> Planned:
-    from plaudit.recipes.planning.machine import bytes_in, this_machine
-    from plaudit.recipes.planning.price import Planned
-    from plaudit.recipes.planning.rows import planned_rows
+def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
+    from plaudit.planner.cost import PlanRequest
+    from plaudit.planner.machine import parse_bytes, this_machine
+    from plaudit.planner.schedule import planned_rows
 
-    memory = None if args.machine_memory is None else bytes_in(args.machine_memory)
-    machine = this_machine(config.device, where=args.on, memory=memory, ranks=args.ranks)
+    memory = None if args.machine_memory is None else parse_bytes(args.machine_memory)
+    machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks)
     rows = planned_rows(args.method, config, _lengths(args))
-    return Planned(method=args.method, config=config, rows=rows, machine=machine, process=0)
+    return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
 
 
-def _process(where: str) -> int:
+def _process_memory(where: str) -> int:
     """What Python and its libraries take by now, where models lie in the same memory."""
-    from plaudit.training.flops import memory_mib
+    from plaudit.engine.throughput import measure_memory
 
-    return int((memory_mib().now or 0.0) * 1024 * 1024) if where == "cpu" else 0
+    return int((measure_memory().now or 0.0) * 1024 * 1024) if where == "cpu" else 0
 
 
-def _lengths(args: argparse.Namespace) -> Lengths | None:
-    from plaudit.recipes.planning.rows import Lengths
+def _lengths(args: argparse.Namespace) -> StatedLengths | None:
+    from plaudit.planner.schedule import StatedLengths
 
     if args.prompt_tokens is None and args.answer_tokens is None:
         return None
     if args.prompt_tokens is None or args.answer_tokens is None:
         raise UserError("say both --prompt-tokens and --answer-tokens, or neither")
-    return Lengths(prompt=args.prompt_tokens, answer=args.answer_tokens)
+    return StatedLengths(prompt=args.prompt_tokens, answer=args.answer_tokens)
 
 
-def _pace(args: argparse.Namespace, found: Price) -> Pace | None:
+def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
     """What was said, or what is measured where the model is there and fits."""
-    from plaudit.models.files import has_weights
-    from plaudit.recipes.planning.pace import Pace, measured
+    from plaudit.models.load import has_weights
+    from plaudit.planner.throughput import Throughput, measure_throughput
 
     if args.tokens_per_second is not None:
         if not args.tokens_per_second > 0:
             raise UserError(f"--tokens-per-second is above 0, not {args.tokens_per_second:g}")
-        return Pace(tokens=args.tokens_per_second)
-    config = found.planned.config
-    here = args.on is None and args.machine_memory is None and args.prompt_tokens is None
-    if args.no_measure or not here or not found.fits or not has_weights(config.model):
+        return Throughput(tokens=args.tokens_per_second)
+    config = cost.request.config
+    is_this_machine = args.on is None and args.machine_memory is None and args.prompt_tokens is None
+    if args.no_measure or not is_this_machine or not cost.fits or not has_weights(config.model):
         return None
     with make_console().status("measuring some steps"):
-        return measured(args.method, config, found.roles.reference)
+        return measure_throughput(args.method, config, cost.roles.reference_kind)
 
 
-def _time_lines(spent: Any, pace: Pace | None) -> list[str]:
-    from plaudit.recipes.planning.words import time_in_words
+def _time_lines(durations: Any, pace: Throughput | None) -> list[str]:
+    from plaudit.planner.render import time_sentences
 
     if pace is None:
         return ["time: not measured; say --tokens-per-second, or plan on the machine itself with the weights"]
-    return [*time_in_words(spent, pace)]
+    return [*time_sentences(durations, pace)]
 
 
-def _print(found: Price, time_lines: list[str]) -> None:
-    from plaudit.recipes.planning.words import disk_table, memory_table, sentences, verdict
+def _print_plan(cost: RunCost, time_lines: list[str]) -> None:
+    from plaudit.planner.render import disk_table, fit_sentence, memory_table, schedule_sentences
 
     console = make_console()
-    lines = [*found.planned.rows.notes, *sentences(found), *time_lines]
+    lines = [*cost.request.rows.notes, *schedule_sentences(cost), *time_lines]
     for line in lines:
         console.print(line, markup=False, highlight=False)
-    console.print(memory_table(found))
-    console.print(disk_table(found))
-    for unknown in found.roles.unknown:
+    console.print(memory_table(cost))
+    console.print(disk_table(cost))
+    for unknown in cost.roles.unsized_rewards:
         console.print(f"{unknown}: what it takes itself is not counted", markup=False, highlight=False)
-    console.print(verdict(found), markup=False, highlight=False)
+    console.print(fit_sentence(cost), markup=False, highlight=False)
 
 
-def _print_offers(offers: Any, most: Any, room: int) -> None:
-    from plaudit.recipes.planning.words import offers_in_words
+def _print_suggestions(suggestions: Any, least_cost: Any, memory: int) -> None:
+    from plaudit.planner.render import suggestion_sentences
 
     console = make_console()
-    if offers:
+    if suggestions:
         console.print(
             "these would, nearest first; those that leave the gradient as it is come before others:"
         )
-    for line in offers_in_words(offers, most, room):
+    for line in suggestion_sentences(suggestions, least_cost, memory):
         console.print(line, markup=False, highlight=False)

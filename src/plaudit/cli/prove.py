@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import math
-import os
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from plaudit.cli.numbers import whole
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import make_console
-from plaudit.configs.suggest import did_you_mean
+from plaudit.cli.parser import Subparsers, integer
+from plaudit.cli.sample import make_console
+from plaudit.config.fields import did_you_mean
 from plaudit.errors import UserError
+from plaudit.methods.own import load_object
 
 if TYPE_CHECKING:
-    from plaudit.proof.claim import Measured
-    from plaudit.proof.learn import Row
-    from plaudit.proof.prove import Proof
+    from plaudit.proofs.claim import Measurement
+    from plaudit.proofs.learn import PreferenceLossRow
+    from plaudit.proofs.prove import Proof
 
 _EPILOG = """\
 slope at π*  largest entry of the exact gradient by a table's logits at π* ∝ π_ref exp(r / β); 0: it rests
@@ -34,7 +29,7 @@ ppo, grpo …  where rows of policy optimisation end, followed in expectation
 All of it takes about a minute. The exit status is 1 when a claim fails, or a row of your own misses π*."""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``prove``."""
     prove = subparsers.add_parser(
         "prove",
@@ -43,24 +38,35 @@ def add_parser(subparsers: Verbs) -> None:
         epilog=_EPILOG,
     )
     add = prove.add_argument
-    words = "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
-    add("names", nargs="*", metavar="NAME", help=words)
-    add("--beta", type=_positive, help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)")
-    add("--seed", type=whole, default=0, help="of rewards and reference (default: 0)")
-    add("--own", metavar="FILE.py:ROW", help="a PreferenceRow or SingleRow of yours, or module:row")
+    names_help = (
+        "preference losses; reinforce, ppo, grpo …; coverage, certainty, beta, estimators (default: all)"
+    )
+    add("names", nargs="*", metavar="NAME", help=names_help)
+    add(
+        "--beta",
+        type=_positive_number,
+        help="β of rows and of π* (default: 0.5; claims are meant for 0.25 to 2)",
+    )
+    add("--seed", type=integer, default=0, help="of rewards and reference (default: 0)")
+    add(
+        "--own",
+        metavar="FILE.py:ROW",
+        help="a PreferenceAlgorithm or UnpairedAlgorithm of yours, or module:row",
+    )
     add("--out", type=Path, metavar="DIR", help="write proof.json there")
     prove.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print both tables, write the file; 1 when a claim fails or the user's row misses π*."""
-    own_path: str | None = args.own
-    own = None if own_path is None else own_row(own_path)
-    if own is not None and not args.names and args.beta is not None:
+    user_row_path: str | None = args.own
+    user_row = None if user_row_path is None else load_user_row(user_row_path)
+    if user_row is not None and not args.names and args.beta is not None:
         raise UserError("--beta is for the names; a row of your own has its own beta, so leave --beta out")
-    from plaudit.proof.claim import lab
-    from plaudit.proof.language import language
-    from plaudit.proof.prove import NAMES, PREFERENCES, check, prove, prove_named
+    from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+    from plaudit.proofs.claim import proof_setup
+    from plaudit.proofs.exact import make_language
+    from plaudit.proofs.prove import NAMES, check_claims, prove, prove_algorithm
 
     for name in args.names:
         if name not in NAMES:
@@ -68,71 +74,62 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"nothing that can be proven is called {name!r}{hint}")
     if args.out is not None:
         _make_folder(args.out)
-    wanted = args.names or (NAMES if own is None else ())
-    place = lab(seed=args.seed, beta=0.5 if args.beta is None else args.beta)
-    mine = [] if own is None else [prove(own, spoken=language(seed=args.seed), name=own_path or "")]
-    proofs = [*mine, *(prove_named(name, place) for name in wanted if name in PREFERENCES)]
-    found = list(check(wanted, place))
-    _print(proofs, found, mine)
+    names = args.names or (NAMES if user_row is None else ())
+    proof_lab = proof_setup(seed=args.seed, beta=0.5 if args.beta is None else args.beta)
+    user_proofs = (
+        []
+        if user_row is None
+        else [prove(user_row, language=make_language(seed=args.seed), name=user_row_path or "")]
+    )
+    proofs = [
+        *user_proofs,
+        *(prove_algorithm(name, proof_lab) for name in names if name in PREFERENCE_ALGORITHMS),
+    ]
+    measured = list(check_claims(names, proof_lab))
+    _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
-        _write(args, proofs, found, place.beta)
-    return 0 if all(one.holds for one in found) and all(one.reaches for one in mine) else 1
+        _write_proofs(args, proofs, measured, proof_lab.beta)
+    return 0 if all(one.holds for one in measured) and all(one.reaches_optimum for one in user_proofs) else 1
 
 
-def own_row(path: str) -> Row:
+def load_user_row(path: str) -> PreferenceLossRow:
     """The row at ``file.py:name`` or ``module:name``."""
-    from plaudit.training.preference_row import PreferenceRow, SingleRow
+    from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 
-    place, _, name = path.rpartition(":")
-    if not place or not name:
-        raise UserError(f"--own {path}: write file.py:row or module:row")
-    try:
-        found = getattr(_module(place), name)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        raise UserError(f"--own {path}: cannot be had: {error}") from error
-    if not isinstance(found, PreferenceRow | SingleRow):
+    user_row = load_object(path, "--own")
+    if callable(user_row):
+        user_row = user_row()
+    if not isinstance(user_row, PreferenceAlgorithm | UnpairedAlgorithm):
         raise UserError(
-            f"--own {path} is a {type(found).__name__} and no row; "
-            "make one of your loss: row = PreferenceRow(loss=mine, beta=0.1)"
+            f"--own {path} is a {type(user_row).__name__} and no row; "
+            "make one of your loss: row = PreferenceAlgorithm(loss=mine, beta=0.1)"
         )
-    return found
+    return user_row
 
 
-def _module(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        if not {"", os.getcwd()} & {*sys.path}:
-            # An installed command does not look in the present folder, where a user's own module lies.
-            sys.path.append(os.getcwd())
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(f"own_{Path(place).stem}", place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{place} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Records with annotations written as strings look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _print(proofs: list[Proof], found: list[Measured], mine: list[Proof]) -> None:
-    from plaudit.proof.report import claim_table, proof_table
+def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs: list[Proof]) -> None:
+    from plaudit.proofs.prove import claim_table, proof_table
 
     console = make_console()
     if proofs:
         console.print(proof_table(proofs))
-    if found:
-        console.print(claim_table(found))
-    for one in mine:
-        console.print(one.words)
-    if found:
-        failed = sum(not one.holds for one in found)
-        console.print(f"{len(found)} claims, {failed} fail" if failed else f"{len(found)} claims, all hold")
+    if measured:
+        console.print(claim_table(measured))
+    for one in user_proofs:
+        console.print(one.sentence)
+    if measured:
+        failed = sum(not one.holds for one in measured)
+        console.print(
+            f"{len(measured)} claims, {failed} fail" if failed else f"{len(measured)} claims, all hold"
+        )
 
 
-def _write(args: argparse.Namespace, proofs: list[Proof], found: list[Measured], beta: float) -> None:
-    from plaudit.proof.report import as_dict, write_json
+def _write_proofs(
+    args: argparse.Namespace, proofs: list[Proof], measured: list[Measurement], beta: float
+) -> None:
+    from plaudit.proofs.prove import proofs_as_dict, write_json
 
-    path = write_json(as_dict(proofs, found, seed=args.seed, beta=beta), args.out)
+    path = write_json(proofs_as_dict(proofs, measured, seed=args.seed, beta=beta), args.out)
     make_console().print(str(path))
 
 
@@ -143,7 +140,7 @@ def _make_folder(out: Path) -> None:
         raise UserError(f"--out {out}: no folder can be made there ({error.strerror})") from error
 
 
-def _positive(word: str) -> float:
+def _positive_number(word: str) -> float:
     try:
         value = float(word)
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from plaudit.cli.parser import Verbs
+from plaudit.cli.parser import Subparsers
 from plaudit.errors import UserError
 
 _COMPARISON = "comparison.html"
@@ -14,7 +14,7 @@ A RUN is the folder of a pipeline (plaudit run), of a training run (plaudit trai
 (plaudit eval policy --out). It may be unfinished: the page shows what is there. docs/report.md"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``report``."""
     report = subparsers.add_parser(
         "report",
@@ -23,8 +23,8 @@ def add_parser(subparsers: Verbs) -> None:
         epilog=_EPILOG,
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder")
-    said = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"
-    report.add_argument("--out", type=Path, metavar="FILE", help=said)
+    help_text = f"where to write (default: report.html in RUN; of several, {_COMPARISON} here)"
+    report.add_argument("--out", type=Path, metavar="FILE", help=help_text)
     report.set_defaults(run=run)
 
 
@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(runs: list[Path], out: Path | None) -> Path:
     if len(runs) > 1:
-        from plaudit.reports.page_compare import write_comparison
+        from plaudit.report.compare import write_comparison
 
         return write_comparison(runs, out or Path(_COMPARISON))
-    from plaudit.reports.page import write_any
+    from plaudit.report.pipeline.page import write_folder_report
 
-    return write_any(runs[0], out)
+    return write_folder_report(runs[0], out)

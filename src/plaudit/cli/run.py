@@ -1,20 +1,64 @@
-"""``plaudit run``: the whole of RLHF in one command, from rows to a report."""
+"""What the commands that run pipelines share: progress, stops by a signal, copies of configs.
+
+``plaudit run``: the whole of RLHF in one command, from rows to a report.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.numbers import count, whole
-from plaudit.cli.parser import Verbs
-from plaudit.cli.pipelines import copy_config, refuse_many_processes, stopped, telling
-from plaudit.pipeline.shipped import DEFAULT
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.errors import UserError
+from plaudit.pipeline.read import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
-    from plaudit.pipeline.course import Wish
-    from plaudit.pipeline.folder import Folder
-    from plaudit.pipeline.stage import Pipeline
+    from plaudit.pipeline.run import ProgressReporter, StageSelection, StoppedError
+    from plaudit.pipeline.spec import Pipeline
+
+
+@contextlib.contextmanager
+def progress_reporter() -> Iterator[ProgressReporter]:
+    """A reporter that prints lines to stderr and, on a terminal, a status line of what runs just now."""
+    from rich.console import Console
+
+    from plaudit.engine.sinks.console import is_live
+    from plaudit.pipeline.run import ProgressReporter
+
+    console = Console(stderr=True, file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    if not is_live(console, os.environ):
+        yield ProgressReporter(message=console.print)
+        return
+    with console.status("") as status:
+        yield ProgressReporter(message=console.print, status=status.update)
+
+
+def report_stopped(stop: StoppedError) -> int:
+    """Print which signal stopped the command; returns the exit code for that signal."""
+    print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
+    return 128 + stop.signum
+
+
+def refuse_torchrun(verb: str) -> None:
+    """Complain about being started by torchrun."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(f"plaudit {verb} is one process; give torchrun the training commands, one by one")
+
+
+def copy_config(config: Path, target: Path) -> None:
+    """Write a config that comes with plaudit to a new file."""
+    if target.exists():
+        raise UserError(f"{target}: something is there already; name a new file")
+    try:
+        target.write_text(config.read_text("utf-8"), "utf-8")
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from error
+
 
 _EPILOG = """\
 Without CONFIG the embedded world's own pipeline runs: fine-tuning, comparisons, a reward model, DPO, GRPO
@@ -22,15 +66,15 @@ and PPO, their evaluation and a report, in some minutes on two cores. A finished
 settings or something above it changes; the same command goes on where it was stopped. docs/run.md"""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``run``."""
-    run_ = subparsers.add_parser(
+    run_parser = subparsers.add_parser(
         "run",
         help="the whole of RLHF in one command: stages from rows to a report",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )
-    add = run_.add_argument
+    add = run_parser.add_argument
     add("config", nargs="?", type=Path, metavar="CONFIG", help="YAML with stages (default: the world's own)")
     add("--out", type=Path, metavar="DIR", help="where all of it lies (default: runs/ and the config's name)")
     add("--from", dest="begin", metavar="STAGE", help="run this stage and all below it again")
@@ -39,46 +83,46 @@ def add_parser(subparsers: Verbs) -> None:
     )
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
     add("--set", action="append", default=[], metavar="STAGE.SETTING=VALUE", help="beats the config")
-    add("--seed", type=whole, help="of every stage that names none (default: the config's)")
-    add("--jobs", type=count, metavar="N", help="stages side by side (default: the config's)")
+    add("--seed", type=integer, help="of every stage that names none (default: the config's)")
+    add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
     add("--show-default", action="store_true", help="print the pipeline that runs without CONFIG")
     add("--write", type=Path, metavar="FILE", help="write that pipeline to a file, to be changed")
-    run_.set_defaults(run=run)
+    run_parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is to be run, and show what came of it."""
+    """Run the pipeline, and print what came of it."""
     if args.show_default or args.write is not None:
         return _show_default(args.write)
-    refuse_many_processes("run")
-    from plaudit.pipeline.reading import read_pipeline
+    refuse_torchrun("run")
+    from plaudit.pipeline.read import read_pipeline
 
-    pipeline = read_pipeline(args.config or DEFAULT, changes=args.set, seed=args.seed, jobs=args.jobs)
-    out = args.out or _usual_place(args.config, pipeline)
+    pipeline = read_pipeline(args.config or DEFAULT_CONFIG, changes=args.set, seed=args.seed, jobs=args.jobs)
+    out = args.out or _default_folder(args.config, pipeline)
     if args.trace is not None:
-        return _trace(pipeline, out, args.trace)
+        return _print_trace(pipeline, out, args.trace)
     if args.dry_run:
-        return _look_ahead(pipeline, out, _wish(args))
-    from plaudit.pipeline.running import StoppedError, run_pipeline
+        return _dry_run(pipeline, out, _stage_selection(args))
+    from plaudit.pipeline.run import StoppedError, run_pipeline
 
     try:
-        with telling() as told:
-            folder = run_pipeline(pipeline, out, _wish(args), told)
+        with progress_reporter() as reporter:
+            folder = run_pipeline(pipeline, out, _stage_selection(args), reporter)
     except StoppedError as stop:
-        return stopped(stop)
-    _conclude(folder, pipeline)
+        return report_stopped(stop)
+    _report_results(folder.path)
     return 0
 
 
-def _wish(args: argparse.Namespace) -> Wish:
-    from plaudit.pipeline.course import Wish
+def _stage_selection(args: argparse.Namespace) -> StageSelection:
+    from plaudit.pipeline.run import StageSelection
 
-    return Wish(begin=args.begin, only=tuple(args.only), fresh=args.fresh)
+    return StageSelection(from_stage=args.begin, only=tuple(args.only), fresh=args.fresh)
 
 
-def _usual_place(config: Path | None, pipeline: Pipeline) -> Path:
+def _default_folder(config: Path | None, pipeline: Pipeline) -> Path:
     """A pipeline's own config, in its folder, runs where it lies."""
     if config is not None and config.name == "pipeline.yaml" and (config.parent / "stages").is_dir():
         return config.parent
@@ -87,42 +131,41 @@ def _usual_place(config: Path | None, pipeline: Pipeline) -> Path:
 
 def _show_default(target: Path | None) -> int:
     if target is None:
-        print(DEFAULT.read_text("utf-8"), end="")
+        print(DEFAULT_CONFIG.read_text("utf-8"), end="")
         return 0
-    copy_config(DEFAULT, target)
+    copy_config(DEFAULT_CONFIG, target)
     print(f"{target}: the world's pipeline; plaudit run {target} runs it")
     return 0
 
 
-def _look_ahead(pipeline: Pipeline, out: Path, wish: Wish) -> int:
-    from plaudit.pipeline.ahead import look_ahead
+def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
+    from plaudit.pipeline.run import dry_run
 
-    for line in look_ahead(pipeline, out, wish):
+    for line in dry_run(pipeline, out, selection):
         print(line)
     return 0
 
 
-def _trace(pipeline: Pipeline, out: Path, name: str) -> int:
-    from plaudit.pipeline.folder import Folder
-    from plaudit.pipeline.standing import refuse_unknown
-    from plaudit.pipeline.trace import traced
+def _print_trace(pipeline: Pipeline, out: Path, name: str) -> int:
+    from plaudit.pipeline.status import refuse_unknown_stages
+    from plaudit.report.pipeline.data import read_pipeline_folder
+    from plaudit.report.pipeline.summary import trace_lines
 
-    refuse_unknown(pipeline, [name], "--trace")
-    for line in traced(Folder(path=out.absolute()), pipeline, name):
+    refuse_unknown_stages(pipeline, [name], "--trace")
+    for line in trace_lines(read_pipeline_folder(out.absolute()), name):
         print(line)
     return 0
 
 
-def _conclude(folder: Folder, pipeline: Pipeline) -> None:
-    """The short table, the summary and the report."""
-    from plaudit.cli.talking import make_console
-    from plaudit.pipeline.summary import last_evaluation, table_of, write_summary
+def _report_results(folder: Path) -> None:
+    """Print the short table, and write the summary and the report."""
+    from plaudit.cli.sample import make_console
+    from plaudit.report.pipeline.data import read_pipeline_folder
+    from plaudit.report.pipeline.page import write_report
+    from plaudit.report.pipeline.summary import summary_table, write_summary
 
-    write_summary(folder, pipeline)
-    evaluated = last_evaluation(folder, pipeline)
-    console = make_console()
-    if evaluated is not None:
-        console.print(table_of(evaluated[1]))
-    from plaudit.reports.page import write_report
-
-    console.print(f"The report: {write_report(folder.path)}")
+    pipeline, console = read_pipeline_folder(folder), make_console()
+    write_summary(pipeline)
+    if pipeline.evaluation is not None:
+        console.print(summary_table(pipeline.evaluation))
+    console.print(f"The report: {write_report(folder)}")

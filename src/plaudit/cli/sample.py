@@ -1,46 +1,153 @@
-"""``plaudit sample``: what models say to some prompts, several answers to each, models side by side."""
+"""``plaudit sample``: what models say to some prompts, several answers to each, models side by side.
+
+What the commands that sample from models share: their options, the models, how an answer is printed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Verbs
-from plaudit.cli.talking import (
-    add_model_options,
-    load_samplers,
-    make_console,
-    mark_of,
-    settings_of,
-    short_names,
-    shown,
-    speak,
-)
+from plaudit.cli.parser import Subparsers, integer
+from plaudit.data.files import file_ending
+from plaudit.data.read import read_records
+from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
+from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
-from plaudit.records.dicts import text_as_plain
-from plaudit.records.messages import Text, assistant_says, words
-from plaudit.rollouts.sampling import Answer, SamplingSettings
-from plaudit.sources.atomic import AtomicFile
-from plaudit.sources.files import ending
-from plaudit.sources.read import read_records
-from plaudit.sources.write import check_target
+from plaudit.files.atomic import AtomicFile
+from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from plaudit.rollouts.local import LocalSampler
 
-AT_ONCE = 64
-"""Answers of one model that are drawn before they are shown."""
+
+def add_model_options(
+    parser: argparse.ArgumentParser, *, max_tokens: int, default: Path | None = None
+) -> None:
+    """Add the options of every command that samples from models; without a default --model is required."""
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        required=default is None,
+        metavar="DIR",
+        help="a Hugging Face folder; repeat it to see models side by side"
+        + ("" if default is None else " (default: the world's base model)"),
+    )
+    _add_sampling_options(parser, max_tokens)
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
 
 
-def add_parser(subparsers: Verbs) -> None:
+def _add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int) -> None:
+    add = parser.add_argument
+    add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
+    add(
+        "--top-k", type=integer, default=0, help="draw from so many of the likeliest tokens (default: 0, all)"
+    )
+    add("--top-p", type=float, default=1.0, help="draw from the likeliest of this probability (default: 1)")
+    add(
+        "--min-p",
+        type=float,
+        default=0.0,
+        help="draw from tokens so likely beside the likeliest (default: 0)",
+    )
+    add("--stop", action="append", default=[], metavar="TEXT", help="where an answer ends; may be repeated")
+    add("--max-tokens", type=integer, default=max_tokens, help=f"where one is cut (default: {max_tokens})")
+    add("--seed", type=integer, default=0, help="the same seed gives the same answers (default: 0)")
+
+
+def sampling_settings(args: argparse.Namespace) -> SamplingSettings:
+    """The sampling settings of the parsed options."""
+    return SamplingSettings(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        max_tokens=args.max_tokens,
+        stop=tuple(args.stop),
+        seed=args.seed,
+    )
+
+
+def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
+    """The models, by the names that they were given by."""
+    names = Counter(str(model) for model in args.model)
+    repeated = [name for name, times in names.items() if times > 1]
+    if repeated:
+        raise UserError(f"--model {repeated[0]} is given {names[repeated[0]]} times; name each model once")
+    from plaudit.rollouts.local import LocalSampler
+
+    return {str(model): LocalSampler(model, device=args.device) for model in args.model}
+
+
+def short_names(folders: Sequence[str | Path]) -> list[str]:
+    """What tells the folders apart, for the heads of columns: of two models in run folders, the runs' names.
+
+    >>> short_names(["runs/first/model", "runs/second/model"]), short_names(["runs/first"])
+    (['first', 'second'], ['first'])
+    """
+    resolved = [Path(folder).resolve() for folder in folders]
+    for depth in range(1, min(len(folder.parts) for folder in resolved)):
+        names = [
+            "base" if folder == SHIPPED_MODEL_FOLDER.resolve() else folder.parts[-depth]
+            for folder in resolved
+        ]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def make_console() -> Console:
+    """Standard output with colours where it is a terminal; nothing that a model says is taken for markup."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def escape_terminal(text: str) -> str:
+    """The text without anything that a terminal would obey.
+
+    >>> escape_terminal("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def ending_note(answer: Answer) -> str:
+    """What is printed behind an answer: that it is empty, or that it was cut."""
+    if not answer.ended:
+        return f" … (cut after {answer.tokens} tokens)"
+    return "" if answer.text.strip() else "(nothing)"
+
+
+def stream_answer(console: Console, pieces: Generator[str, None, Answer], received: list[str]) -> Answer:
+    """Show an answer while it comes; ``heard`` has what came so far, also where Ctrl-C ends it."""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            answer: Answer = end.value
+            console.print(ending_note(answer), style="dim")
+            return answer
+        console.out(escape_terminal(piece), end="", highlight=False)
+        received.append(piece)
+
+
+MAX_BATCH_ANSWERS = 64
+"""The most answers of one model that are generated before they are printed."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``sample``."""
     text = "let models answer prompts"
     sample = subparsers.add_parser("sample", help=text, description=f"{text}, side by side".capitalize())
@@ -61,10 +168,10 @@ def add_parser(subparsers: Verbs) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What one model said to one prompt.
+class PromptAnswers:
+    """The answers of one model to one prompt.
 
-    Example: ``Said(prompt="Name a fruit.", model="runs/first/model", answers=(answer,))``
+    Example: ``PromptAnswers(prompt="Name a fruit.", model="runs/first/model", answers=(answer,))``
     """
 
     prompt: Text
@@ -76,25 +183,25 @@ class Said:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, show and, where that was asked for, write."""
-    settings, n = settings_of(args), _answers_each(args)
+    """Sample, print and, where --out is given, write."""
+    settings, n = sampling_settings(args), _answers_per_prompt(args)
     if args.out is not None:
-        ending(args.out, (".jsonl",))
-        check_target(args.out)
+        file_ending(args.out, (".jsonl",))
+        check_output_path(args.out)
     prompts = _prompts(args)
     samplers = load_samplers(args)
-    _check(prompts, samplers)
+    _check_prompts(prompts, samplers)
     if n == 1 and len(samplers) == 1 and args.data is None:
-        answered = _streamed(list(prompts), samplers, settings)
+        results = _stream_prompts(list(prompts), samplers, settings)
     else:
-        answered = _side_by_side(list(prompts), samplers, settings, n)
-    with _file(args.out, settings.seed) as write:
-        for said in answered:
-            write(said)
+        results = _sample_side_by_side(list(prompts), samplers, settings, n)
+    with _answer_writer(args.out, settings.seed) as write:
+        for result in results:
+            write(result)
     return 0
 
 
-def _answers_each(args: argparse.Namespace) -> int:
+def _answers_per_prompt(args: argparse.Namespace) -> int:
     if args.n is None:
         return 1 if args.temperature == 0 else 3
     if args.n < 1:
@@ -113,7 +220,7 @@ def _prompts(args: argparse.Namespace) -> dict[Text, str]:
     if args.data is not None:
         reading = read_records(args.data)
         for problem in reading.problems:
-            print(f"plaudit: left out: {problem.sentence}", file=sys.stderr)
+            print(f"plaudit: left out: {problem.message}", file=sys.stderr)
         for record in reading.records:
             prompts.setdefault(record.prompt, record.origin)
     if not prompts:
@@ -121,8 +228,8 @@ def _prompts(args: argparse.Namespace) -> dict[Text, str]:
     return prompts
 
 
-def _check(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSampler]) -> None:
-    """Before the first answer: what is wrong with the last prompt should not end a long work."""
+def _check_prompts(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSampler]) -> None:
+    """Refuse a bad prompt before the first answer: the last of many should not end a long run."""
     for prompt, origin in prompts.items():
         for sampler in samplers.values():
             try:
@@ -131,91 +238,98 @@ def _check(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSampler]) ->
                 raise UserError(f"{origin}: {error}") from error
 
 
-def _streamed(
+def _stream_prompts(
     prompts: Sequence[Text], samplers: Mapping[str, LocalSampler], settings: SamplingSettings
-) -> Iterator[Said]:
+) -> Iterator[PromptAnswers]:
     console = make_console()
     for prompt in prompts:
-        console.print(_asked(prompt), style="bold")
+        console.print(_format_prompt(prompt), style="bold")
         for name, sampler in samplers.items():
-            answer = speak(console, sampler.stream(prompt, settings), [])
+            answer = stream_answer(console, sampler.stream(prompt, settings), [])
             console.print()
-            yield Said(prompt=prompt, model=name, answers=(answer,))
+            yield PromptAnswers(prompt=prompt, model=name, answers=(answer,))
 
 
-def _side_by_side(
+def _sample_side_by_side(
     prompts: Sequence[Text], samplers: Mapping[str, LocalSampler], settings: SamplingSettings, n: int
-) -> Iterator[Said]:
+) -> Iterator[PromptAnswers]:
     console = make_console()
-    for chosen in _chunks(prompts, max(1, AT_ONCE // n)):
-        answers = {name: sampler.sample(chosen, settings, n=n) for name, sampler in samplers.items()}
-        for p, prompt in enumerate(chosen):
-            said = [Said(prompt=prompt, model=name, answers=tuple(of[p])) for name, of in answers.items()]
-            console.print(_asked(prompt), style="bold")
-            if len(said) == 1:
-                _show_list(console, said[0].answers)
+    for batch in _prompt_batches(prompts, max(1, MAX_BATCH_ANSWERS // n)):
+        answers = {name: sampler.generate_answers(batch, settings, n=n) for name, sampler in samplers.items()}
+        for prompt_n, prompt in enumerate(batch):
+            results = [
+                PromptAnswers(prompt=prompt, model=name, answers=tuple(by_prompt[prompt_n]))
+                for name, by_prompt in answers.items()
+            ]
+            console.print(_format_prompt(prompt), style="bold")
+            if len(results) == 1:
+                _show_list(console, results[0].answers)
             else:
-                _show_table(console, said)
+                _show_table(console, results)
             console.print()
-            yield from said
+            yield from results
 
 
-def _chunks(prompts: Sequence[Text], size: int) -> Iterator[Sequence[Text]]:
+def _prompt_batches(prompts: Sequence[Text], size: int) -> Iterator[Sequence[Text]]:
     for start in range(0, len(prompts), size):
         yield prompts[start : start + size]
 
 
-def _asked(prompt: Text) -> str:
+def _format_prompt(prompt: Text) -> str:
     if isinstance(prompt, str) or len(prompt) == 1:
-        return f"> {shown(words(prompt))}"
-    return "\n".join(f"> {turn.role}: {shown(words((turn,)))}" for turn in prompt)
+        return f"> {escape_terminal(plain_text(prompt))}"
+    return "\n".join(f"> {turn.role}: {escape_terminal(plain_text((turn,)))}" for turn in prompt)
 
 
 def _show_list(console: Console, answers: Sequence[Answer]) -> None:
     for number, answer in enumerate(answers, start=1):
         label = f"{number:>{len(str(len(answers)))}}  " if len(answers) > 1 else ""
         console.out(label, end="", style="cyan", highlight=False)
-        console.out(shown(answer.text).replace("\n", "\n" + " " * len(label)), end="", highlight=False)
-        console.print(mark_of(answer), style="dim")
+        console.out(
+            escape_terminal(answer.text).replace("\n", "\n" + " " * len(label)), end="", highlight=False
+        )
+        console.print(ending_note(answer), style="dim")
 
 
-def _show_table(console: Console, said: Sequence[Said]) -> None:
+def _show_table(console: Console, results: Sequence[PromptAnswers]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text as Styled
 
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, leading=1)
-    for name in short_names([of.model for of in said]):
+    for name in short_names([result.model for result in results]):
         table.add_column(name, overflow="fold", ratio=1)
-    for row in zip(*(of.answers for of in said), strict=True):
-        table.add_row(*(Styled(shown(a.text)).append(mark_of(a), style="dim") for a in row))
+    for row in zip(*(result.answers for result in results), strict=True):
+        table.add_row(
+            *(Styled(escape_terminal(answer.text)).append(ending_note(answer), style="dim") for answer in row)
+        )
     console.print(table, soft_wrap=False)
 
 
 @contextmanager
-def _file(path: Path | None, seed: int) -> Iterator[Callable[[Said], None]]:
-    """What takes the answers; with a path they are its rows once all are there."""
+def _answer_writer(path: Path | None, seed: int) -> Iterator[Callable[[PromptAnswers], None]]:
+    """A function that takes the answers; with a path they become rows of a file, whole at the end."""
     if path is None:
-        yield lambda said: None
+        yield lambda result: None
         return
-    count = 0
+    total = 0
 
-    def write(said: Said) -> None:
-        nonlocal count
-        count += len(said.answers)
-        file.stream.writelines(_row(said, answer, seed) for answer in said.answers)
+    def write(result: PromptAnswers) -> None:
+        nonlocal total
+        total += len(result.answers)
+        file.stream.writelines(_answer_row(result, answer, seed) for answer in result.answers)
 
     with AtomicFile(path) as file:
         yield write
-    print(f"{path}: {count} answers")
+    print(f"{path}: {total} answers")
 
 
-def _row(said: Said, answer: Answer, seed: int) -> bytes:
-    completion = answer.text if isinstance(said.prompt, str) else assistant_says(answer.text)
+def _answer_row(result: PromptAnswers, answer: Answer, seed: int) -> bytes:
+    completion = answer.text if isinstance(result.prompt, str) else assistant_turn(answer.text)
     row = {
-        "prompt": text_as_plain(said.prompt),
-        "completion": text_as_plain(completion),
-        "model": said.model,
+        "prompt": text_to_json(result.prompt),
+        "completion": text_to_json(completion),
+        "model": result.model,
         "seed": seed,
         "ended": answer.ended,
     }

@@ -1,77 +1,142 @@
-"""``plaudit train``: one verb for each way to learn."""
+"""``plaudit train``: one verb for each way to learn.
+
+``plaudit train --list``: the algorithms that are rows of tables, from the tables in the code.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from plaudit.cli.options import add_options, read_config
-from plaudit.cli.parser import Verbs
-from plaudit.cli.train_list import print_list, settings_in_words
-from plaudit.recipes.loop_table import LoopFacts
-from plaudit.recipes.methods import METHODS, TABLES, config_types, run_method
-from plaudit.recipes.policy_facts import PolicyFacts
-from plaudit.recipes.preference_table import PreferenceFacts
+from plaudit.cli.parser import Subparsers, add_method_options, read_config
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopFacts
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS, PolicyFacts
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from plaudit.methods.preference.cells import describe_cells
+from plaudit.methods.registry import METHODS, TABLES, run_method
+from plaudit.methods.signature import Algorithm
+
+PREFERENCE_LEGEND = (
+    "h = Δ_w − Δ_l, Δ = log π(y|x) − log π_ref(y|x), of a preferred answer w and another one l; without a",
+    "reference Δ = log π(y|x). pairs: comparisons and rankings. thumbs: single answers, good or bad.",
+    "Settings are given as --beta 0.05; plaudit train NAME --help-all shows the cells that any takes.",
+    "An algorithm of your own: plaudit train preference --algorithm mine.py:name.",
+)
+"""What stands under the table of preference optimisation."""
+POLICY_LEGEND = (
+    "Policy optimisation: draw answers, score them, move to those better than expected (docs/policy.md).",
+    "r is π / π_old or the reward, A the advantage. Settings: --policy.beta 0.05, --draw.answers 8.",
+)
+"""What stands over the table of policy optimisation."""
+LOOP_LEGEND = (
+    "Loops that make their own rows: draw answers, score them, choose, train, and again (docs/loops.md).",
+    "r is the reward. Settings: --loop.answers 8; a preference algorithm's: --preference.beta 0.05.",
+)
+"""What stands over the table of loops."""
+SettingValue = int | float | str | tuple[str, ...] | tuple[float, ...]
+"""What a setting of a row can be."""
 
 
-def _about_preference(facts: PreferenceFacts) -> str:
-    own = ", ".join(f"--preference.{setting}" for setting in settings_in_words(facts.defaults).split(", "))
-    return f"learn a policy from {facts.data}: {facts.formula}. {facts.paper}. Its own settings: {own}"
+def print_algorithms() -> None:
+    """Each algorithm with its loss, its data, its cells and where it is from; and what the letters mean."""
+    for facts in PREFERENCE_ALGORITHMS.values():
+        cells = f"{data_of(facts)} · {describe_cells(facts.function())}"
+        _print_row(facts.name, facts.formula, cells, facts.defaults, facts.paper)
+    print("\n" + "\n".join(PREFERENCE_LEGEND))
+    print("\n" + "\n".join(POLICY_LEGEND) + "\n")
+    for row in POLICY_ALGORITHMS.values():
+        _print_row(row.name, row.formula, row.cells, row.defaults, row.paper)
+    print("\n" + "\n".join(LOOP_LEGEND) + "\n")
+    for loop in ITERATIVE_ALGORITHMS.values():
+        _print_row(loop.name, loop.formula, loop.cells, loop.defaults, loop.paper)
 
 
-def _about_policy(facts: PolicyFacts) -> str:
-    own = ", ".join(f"{name} {value}" for name, value in facts.defaults.items())
-    return (
-        f"improve a policy by a reward: {facts.formula} ({facts.cells}). {facts.paper}. Its own settings "
-        f"(--policy, --draw, --shape): {own}"
+def format_settings(defaults: Mapping[str, SettingValue | None]) -> str:
+    """A row's own settings with their values.
+
+    >>> format_settings({"beta": 0.1, "mix": ("dpo=0.8", "bco-pair=0.2")})
+    'beta 0.1, mix dpo=0.8 bco-pair=0.2'
+    """
+    return ", ".join(
+        f"{name} {_format_value(value)}" for name, value in defaults.items() if value is not None
     )
 
 
-def _about_loop(facts: LoopFacts) -> str:
-    own = ", ".join(f"--loop.{setting}" for setting in settings_in_words(facts.defaults).split(", "))
-    return f"draw answers and learn from them: {facts.formula}. {facts.paper}. Its own settings: {own}"
+def _print_row(
+    name: str, formula: str, cells: str, defaults: Mapping[str, SettingValue | None], paper: str
+) -> None:
+    print(f"{name:18} {formula}")
+    print(f"{'':18} {cells} · {format_settings(defaults)}")
+    print(f"{'':18} {paper}")
 
 
-_ABOUT: tuple[Callable[[Any], str], ...] = (_about_preference, _about_policy, _about_loop)
+def _format_value(value: SettingValue) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return " ".join(_format_value(one) for one in value)
+    return f"{value:g}" if isinstance(value, int | float) else value
+
+
+def _preference_help(facts: Algorithm) -> str:
+    return f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}."
+
+
+def _policy_help(facts: PolicyFacts) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in facts.defaults.items())
+    return (
+        f"improve a policy by a reward: {facts.formula} ({facts.cells}). {facts.paper}. Its own settings "
+        f"(--policy, --draw, --shape): {settings}"
+    )
+
+
+def _loop_help(facts: LoopFacts) -> str:
+    settings = ", ".join(f"--loop.{setting}" for setting in format_settings(facts.defaults).split(", "))
+    return f"draw answers and learn from them: {facts.formula}. {facts.paper}. Its own settings: {settings}"
+
+
+_HELP_BUILDERS: tuple[Callable[[Any], str], ...] = (_preference_help, _policy_help, _loop_help)
 """From an algorithm's facts to its help, for each of the tables."""
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``train`` and its methods."""
     train = subparsers.add_parser(
         "train",
         help="learn from rows",
         epilog="plaudit train --list says what these are. "
         + " ".join(f"{table.title}: {', '.join(table.rows)}." for table in TABLES),
-        formatter_class=_WholeNames,
+        formatter_class=_UnbrokenNamesFormatter,
     )
-    train.add_argument("--list", action=_List, nargs=0, help="list the algorithms of the tables, and exit")
+    train.add_argument(
+        "--list", action=_ListAlgorithms, nargs=0, help="list the algorithms of the tables, and exit"
+    )
     methods = train.add_subparsers(dest="method", required=True, metavar="METHOD")
-    for name, (_, text, config_type) in METHODS.items():
+    for name, (_, text, _) in METHODS.items():
         parser = methods.add_parser(name, help=text, description=text)
-        parser.fill = partial(add_options, config_type=config_type)
-    for table, about in zip(TABLES, _ABOUT, strict=True):
+        parser.add_options_on_use = partial(add_method_options, method=name)
+    for table, build_help in zip(TABLES, _HELP_BUILDERS, strict=True):
         for name, facts in table.rows.items():
             # Without ``help`` argparse does not list it: dozens more would hide the ten above.
-            parser = methods.add_parser(name, description=about(facts))
-            parser.fill = partial(add_options, config_type=table.config)
+            parser = methods.add_parser(name, description=build_help(facts))
+            parser.add_options_on_use = partial(add_method_options, method=name)
     train.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, then say where the result lies."""
-    config: Any = read_config(config_types()[args.method], args)
-    from plaudit.training.interrupt import InterruptedRunError
-    from plaudit.training.parallel import speaks
+    config: Any = read_config(args.config_type, args)
+    from plaudit.engine.distributed import is_first_process
+    from plaudit.engine.loop import InterruptedRunError
 
     try:
         summary = run_method(args.method, config)
     except InterruptedRunError as stop:
-        if speaks():
+        if is_first_process():
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
         return 128 + stop.signum
     if summary is not None:
@@ -80,19 +145,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _WholeNames(argparse.HelpFormatter):
+class _UnbrokenNamesFormatter(argparse.HelpFormatter):
     """Breaks no name at its hyphen, so that it can be searched for and copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        said = " ".join(text.split())
+        normalised = " ".join(text.split())
         return textwrap.fill(
-            said, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            normalised, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
 
 
-class _List(argparse.Action):
+class _ListAlgorithms(argparse.Action):
     """Prints the tables of algorithms."""
 
     def __call__(self, *_: Any) -> None:
-        print_list()
+        print_algorithms()
         raise SystemExit(0)

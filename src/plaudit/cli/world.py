@@ -1,22 +1,139 @@
-"""``plaudit world``: rows, annotators, scores and the base model of the embedded world."""
+"""``plaudit world``: rows, annotators, scores and the base model of the embedded world.
+
+``plaudit world print_base_folder``, ``build_base_model`` and ``score_models``: the base model,
+and what models are worth in the world.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from plaudit.cli import world_models
-from plaudit.cli.numbers import count, whole
-from plaudit.cli.parser import Verbs
-from plaudit.configs.suggest import did_you_mean, nearest
+from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.sample import add_model_options, load_samplers, sampling_settings, short_names
+from plaudit.config.fields import did_you_mean, nearest_word
+from plaudit.data.records import plain_text
+from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
-from plaudit.records.messages import words
-from plaudit.world.annotators import PARTS
-from plaudit.world.pools import POOLS, TRUTH, Agreement, agreement, pool
-from plaudit.world.prompts import SPLITS, question_of, questions
+from plaudit.files.atomic import AtomicFile
+from plaudit.world.annotators import ASPECTS
+from plaudit.world.pools import POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
+from plaudit.world.prompts import SPLITS, question_of_prompt, questions
 from plaudit.world.questions import CATEGORIES
-from plaudit.world.wanted import CRITIQUES, KINDS, WantedRows, write_wanted
+from plaudit.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
+from plaudit.world.wanted import CRITIQUE_KIND, RECORD_KINDS, RowRequest, write_requested_rows
+
+if TYPE_CHECKING:
+    from plaudit.world.measure import MeanUtility, ScoredAnswer
+
+
+def add_parsers(verbs: Subparsers) -> None:
+    """Add ``world print_base_folder``, ``world build_base_model`` and ``world score_models``."""
+    verbs.add_parser("base", help="print where the shipped base model lies")
+    build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
+    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
+    build.add_argument("--seed", type=integer, default=0, help="default: 0")
+    build.add_argument(
+        "--epochs", type=float, default=10.0, help="how often it reads the corpus (default: 10)"
+    )
+    score = verbs.add_parser("score", help="the true utility of models' answers, by category")
+    add_model_options(score, max_tokens=64, default=SHIPPED_MODEL_FOLDER)
+    score.add_argument("--n", type=positive_integer, default=400, help="how many answers (default: 400)")
+    score.add_argument("--split", choices=SPLITS, default="test", help="default: test")
+    score.add_argument("--out", type=Path, metavar="FILE", help="write every answer with its parts as JSONL")
+
+
+def print_base_folder(args: argparse.Namespace) -> int:
+    """Print the folder: for ``--model $(plaudit world print_base_folder)``."""
+    del args
+    print(base_model_folder())
+    return 0
+
+
+def build_base_model(args: argparse.Namespace) -> int:
+    """Train the base model again."""
+    from plaudit.world.base import build_base
+
+    model = build_base(args.out, seed=args.seed, epochs=args.epochs)
+    print(f"{model}: the base model")
+    return 0
+
+
+def score_models(args: argparse.Namespace) -> int:
+    """Let every model answer the same prompts, and print the table of true utility."""
+    from plaudit.world.measure import mean_utilities, score_model_answers
+
+    if args.out is not None:
+        check_output_path(args.out)
+    args.model = args.model or [base_model_folder()]
+    settings = sampling_settings(args)
+    scored = {
+        name: score_model_answers(sampler, settings, n=args.n, split=args.split)
+        for name, sampler in load_samplers(args).items()
+    }
+    answers_by_name = dict(zip(short_names(list(scored)), scored.values(), strict=True))
+    _print_standings({name: mean_utilities(answers) for name, answers in answers_by_name.items()}, args)
+    _print_duels(answers_by_name)
+    if args.out is not None:
+        lines = [_answer_line(name, one) for name, answers in scored.items() for one in answers]
+        with AtomicFile(args.out) as file:
+            file.stream.writelines(lines)
+        print(f"{args.out}: {len(lines)} answers")
+    return 0
+
+
+def _print_standings(
+    standings_by_model: Mapping[str, Mapping[str, MeanUtility]], args: argparse.Namespace
+) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    answers = next(iter(standings_by_model.values()))["all"].answers
+    how = "greedy" if args.temperature == 0 else f"temperature {args.temperature:g}"
+    print(f"True utility on the {args.split} split, {how}, {answers} answers each; the best possible is 1.")
+    table = Table()
+    table.add_column("category")
+    for name in standings_by_model:
+        table.add_column(name, justify="right")
+    first: Sequence[str] = list(next(iter(standings_by_model.values())))
+    for category in first:
+        cells = (by_category[category] for by_category in standings_by_model.values())
+        table.add_row(category, *(f"{cell.mean:.2f} ± {cell.error:.2f}" for cell in cells))
+    Console().print(table)
+
+
+def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:
+    """Each model against the first one."""
+    from plaudit.world.measure import compare_models
+
+    (first, first_answers), *others = named.items()
+    for name, answers in others:
+        duel_result = compare_models(answers, first_answers)
+        print(
+            f"{name} against {first}: better {duel_result.won:,} times, worse {duel_result.lost:,}, of "
+            "equal worth "
+            f"{duel_result.tied:,}: {duel_result.win_share:.0%} of those that differ"
+        )
+
+
+def _answer_line(model: str, scored: ScoredAnswer) -> bytes:
+    from dataclasses import asdict
+
+    from plaudit.data.records import text_to_json
+
+    row = {
+        "model": model,
+        "category": scored.question.category,
+        "prompt": text_to_json(scored.question.messages),
+        "completion": scored.answer.text,
+        "utility": round(scored.gold.utility, 4),
+        **asdict(scored.gold),
+    }
+    return json.dumps(row).encode() + b"\n"
+
 
 _COLUMNS = """\
 with gold     of the preferences, how many are for the answer of the higher true utility
@@ -24,60 +141,66 @@ among itself  how often a preference is shared by another annotator who is not u
 ceiling       the accuracy that no reward model can pass on this pool's preferences
 ties          verdicts that prefer nothing
 longer, first how many preferences are for the longer answer, and for the one that is shown first"""
-_POOLS = ", ".join(POOLS)
+_POOL_NAMES = ", ".join(POOLS)
 
 
-def add_parser(subparsers: Verbs) -> None:
+def add_parser(subparsers: Subparsers) -> None:
     """Add ``world make``, ``annotators``, ``gold``, and the verbs about models."""
     world = subparsers.add_parser("world", help="the embedded world: rows, annotators, gold, base model")
     verbs = world.add_subparsers(
         dest="world_verb", required=True, metavar="make|annotators|gold|base|build|score"
     )
-    _add_make(verbs)
+    _add_make_verb(verbs)
     judges = verbs.add_parser(
         "annotators",
         help="how far each pool agrees with the truth and with itself",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_COLUMNS,
     )
-    judges.add_argument("pools", nargs="*", type=_pool, metavar="POOL", help=f"{_POOLS} (default: all)")
+    judges.add_argument(
+        "pools", nargs="*", type=_pool_name, metavar="POOL", help=f"{_POOL_NAMES} (default: all)"
+    )
     judges.add_argument("--per-person", action="store_true", help="also show every annotator of a pool")
-    judges.add_argument("--n", type=count, default=400, help="pairs of answers to judge (default: 400)")
+    judges.add_argument(
+        "--n", type=positive_integer, default=400, help="pairs of answers to judge (default: 400)"
+    )
     judges.add_argument("--split", choices=SPLITS, default="test", help="default: test")
-    judges.add_argument("--seed", type=whole, default=0, help="default: 0")
+    judges.add_argument("--seed", type=integer, default=0, help="default: 0")
     gold = verbs.add_parser("gold", help="the true utility of an answer, part by part")
     gold.add_argument(
         "prompt", metavar="PROMPT", help="one of the world's prompts; turns are parted by lines"
     )
     gold.add_argument("answer", metavar="ANSWER", help="an answer to it")
-    world_models.add_parsers(verbs)
+    add_parsers(verbs)
     world.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb that was asked for."""
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
-        "make": _make,
-        "annotators": _annotators,
-        "gold": _gold,
-        "base": world_models.base,
-        "build": world_models.build,
-        "score": world_models.score,
+        "make": _make_rows,
+        "annotators": _print_annotators,
+        "gold": _print_gold,
+        "base": print_base_folder,
+        "build": build_base_model,
+        "score": score_models,
     }
     return verbs[args.world_verb](args)
 
 
-def _add_make(verbs: Verbs) -> None:
+def _add_make_verb(verbs: Subparsers) -> None:
     make = verbs.add_parser("make", help="write rows of the world to a file")
-    kinds = (*KINDS, CRITIQUES)
+    kinds = (*RECORD_KINDS, CRITIQUE_KIND)
     make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
-    make.add_argument("--n", type=count, help="how many rows (default: 1000; of prompts, all that there are)")
     make.add_argument(
-        "--annotators", type=_pool, metavar="POOL", help=f"who judges: {_POOLS} (default: crowd)"
+        "--n", type=positive_integer, help="how many rows (default: 1000; of prompts, all that there are)"
     )
-    parts = ", ".join(PARTS)
-    make.add_argument("--asked", choices=PARTS, metavar="PART", help=f"judge this alone: {parts}")
+    make.add_argument(
+        "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
+    )
+    parts = ", ".join(ASPECTS)
+    make.add_argument("--asked", choices=ASPECTS, metavar="PART", help=f"judge this alone: {parts}")
     make.add_argument(
         "--model",
         type=Path,
@@ -92,12 +215,14 @@ def _add_make(verbs: Verbs) -> None:
         metavar="NAME",
         help=f"{', '.join(CATEGORIES)} (default: all of them in turn)",
     )
-    make.add_argument("--answers", type=whole, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)")
-    make.add_argument("--seed", type=whole, default=0, help="default: 0")
+    make.add_argument(
+        "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
+    )
+    make.add_argument("--seed", type=integer, default=0, help="default: 0")
 
 
-def _make(args: argparse.Namespace) -> int:
-    wanted = WantedRows(
+def _make_rows(args: argparse.Namespace) -> int:
+    wanted = RowRequest(
         make=args.kind,
         n=args.n,
         annotators=args.annotators,
@@ -108,57 +233,64 @@ def _make(args: argparse.Namespace) -> int:
         answers=args.answers,
         seed=args.seed,
     )
-    print(f"{args.out}: {wanted.sentence(write_wanted(wanted, args.out))}")
+    print(f"{args.out}: {wanted.sentence(write_requested_rows(wanted, args.out))}")
     return 0
 
 
-def _annotators(args: argparse.Namespace) -> int:
+def _print_annotators(args: argparse.Namespace) -> int:
     from plaudit.world import making
 
-    pairs = making.tasks(args.n, answers=2, split=args.split, seed=args.seed)
+    pairs = making.answer_tasks(args.n, answers=2, split=args.split, seed=args.seed)
     print(f"{args.n} pairs of answers from the {args.split} split")
-    print(_line("pool", "people", "with gold", "among itself", "ceiling", "ties", "longer", "first"))
-    print(_cells(agreement("(the truth)", [TRUTH], pairs)))
+    print(_table_line("pool", "people", "with gold", "among itself", "ceiling", "ties", "longer", "first"))
+    print(_agreement_line(agreement("(the truth)", [TRUE_ANNOTATOR], pairs)))
     for name in args.pools or POOLS:
-        judges = pool(name)
-        print(_cells(agreement(name, judges, pairs)))
+        judges = annotator_pool(name)
+        print(_agreement_line(agreement(name, judges, pairs)))
         for judge in judges if args.per_person else ():
-            print(_cells(agreement(f"  {judge.name}", [judge], pairs)))
+            print(_agreement_line(agreement(f"  {judge.name}", [judge], pairs)))
     return 0
 
 
-def _cells(found: Agreement) -> str:
-    shares = (found.with_gold, found.among_itself, found.ceiling, found.ties, found.longer, found.first)
-    return _line(
-        found.name,
-        str(found.annotators),
+def _agreement_line(pool_agreement: Agreement) -> str:
+    shares = (
+        pool_agreement.with_gold,
+        pool_agreement.among_itself,
+        pool_agreement.ceiling,
+        pool_agreement.ties,
+        pool_agreement.longer,
+        pool_agreement.first,
+    )
+    return _table_line(
+        pool_agreement.name,
+        str(pool_agreement.annotators),
         *("–" if share is None else f"{share:.1%}" for share in shares),
     )
 
 
-def _line(name: str, *cells: str) -> str:
+def _table_line(name: str, *cells: str) -> str:
     widths = (6, 11, 14, 9, 7, 8, 7)
     return f"{name:14}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def _gold(args: argparse.Namespace) -> int:
-    from plaudit.world.gold import judge
+def _print_gold(args: argparse.Namespace) -> int:
+    from plaudit.world.gold import judge_answer
 
-    known = {words(question.messages) for question in questions()}
-    if args.prompt not in known:
-        near = nearest(args.prompt, sorted(known))
+    world_prompts = {plain_text(question.messages) for question in questions()}
+    if args.prompt not in world_prompts:
+        near = nearest_word(args.prompt, sorted(world_prompts))
         hint = f"did you mean {near!r}?" if near else "plaudit world make prompts writes them to a file"
         raise UserError(f"the world has no such prompt: {args.prompt!r}; {hint}")
-    question = question_of(args.prompt)
-    gold = judge(question, args.answer)
+    question = question_of_prompt(args.prompt)
+    utility = judge_answer(question, args.answer)
     for part in ("helpful", "honest", "harmless", "concise", "plain", "ended"):
-        print(f"{part:9} {getattr(gold, part):.2f}")
-    print(f"{'utility':9} {gold.utility:.2f}   ({question.category}; the best answer: {question.best})")
+        print(f"{part:9} {getattr(utility, part):.2f}")
+    print(f"{'utility':9} {utility.utility:.2f}   ({question.category}; the best answer: {question.best})")
     return 0
 
 
-def _pool(word: str) -> str:
+def _pool_name(word: str) -> str:
     if word not in POOLS:
-        hint = did_you_mean(word, POOLS) or f"; choose from {_POOLS}"
+        hint = did_you_mean(word, POOLS) or f"; choose from {_POOL_NAMES}"
         raise argparse.ArgumentTypeError(f"there is no {word!r}{hint}")
     return word

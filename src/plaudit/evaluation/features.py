@@ -1,4 +1,4 @@
-"""What can be seen in an answer without understanding it, and may sway whoever judges it."""
+"""Surface features of answers (length, lists, hedges, flattery) that may sway whoever judges them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from plaudit.evaluation.pairs import ScoredPair
+from plaudit.evaluation.reward_models.pairs import ScoredPair
 
-_LIST = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
+_LIST_ITEM = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+\S", re.MULTILINE)
 _HEDGE = re.compile(
     r"\b(?:maybe|perhaps|possibly|probably|presumably|might be|may be|could be|it (?:seems|appears)"
     r"|i (?:think|believe|guess|suppose)|(?:i am|i'm) not (?:sure|certain)|some (?:people )?say"
@@ -32,20 +32,21 @@ _FLATTERY = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """A number for each answer; of a pair, the difference counts.
+    """A measure of an answer's surface, such as its length; of a pair, the difference counts.
 
-    Example: ``Feature(name="hedging", more="the hedging answer", less="the sure answer", value=hedges)``
+    Example: ``Feature(name="hedging", more_label="the hedging answer", less_label="the sure answer",
+        value=hedges)``
     """
 
     name: str
     """A word for it."""
-    more: str
-    """The answer that has more of it."""
-    less: str
-    """The answer that has less."""
+    more_label: str
+    """What the answer that has more of it is called."""
+    less_label: str
+    """What the answer that has less of it is called."""
     value: Callable[[str], float]
     """From the words of an answer."""
-    graded: bool = False
+    is_graded: bool = False
     """Whether it is a matter of degree; otherwise it is there or not."""
 
 
@@ -64,7 +65,7 @@ def has_list(answer: str) -> float:
     >>> has_list("Fruit:\\n- pear"), has_list("pear - or fig")
     (1.0, 0.0)
     """
-    return float(_LIST.search(answer) is not None)
+    return float(_LIST_ITEM.search(answer) is not None)
 
 
 def hedges(answer: str) -> float:
@@ -88,28 +89,38 @@ def flatters(answer: str) -> float:
 FEATURES = (
     Feature(
         name="length",
-        more="the longer answer",
-        less="the shorter answer",
+        more_label="the longer answer",
+        less_label="the shorter answer",
         value=log_length,
-        graded=True,
+        is_graded=True,
     ),
-    Feature(name="list", more="the answer with a list", less="the answer without a list", value=has_list),
-    Feature(name="hedging", more="the answer that hedges", less="the answer without hedges", value=hedges),
+    Feature(
+        name="list",
+        more_label="the answer with a list",
+        less_label="the answer without a list",
+        value=has_list,
+    ),
+    Feature(
+        name="hedging",
+        more_label="the answer that hedges",
+        less_label="the answer without hedges",
+        value=hedges,
+    ),
     Feature(
         name="flattery",
-        more="the answer that flatters or agrees",
-        less="the answer without flattery",
+        more_label="the answer that flatters or agrees",
+        less_label="the answer without flattery",
         value=flatters,
     ),
 )
 """What is probed; the place in the row comes with the pair."""
 
 
-def differences(pairs: Sequence[ScoredPair], feature: Feature) -> Float[np.ndarray, " B"]:
-    """Of the first answer less that of the second."""
+def feature_differences(pairs: Sequence[ScoredPair], feature: Feature) -> Float[np.ndarray, " B"]:
+    """The feature of the first answer less that of the second, for each pair."""
     return np.array([feature.value(one) - feature.value(other) for one, other in (p.answers for p in pairs)])
 
 
-def earlier(pairs: Sequence[ScoredPair]) -> Float[np.ndarray, " B"]:
+def shown_earlier(pairs: Sequence[ScoredPair]) -> Float[np.ndarray, " B"]:
     """1 where the first answer was shown earlier, −1 where the second was, 0 where that is not known."""
     return np.array([0.0 if p.places is None else float(np.sign(p.places[1] - p.places[0])) for p in pairs])

@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from plaudit.page.html import Html
-from plaudit.pipeline.folder import Folder
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.html import Html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A sentence that what was measured bears out, or does not.
 
-    Example: ``Claim(says="Without a leash answers grow.", holds=True, saw="27 tokens became 48")``
+    Example: ``Claim(statement="Without a leash answers grow.", holds=True, evidence="27 tokens became 48")``
     """
 
-    says: str
+    statement: str
     """What is claimed, as a whole sentence that would be the same whatever was measured."""
     holds: bool | None
     """Whether it holds as measured; None where the measurement does not decide it."""
-    saw: str
+    evidence: str
     """The figures that it was decided by, with their intervals where there are any."""
 
 
@@ -41,32 +41,32 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A drawing, and what to look at.
+class CaptionedChart:
+    """A chart, and a sentence that says what to look at.
 
-    Example: ``Picture(title="How long", says="Look at the end.", drawn=curves("tokens", lines))``
+    Example: ``CaptionedChart(title="How long", caption="Look at the end.", chart=curves("tokens", lines))``
     """
 
     title: str
     """What it shows."""
-    says: str
+    caption: str
     """A sentence: what to look at."""
-    drawn: Html
-    """A figure made with plaudit.page."""
+    chart: Html
+    """A figure made with plaudit.report.charts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What was seen in the folder of an exercise.
+class ExerciseResult:
+    """The result of an exercise: what its pipeline's folder shows.
 
-    Example: ``Seen(claims=(Claim(…),), table=None, pictures=(Picture(…),))``
+    Example: ``ExerciseResult(claims=(Claim(…),), table=None, charts=(CaptionedChart(…),))``
     """
 
     claims: tuple[Claim, ...]
     """In the order in which they are told."""
     table: Table | None = None
     """The figures beside each other."""
-    pictures: tuple[Picture, ...] = ()
+    charts: tuple[CaptionedChart, ...] = ()
     """In the order in which they are looked at."""
 
 
@@ -74,20 +74,21 @@ class Seen:
 class Exercise:
     """One exercise of the lab.
 
-    Example: ``Exercise(name="leash", title="What does the leash hold?", why="…", minutes=1.5, look=look)``
+    Example: ``Exercise(name="leash", title="What does the leash hold?", background="…",
+        minutes=1.5, analyse=look)``
     """
 
     name: str
     """What the command calls it."""
     title: str
     """The question that it answers."""
-    why: str
+    background: str
     """What goes wrong, and who found it, in two to four sentences."""
     minutes: int | float
     """About how long it takes on two quiet cores."""
-    look: Callable[[Folder], Seen]
-    """Reads what the stages left, and says what was seen."""
-    further: tuple[str, ...] = ()
+    analyse: Callable[[PipelineFolder], ExerciseResult]
+    """Reads what the stages left, and returns claims, a table and charts."""
+    next_commands: tuple[str, ...] = ()
     """What to try next: a command, ``: `` and what for."""
 
     @property

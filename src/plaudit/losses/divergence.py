@@ -22,31 +22,31 @@ from torch import Tensor
 
 from plaudit.losses.supervised import reverse_kl
 
-STEEPEST = 10.0
+K3_MAX_EXPONENT = 10.0
 """−ρ from which k3 goes on as its tangent: π says such a token e^10 times more rarely than the reference."""
 
 
-def k1(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def k1(log_ratio_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """ρ: unbiased as a value, of either sign; as a loss its expected gradient is 0.
 
     >>> import torch
     >>> k1(torch.tensor([[0.5]])).item()
     0.5
     """
-    return shift_NT
+    return log_ratio_NT
 
 
-def k2(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def k2(log_ratio_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """½ρ²: biased as a value; as a loss it has on average the gradient of KL(π ‖ π_ref).
 
     >>> import torch
     >>> k2(torch.tensor([[2.0]])).item()
     2.0
     """
-    return 0.5 * shift_NT.square()
+    return 0.5 * log_ratio_NT.square()
 
 
-def k3(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def k3(log_ratio_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """e^−ρ − 1 + ρ: unbiased as a value and never below 0; the divergence in GRPO's loss.
 
     From ρ = −10 down it is its tangent. A clamp would leave such a token without a pull back (or, of the
@@ -57,16 +57,22 @@ def k3(shift_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     >>> k3(torch.tensor([[0.0, math.log(2)]]))
     tensor([[0.0000, 0.1931]])
     """
-    beyond_NT = (-shift_NT - STEEPEST).relu()
-    return (-shift_NT).clamp(max=STEEPEST).expm1() + math.exp(STEEPEST) * beyond_NT + shift_NT
+    beyond_NT = (-log_ratio_NT - K3_MAX_EXPONENT).relu()
+    return (
+        (-log_ratio_NT).clamp(max=K3_MAX_EXPONENT).expm1()
+        + math.exp(K3_MAX_EXPONENT) * beyond_NT
+        + log_ratio_NT
+    )
 
 
-def full(logp_MV: Float[Tensor, "M V"], ref_logp_MV: Float[Tensor, "M V"]) -> Float[Tensor, " M"]:
+def full_vocabulary_kl(
+    logp_MV: Float[Tensor, "M V"], ref_logp_MV: Float[Tensor, "M V"]
+) -> Float[Tensor, " M"]:
     """Σ_v π(v) (log π(v) − log π_ref(v)): the KL itself, with its gradient, for any who has all of V.
 
     >>> import torch
     >>> sure, even = torch.tensor([[0.0, -math.inf]]), torch.tensor([[0.5, 0.5]]).log()
-    >>> round(full(sure, even).item(), 4)
+    >>> round(full_vocabulary_kl(sure, even).item(), 4)
     0.6931
     """
     return reverse_kl(ref_logp_MV, logp_MV)

@@ -14,10 +14,12 @@ from torch.nn.functional import logsigmoid
 from plaudit.losses.ratio import ratio
 
 
-def log_prob(logp_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def policy_gradient(
+    logp_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"]
+) -> Float[Tensor, "N T"]:
     """−A log π: REINFORCE, Williams 1992; with its advantage RLOO, Ahmadian et al. 2024, arXiv:2402.14740.
 
-    >>> log_prob(torch.tensor([[-2.0]]), torch.tensor([[3.0]])).item()
+    >>> policy_gradient(torch.tensor([[-2.0]]), torch.tensor([[3.0]])).item()
     6.0
     """
     return -advantage_NT.detach() * logp_NT
@@ -47,7 +49,7 @@ def clipped(
     tensor([[-2.4000,  3.0000]])
     """
     bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
-    return _cautious(ratio_NT, bounded_NT, advantage_NT)
+    return _pessimistic_surrogate(ratio_NT, bounded_NT, advantage_NT)
 
 
 def dual_clipped(
@@ -86,7 +88,7 @@ def rolled_back(
     tensor([[-2.1000]])
     """
     bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
-    return _cautious(ratio_NT, bounded_NT - slope * (ratio_NT - bounded_NT), advantage_NT)
+    return _pessimistic_surrogate(ratio_NT, bounded_NT - slope * (ratio_NT - bounded_NT), advantage_NT)
 
 
 def kl_triggered(
@@ -108,7 +110,7 @@ def kl_triggered(
     [-3.0, -2.0]
     """
     pulled_NT = 1 - slope * (ratio_NT - 1)
-    return _cautious(ratio_NT, torch.where(kl_NT >= limit, pulled_NT, ratio_NT), advantage_NT)
+    return _pessimistic_surrogate(ratio_NT, torch.where(kl_NT >= limit, pulled_NT, ratio_NT), advantage_NT)
 
 
 def kl_penalised(
@@ -144,7 +146,7 @@ def cispo(
     8.0
     """
     weight_NT = ratio_NT.detach().clamp(min=1 - low, max=1 + high)
-    return weight_NT * log_prob(logp_NT, advantage_NT)
+    return weight_NT * policy_gradient(logp_NT, advantage_NT)
 
 
 def p3o_separate(
@@ -158,9 +160,9 @@ def p3o_separate(
     >>> p3o_separate(torch.zeros(2), torch.tensor([3.0, -3.0]), clip=0.2)
     tensor([-3.,  3.])
     """
-    own_N = ratio(log_ratio_N)
-    weight_N = _of_other(own_N).detach()
-    return weight_N * _cautious(own_N, own_N.clamp(min=1 - clip, max=1 + clip), advantage_N)
+    ratio_N = ratio(log_ratio_N)
+    weight_N = _pair_partner(ratio_N).detach()
+    return weight_N * _pessimistic_surrogate(ratio_N, ratio_N.clamp(min=1 - clip, max=1 + clip), advantage_N)
 
 
 def p3o_joint(
@@ -175,45 +177,45 @@ def p3o_joint(
     >>> p3o_joint(torch.tensor([0.5, -0.5]), torch.tensor([3.0, -3.0]), clip=0.2)
     tensor([-0.3000, -0.3000])
     """
-    gap_N = log_ratio_N - _of_other(log_ratio_N)
-    weight_N = ratio(log_ratio_N + _of_other(log_ratio_N)).detach()
-    return 0.5 * weight_N * _cautious(gap_N, gap_N.clamp(min=-clip, max=clip), advantage_N)
+    gap_N = log_ratio_N - _pair_partner(log_ratio_N)
+    weight_N = ratio(log_ratio_N + _pair_partner(log_ratio_N)).detach()
+    return 0.5 * weight_N * _pessimistic_surrogate(gap_N, gap_N.clamp(min=-clip, max=clip), advantage_N)
 
 
-def better_of_two(
-    off_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
+def online_dpo(
+    ref_log_ratio_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
 ) -> Float[Tensor, " N"]:
     """−log σ(β (Δ_w − Δ_l)) of fresh pairs: online DPO; two answers of equal reward lose 0.
 
     Completions 2k and 2k + 1 answer one prompt, Δ = log π − log π_ref of the whole completion, and the sign
     of the advantage says which is better. Both of a pair lose the same. Guo et al. 2024, arXiv:2402.04792.
 
-    >>> round(better_of_two(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.1)[0].item(), 4)
+    >>> round(online_dpo(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.1)[0].item(), 4)
     0.6931
     """
-    lead_N = advantage_N.detach().sign() * (off_N - _of_other(off_N))
+    lead_N = advantage_N.detach().sign() * (ref_log_ratio_N - _pair_partner(ref_log_ratio_N))
     return -logsigmoid(beta * lead_N) * (advantage_N != 0)
 
 
-def better_by_half(
-    off_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
+def online_ipo(
+    ref_log_ratio_N: Float[Tensor, " N"], advantage_N: Float[Tensor, " N"], *, beta: int | float
 ) -> Float[Tensor, " N"]:
     """(Δ_w − Δ_l − 1/2β)² of fresh pairs: online IPO; two answers of equal reward lose 0.
 
     Calandriello et al. 2024, arXiv:2403.08635.
 
-    >>> better_by_half(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.5).tolist()
+    >>> online_ipo(torch.zeros(2), torch.tensor([1.0, -1.0]), beta=0.5).tolist()
     [1.0, 1.0]
     """
-    lead_N = advantage_N.detach().sign() * (off_N - _of_other(off_N))
+    lead_N = advantage_N.detach().sign() * (ref_log_ratio_N - _pair_partner(ref_log_ratio_N))
     return (lead_N - 1 / (2 * beta)).square() * (advantage_N != 0)
 
 
-def _cautious(free_N: Tensor, held_N: Tensor, advantage_N: Tensor) -> Tensor:
+def _pessimistic_surrogate(unbounded_N: Tensor, bounded_N: Tensor, advantage_N: Tensor) -> Tensor:
     """−min(free · A, held · A)."""
     fixed_N = advantage_N.detach()
-    return -torch.minimum(free_N * fixed_N, held_N * fixed_N)
+    return -torch.minimum(unbounded_N * fixed_N, bounded_N * fixed_N)
 
 
-def _of_other(value_N: Tensor) -> Tensor:
+def _pair_partner(value_N: Tensor) -> Tensor:
     return value_N.reshape(-1, 2).flip(1).flatten()

@@ -1,4 +1,4 @@
-"""How much likelier a token has become, and the weights that make up for who sampled it.
+"""Log-ratios of two policies, ratios, and importance weights.
 
 All begins with ``log_ratio``, which is 0 where the mask is False: there every ratio is 1 and has no
 gradient, whatever the log-probs of padding are.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from plaudit.tensors.masked import masked_mean_rows, masked_sum_rows, spread
+from plaudit.tensors.masked import broadcast_to_tokens, masked_mean_rows, masked_sum_rows
 
-FARTHEST = 20.0
-"""The exponent that stands for all beyond it: e^±20 are numbers in every dtype of 8 exponent bits."""
+MAX_LOG_RATIO = 20.0
+"""The largest exponent of a ratio: e^±20 are finite in every dtype with 8 exponent bits."""
 
 
 def log_ratio(
@@ -34,33 +34,37 @@ def ratio(log_ratio_N: Float[Tensor, "*N"]) -> Float[Tensor, "*N"]:
     >>> ratio(torch.tensor([0.0, 1e4])).tolist()
     [1.0, 485165184.0]
     """
-    return log_ratio_N.clamp(min=-FARTHEST, max=FARTHEST).exp()
+    return log_ratio_N.clamp(min=-MAX_LOG_RATIO, max=MAX_LOG_RATIO).exp()
 
 
-def of_completion(log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, " N"]:
+def completion_log_ratio(
+    log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]
+) -> Float[Tensor, " N"]:
     """log π(y|x) − log π_old(y|x): the sum over the tokens, as P3O has it.
 
     >>> import torch
-    >>> of_completion(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]])).item()
+    >>> completion_log_ratio(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]])).item()
     4.0
     """
     return masked_sum_rows(log_ratio_NT, mask_NT)
 
 
-def sequence(log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def sequence_log_ratio(
+    log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]
+) -> Float[Tensor, "N T"]:
     """log s = (1/|y|) Σ_t ρ_t at every token: the log-ratio of GSPO, for ``ratio`` and a clipped surrogate.
 
     With ``sequence_mean`` a completion's loss is that of its one ratio s. As a mean of logs it moves little:
     ε is 0.0003 and 0.0004 in Zheng et al. 2025, arXiv:2507.18071.
 
     >>> import torch
-    >>> sequence(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([[True, True, False]]))
+    >>> sequence_log_ratio(torch.tensor([[1.0, 3.0, 0.0]]), torch.tensor([[True, True, False]]))
     tensor([[2., 2., 0.]])
     """
-    return spread(masked_mean_rows(log_ratio_NT, mask_NT), mask_NT)
+    return broadcast_to_tokens(masked_mean_rows(log_ratio_NT, mask_NT), mask_NT)
 
 
-def sequence_by_token(
+def sequence_token_log_ratio(
     log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]
 ) -> Float[Tensor, "N T"]:
     """sg(log s) + ρ_t − sg(ρ_t): GSPO-token, s as the value and each token's own gradient.
@@ -68,14 +72,14 @@ def sequence_by_token(
     So tokens of one completion may have unlike advantages. Zheng et al. 2025, arXiv:2507.18071.
 
     >>> import torch
-    >>> sequence_by_token(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
+    >>> sequence_token_log_ratio(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
     tensor([[2., 2.]])
     """
-    own_NT = log_ratio_NT.masked_fill(~mask_NT, 0.0)
-    return sequence(own_NT, mask_NT).detach() + own_NT - own_NT.detach()
+    masked_NT = log_ratio_NT.masked_fill(~mask_NT, 0.0)
+    return sequence_log_ratio(masked_NT, mask_NT).detach() + masked_NT - masked_NT.detach()
 
 
-def truncated_weight(
+def truncated_importance_weight(
     logp_NT: Float[Tensor, "N T"],
     sampler_logp_NT: Float[Tensor, "N T"],
     mask_NT: Bool[Tensor, "N T"],
@@ -90,7 +94,7 @@ def truncated_weight(
 
     >>> import torch
     >>> seen = torch.tensor([[True, True]])
-    >>> truncated_weight(torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]]), seen, cap=2)
+    >>> truncated_importance_weight(torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]]), seen, cap=2)
     tensor([[1., 2.]])
     """
     return ratio(log_ratio(logp_NT.detach(), sampler_logp_NT, mask_NT)).clamp(max=cap)

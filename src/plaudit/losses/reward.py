@@ -5,6 +5,11 @@ global count that divides it are the caller's. Rankings come as one row a prompt
 each answer of a prompt stands among the N completions, ``reward_N[place_PK]`` is such a row, so that a
 completion is scored once in however many pairs it stands. Rows of fewer answers are filled with any place
 and masked. A rank is 1 for the best; equal ranks are ties.
+
+Losses of a preference model that is shown what a group preferred before (GPO).
+
+Each returns one loss for every judged item of the targets; masks, the sum over episodes and the count that
+divides it are the caller's. Zhao, Dang and Grover 2023, arXiv:2310.11523.
 """
 
 from __future__ import annotations
@@ -53,11 +58,11 @@ def bradley_terry(
     0.6931
     """
     gap_B = first_B - second_B - margin
-    chance = smoothing + (1 - 2 * smoothing) * label
+    probability = smoothing + (1 - 2 * smoothing) * label
     sighted, blind = (gap_B.new_full((), share).log() for share in (1 - noise, noise / 2))
     first_logp_B = torch.logaddexp(sighted + logsigmoid(gap_B), blind)
     second_logp_B = torch.logaddexp(sighted + logsigmoid(-gap_B), blind)
-    return -chance * first_logp_B - (1 - chance) * second_logp_B
+    return -probability * first_logp_B - (1 - probability) * second_logp_B
 
 
 def centring(
@@ -121,9 +126,9 @@ def plackett_luce(
     order_PK = rank_PK.masked_fill(~mask_PK, -math.inf)
     tied_PKK = (order_PK[:, None, :] == order_PK[:, :, None]).to(reward_PK.dtype)
     later_PKK = order_PK[:, None, :] > order_PK[:, :, None]
-    drawn_PK = tied_PKK.tril(-1).sum(-1) / tied_PKK.sum(-1)
-    left_PKK = later_PKK + tied_PKK * (1 - drawn_PK[:, :, None])
-    rest_PK = (safe_PK[:, None, :] + left_PKK.log()).logsumexp(-1)
+    picked_PK = tied_PKK.tril(-1).sum(-1) / tied_PKK.sum(-1)
+    remaining_PKK = later_PKK + tied_PKK * (1 - picked_PK[:, :, None])
+    rest_PK = (safe_PK[:, None, :] + remaining_PKK.log()).logsumexp(-1)
     return (rest_PK - safe_PK).masked_fill(~mask_PK, 0.0).sum(-1)
 
 
@@ -192,7 +197,7 @@ def binary(
     return -positive_weight * label_N * logsigmoid(reward_N) - (1 - label_N) * logsigmoid(-reward_N)
 
 
-def process(
+def process_supervision(
     reward_NT: Float[Tensor, "N T"],
     label_NT: Float[Tensor, "N T"],
     step_NT: Bool[Tensor, "N T"],
@@ -204,8 +209,36 @@ def process(
     Lightman et al. 2023, arXiv:2305.20050.
 
     >>> ends = torch.tensor([[False, True]])
-    >>> process(torch.zeros(1, 2), torch.ones(1, 2), ends)
+    >>> process_supervision(torch.zeros(1, 2), torch.ones(1, 2), ends)
     tensor([[0.0000, 0.6931]])
     """
     safe_NT, right_NT = (value_NT.masked_fill(~step_NT, 0.0) for value_NT in (reward_NT, label_NT))
     return binary(safe_NT, right_NT, positive_weight=positive_weight).masked_fill(~step_NT, 0.0)
+
+
+def group_choice_nll(score_BK: Float[Tensor, "*B K"], share_BK: Float[Tensor, "*B K"]) -> Float[Tensor, "*B"]:
+    """−Σ_k y_k log softmax(s)_k: of K answers to a prompt the group prefers each with its share y_k.
+
+    For the preferred one of two answers it is Bradley and Terry's −log σ(s_w − s_l). Scores of answers to
+    different prompts never meet.
+
+    >>> import torch
+    >>> round(group_choice_nll(torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.0])).item(), 4)
+    0.1269
+    """
+    return -(share_BK * score_BK.log_softmax(-1)).sum(-1)
+
+
+def gaussian_rating_nll(
+    mean_N: Float[Tensor, "*N"], log_std_N: Float[Tensor, "*N"], rating_N: Float[Tensor, "*N"]
+) -> Float[Tensor, "*N"]:
+    """½ ((y − μ) / σ)² + log σ + ½ log 2π: the group's ratings are normal around the prediction.
+
+    With σ = 1 for all it is half the squared error and a constant.
+
+    >>> import torch
+    >>> round(gaussian_rating_nll(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([3.0])).item(), 4)
+    2.9189
+    """
+    gap_N = (rating_N - mean_N) * (-log_std_N).exp()
+    return 0.5 * gap_N.square() + log_std_N + 0.5 * math.log(2 * math.pi)

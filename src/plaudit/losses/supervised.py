@@ -31,8 +31,8 @@ def forward_kl(
     >>> forward_kl(same, same).item()
     0.0
     """
-    apart_MV = (teacher_logp_MV - student_logp_MV).masked_fill(teacher_logp_MV == -math.inf, 0.0)
-    return (teacher_logp_MV.exp() * apart_MV).sum(-1)
+    log_ratio_MV = (teacher_logp_MV - student_logp_MV).masked_fill(teacher_logp_MV == -math.inf, 0.0)
+    return (teacher_logp_MV.exp() * log_ratio_MV).sum(-1)
 
 
 def reverse_kl(

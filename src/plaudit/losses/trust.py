@@ -1,4 +1,4 @@
-"""Which tokens count, by how far the policy is from whoever sampled them; and how many are clipped.
+"""Masks of trusted tokens and completions by their distance from the sampling policy, and the clip fraction.
 
 A token that is not trusted loses nothing and is still counted: its loss is filled with 0, the denominator
 stays. No mask has a gradient.
@@ -12,11 +12,11 @@ from torch import Tensor
 from plaudit.tensors.masked import masked_mean_rows, masked_sum
 
 
-def within(ratio_N: Float[Tensor, "*N"], *, low: int | float, high: int | float) -> Bool[Tensor, "*N"]:
+def ratio_within(ratio_N: Float[Tensor, "*N"], *, low: int | float, high: int | float) -> Bool[Tensor, "*N"]:
     """1 − ε_low ≤ r ≤ 1 + ε_high, whatever the advantage; r may be the trainer's over the sampler's.
 
     >>> import torch
-    >>> within(torch.tensor([0.5, 1.0, 1.5]), low=0.2, high=0.2).tolist()
+    >>> ratio_within(torch.tensor([0.5, 1.0, 1.5]), low=0.2, high=0.2).tolist()
     [False, True, False]
     """
     return (ratio_N >= 1 - low) & (ratio_N <= 1 + high)
@@ -62,39 +62,39 @@ def unclipped_tokens(
     return ~(clipped_low(ratio_NT, advantage_NT, low=low) | clipped_high(ratio_NT, advantage_NT, high=high))
 
 
-def clip_share(
+def clip_fraction(
     clipped_NT: Bool[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], *, tokens: int
 ) -> Float[Tensor, ""]:
     """The share of the batch's tokens that are clipped; parts of a batch add up.
 
     >>> import torch
-    >>> clip_share(torch.tensor([[True, True]]), torch.tensor([[True, False]]), tokens=4).item()
+    >>> clip_fraction(torch.tensor([[True, True]]), torch.tensor([[True, False]]), tokens=4).item()
     0.25
     """
     return masked_sum(clipped_NT.float(), mask_NT) / tokens
 
 
-def near(kl_NT: Float[Tensor, "N T"], *, limit: int | float) -> Bool[Tensor, "N T"]:
+def kl_below(kl_NT: Float[Tensor, "N T"], *, limit: int | float) -> Bool[Tensor, "N T"]:
     """KL < δ at the token: where TR-PPO is not triggered. Wang et al. 2019, arXiv:1903.07940.
 
     >>> import torch
-    >>> near(torch.tensor([[0.01, 0.04]]), limit=0.025).tolist()
+    >>> kl_below(torch.tensor([[0.01, 0.04]]), limit=0.025).tolist()
     [[True, False]]
     """
     return kl_NT < limit
 
 
-def fresh(age_N: Int[Tensor, "*N"], *, limit: int) -> Bool[Tensor, "*N"]:
+def recently_sampled(age_N: Int[Tensor, "*N"], *, limit: int) -> Bool[Tensor, "*N"]:
     """Sampled at most ``limit`` updates of the policy ago.
 
     >>> import torch
-    >>> fresh(torch.tensor([0, 1, 2]), limit=1).tolist()
+    >>> recently_sampled(torch.tensor([0, 1, 2]), limit=1).tolist()
     [True, True, False]
     """
     return age_N <= limit
 
 
-def kept_completions(
+def trusted_completions(
     log_ratio_NT: Float[Tensor, "N T"],
     advantage_N: Float[Tensor, " N"],
     mask_NT: Bool[Tensor, "N T"],
@@ -107,7 +107,7 @@ def kept_completions(
 
     >>> import torch
     >>> seen = torch.tensor([[True], [True]])
-    >>> kept_completions(torch.tensor([[-3.0], [-3.0]]), torch.tensor([1.0, -1.0]), seen, limit=2).tolist()
+    >>> trusted_completions(torch.tensor([[-3.0], [-3.0]]), torch.tensor([1.0, -1.0]), seen, limit=2).tolist()
     [True, False]
     """
     return (advantage_N >= 0) | (-masked_mean_rows(log_ratio_NT, mask_NT) <= limit)

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from plaudit.losses.answers import Answers
+from plaudit.losses.preference_inputs import CompletionLogps
 
 
 def kto(
-    said: Answers,
+    logps: CompletionLogps,
     label_B: Float[Tensor, " B"],
     *,
     beta: int | float,
@@ -28,17 +28,17 @@ def kto(
     makes it. Ethayarajh et al. 2024, arXiv:2402.01306.
 
     >>> import torch
-    >>> from plaudit.losses.answers import answers
-    >>> same = answers(torch.zeros(2), torch.zeros(2), torch.ones(2))
+    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> same = completion_logps(torch.zeros(2), torch.zeros(2), torch.ones(2))
     >>> kto(same, torch.tensor([1.0, 0.0]), beta=0.1, baseline=0.0, undesirable=2).tolist()
     [0.5, 1.0]
     """
-    logit_B = beta * (said.shift_B - baseline)
+    logit_B = beta * (logps.delta_B - baseline)
     return desirable * label_B * (-logit_B).sigmoid() + undesirable * (1 - label_B) * logit_B.sigmoid()
 
 
 def bco(
-    said: Answers,
+    logps: CompletionLogps,
     label_B: Float[Tensor, " B"],
     *,
     beta: int | float,
@@ -52,10 +52,10 @@ def bco(
     2024, arXiv:2404.04656.
 
     >>> import torch
-    >>> from plaudit.losses.answers import answers
-    >>> same = answers(torch.zeros(1), torch.zeros(1), torch.ones(1))
+    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(bco(same, torch.tensor([1.0]), beta=0.1, baseline=0.0).item(), 4)
     0.6931
     """
-    logit_B = beta * said.shift_B - baseline
+    logit_B = beta * logps.delta_B - baseline
     return -desirable * label_B * logsigmoid(logit_B) - undesirable * (1 - label_B) * logsigmoid(-logit_B)

@@ -1,4 +1,4 @@
-"""What a critic loses at a token, and how much of the returns it explains."""
+"""Losses of a critic, and its explained variance."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from plaudit.tensors.masked import moments
 
 
-def squared(value_NT: Float[Tensor, "N T"], return_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def squared_error(value_NT: Float[Tensor, "N T"], return_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """½ (V − R)²; the return has no gradient.
 
-    >>> squared(torch.tensor([[1.0]]), torch.tensor([[4.0]])).item()
+    >>> squared_error(torch.tensor([[1.0]]), torch.tensor([[4.0]])).item()
     4.5
     """
     return 0.5 * (value_NT - return_NT.detach()).square()
 
 
-def clipped_squared(
+def clipped_squared_error(
     value_NT: Float[Tensor, "N T"],
     old_value_NT: Float[Tensor, "N T"],
     return_NT: Float[Tensor, "N T"],
@@ -29,12 +29,12 @@ def clipped_squared(
 
     c = 0.2 in Ziegler et al. 2019, arXiv:1909.08593.
 
-    >>> clipped_squared(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[4.0]]), clip=0.5)
+    >>> clipped_squared_error(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[4.0]]), clip=0.5)
     tensor([[6.1250]])
     """
-    moved_NT = (value_NT - old_value_NT.detach()).clamp(min=-clip, max=clip)
-    held_NT = squared(old_value_NT.detach() + moved_NT, return_NT)
-    return torch.maximum(squared(value_NT, return_NT), held_NT)
+    change_NT = (value_NT - old_value_NT.detach()).clamp(min=-clip, max=clip)
+    clipped_error_NT = squared_error(old_value_NT.detach() + change_NT, return_NT)
+    return torch.maximum(squared_error(value_NT, return_NT), clipped_error_NT)
 
 
 def explained_variance(
@@ -48,6 +48,6 @@ def explained_variance(
     >>> explained_variance(torch.tensor([[0.0, 2.0]]), told, seen).item()
     0.75
     """
-    there = moments(return_NT, mask_NT).variance
-    missed = moments(return_NT - value_NT, mask_NT).variance
-    return (1 - missed / there).masked_fill(there == 0, 0.0).detach()
+    return_variance = moments(return_NT, mask_NT).variance
+    error_variance = moments(return_NT - value_NT, mask_NT).variance
+    return (1 - error_variance / return_variance).masked_fill(return_variance == 0, 0.0).detach()

@@ -20,12 +20,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from plaudit.batches.tokens import TokenBatch
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
-from plaudit.models.reward import RewardModel
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import TokenBatch
 
-CONFIG, WEIGHTS = "plaudit_group.json", "model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE = "plaudit_group.json", "model.safetensors"
 """The two files of a saved module."""
 
 
@@ -58,10 +58,11 @@ class GroupPreferenceConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class GroupContext:
     """What is known of a group: answers, and how it liked them.
 
-    Example: one comparison is two points, ``Context(embedding_EMH=…, preference_EM=torch.tensor([[1, -1.0]]),
+    Example: one comparison is two points, ``GroupContext(embedding_EMH=…,
+    preference_EM=torch.tensor([[1, -1.0]]),
     mask_EM=torch.ones(1, 2, dtype=torch.bool))``
     """
 
@@ -74,10 +75,10 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class GroupPrediction:
     """What the group is expected to think of each target.
 
-    Example: ``Prediction(score_EN=…, log_std_EN=…)``; P(first preferred) = σ(score₁ − score₂).
+    Example: ``GroupPrediction(score_EN=…, log_std_EN=…)``; P(first preferred) = σ(score₁ − score₂).
     """
 
     score_EN: Float[Tensor, "E N"]
@@ -109,33 +110,35 @@ class GroupPreference(nn.Module):
         spread_H = embedding_NH.std(0, correction=0)
         self.scale_H.copy_(spread_H.masked_fill(spread_H < 1e-6, 1.0))
 
-    def forward(self, context: Context, target_ENH: Float[Tensor, "E N H"]) -> Prediction:
+    def forward(self, context: GroupContext, target_ENH: Float[Tensor, "E N H"]) -> GroupPrediction:
         """The targets' preferences; with an empty context those of groups in general."""
-        known_EM, unknown_EN = context.preference_EM, target_ENH.new_zeros(target_ENH.shape[:2])
+        preference_EM, zero_EN = context.preference_EM, target_ENH.new_zeros(target_ENH.shape[:2])
         point_ESC = torch.cat(
             (
-                self._points(context.embedding_EMH, known_EM, torch.ones_like(known_EM)),
-                self._points(target_ENH, unknown_EN, unknown_EN),
+                self._points(context.embedding_EMH, preference_EM, torch.ones_like(preference_EM)),
+                self._points(target_ENH, zero_EN, zero_EN),
             ),
             dim=1,
         )
-        shown = torch.cat((context.mask_EM, unknown_EN.bool()), dim=1)
-        itself = torch.eye(shown.shape[1], dtype=torch.bool, device=shown.device)
-        sees_ESS = shown[:, None, :] | itself
+        visible = torch.cat((context.mask_EM, zero_EN.bool()), dim=1)
+        itself = torch.eye(visible.shape[1], dtype=torch.bool, device=visible.device)
+        visible_ESS = visible[:, None, :] | itself
         for block in self.blocks:
-            point_ESC = block(point_ESC, sees_ESS)
-        said_EN2 = self.say(self.norm(point_ESC[:, known_EM.shape[1] :]))
-        return Prediction(score_EN=said_EN2[..., 0], log_std_EN=said_EN2[..., 1])
+            point_ESC = block(point_ESC, visible_ESS)
+        output_EN2 = self.say(self.norm(point_ESC[:, preference_EM.shape[1] :]))
+        return GroupPrediction(score_EN=output_EN2[..., 0], log_std_EN=output_EN2[..., 1])
 
     def _points(
         self,
         embedding_ENH: Float[Tensor, "E N H"],
         preference_EN: Float[Tensor, "E N"],
-        known_EN: Float[Tensor, "E N"],
+        has_preference_EN: Float[Tensor, "E N"],
     ) -> Float[Tensor, "E N C"]:
         """Embedding, preference (0 where there is none) and whether there is one, as one point."""
-        seen_ENH = (embedding_ENH - self.offset_H) / self.scale_H
-        return self.read(torch.cat((seen_ENH, preference_EN[..., None], known_EN[..., None]), dim=-1))
+        standardised_ENH = (embedding_ENH - self.offset_H) / self.scale_H
+        return self.read(
+            torch.cat((standardised_ENH, preference_EN[..., None], has_preference_EN[..., None]), dim=-1)
+        )
 
 
 class _Block(nn.Module):
@@ -150,30 +153,30 @@ class _Block(nn.Module):
         self.think = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(
-        self, point_ESC: Float[Tensor, "E S C"], sees_ESS: Bool[Tensor, "E S S"]
+        self, point_ESC: Float[Tensor, "E S C"], visible_ESS: Bool[Tensor, "E S S"]
     ) -> Float[Tensor, "E S C"]:
-        asked = self.ask(self.look_norm(point_ESC)).unflatten(-1, (3, self.heads, -1))
-        query, key, value = asked.permute(2, 0, 3, 1, 4)
-        looked = scaled_dot_product_attention(query, key, value, attn_mask=sees_ESS[:, None])
-        point_ESC = point_ESC + self.take(looked.transpose(1, 2).flatten(2))
+        projected = self.ask(self.look_norm(point_ESC)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = projected.permute(2, 0, 3, 1, 4)
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=visible_ESS[:, None])
+        point_ESC = point_ESC + self.take(attended.transpose(1, 2).flatten(2))
         return point_ESC + self.think(self.think_norm(point_ESC))
 
 
 @torch.no_grad()
-def embeddings(model: Policy | RewardModel, batch: TokenBatch) -> Float[Tensor, "N H"]:
+def completion_embeddings(model: Policy | RewardModel, batch: TokenBatch) -> Float[Tensor, "N H"]:
     """What a frozen backbone makes of each answer: the mean of its tokens' last-layer states, in float32."""
     length_N = batch.length_N
     real_NT = torch.arange(batch.completion_NT.shape[1], device=length_N.device) < length_N[:, None]
-    state_MH = model.trunk.states(batch, lambda inputs: inputs.own_NT[real_NT]).float()
+    state_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[real_NT]).float()
     row_M = real_NT.nonzero()[:, 0]
     sum_NH = state_MH.new_zeros(len(length_N), state_MH.shape[-1]).index_add(0, row_M, state_MH)
     return sum_NH / length_N[:, None]
 
 
-def relative(embedding_NH: Float[Tensor, "N H"], group_N: Int[Tensor, " N"]) -> Float[Tensor, "N H"]:
+def centre_by_prompt(embedding_NH: Float[Tensor, "N H"], group_N: Int[Tensor, " N"]) -> Float[Tensor, "N H"]:
     """Embeddings less the mean of all answers to the same prompt: what tells them apart, without the prompt.
 
-    >>> relative(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1])).T
+    >>> centre_by_prompt(torch.tensor([[1.0], [3.0], [7.0]]), torch.tensor([0, 0, 1])).T
     tensor([[-1.,  1.,  0.]])
     """
     prompts = int(group_N.max()) + 1
@@ -186,16 +189,18 @@ def save_group_preference(model: GroupPreference, folder: Path) -> None:
     """Write the module as safetensors and its shape as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / WEIGHTS)
-    (folder / CONFIG).write_text(json.dumps(asdict(model.config), indent=2) + "\n", encoding="utf-8")
+    save_file(weights, folder / WEIGHTS_FILE)
+    (folder / CONFIG_FILE).write_text(json.dumps(asdict(model.config), indent=2) + "\n", encoding="utf-8")
 
 
 def load_group_preference(folder: Path, *, device: torch.device | None = None) -> GroupPreference:
     """The module of a folder that ``save_group_preference`` wrote."""
     try:
-        config = GroupPreferenceConfig(**json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        config = GroupPreferenceConfig(**json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")))
         model = GroupPreference(config)
-        model.load_state_dict({name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS).items()})
+        model.load_state_dict(
+            {name: tensor.clone() for name, tensor in load_file(folder / WEIGHTS_FILE).items()}
+        )
     except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(f"{folder}: no group preference module as it was saved: {error}") from error
     return model.to(device or torch.device("cpu")).eval()

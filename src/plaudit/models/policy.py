@@ -12,21 +12,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from plaudit.batches.pack import Layout
-from plaudit.batches.tokens import TokenBatch
-from plaudit.models.head import Head, head_of
-from plaudit.models.trunk import Trunk
-from plaudit.tensors.logprobs import Extra, score_alike, score_tokens
+from plaudit.models.backbone import Backbone, Head, head_of
+from plaudit.tensors.logprobs import Extra, score_tokens, score_tokens_equally_weighted
+from plaudit.tokens.batch import TokenBatch
+from plaudit.tokens.packing import Layout
 
-Reader = Callable[[Tensor, Head, TokenBatch], tuple[Tensor, ...]]
+StateReader = Callable[[Tensor, Head, TokenBatch], tuple[Tensor, ...]]
 """What is read off the states ``[M, H]`` that predict the M trained tokens of a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class TokenScores:
     """What a policy thinks of the tokens of a batch.
 
-    Example: ``Scores(logp_NT=…, greedy_NT=…, entropy_NT=None)``; zero wherever the batch's mask is False.
+    Example: ``TokenScores(logp_NT=…, greedy_NT=…, entropy_NT=None)``; zero wherever the batch's mask is
+        False.
     """
 
     logp_NT: Float[Tensor, "N T"]
@@ -37,8 +37,8 @@ class Scores:
     """Entropy of the distribution that it was chosen from."""
     repeat_NT: Float[Tensor, "N T"] | None = None
     """log Σ_v π_v² of that distribution, without gradient."""
-    beside_NT: Float[Tensor, "N T"] | None = None
-    """What somebody else read off the same states."""
+    extra_NT: Float[Tensor, "N T"] | None = None
+    """What the caller's state reader made of the same states: a critic's values, say."""
 
 
 class Policy(nn.Module):
@@ -58,35 +58,35 @@ class Policy(nn.Module):
         """
         super().__init__()
         self.model = model
-        self.trunk = Trunk(model, layout=layout, share_prompts=share_prompts, attention=attention)
+        self.backbone = Backbone(model, layout=layout, share_prompts=share_prompts, attention=attention)
 
     @property
     def base(self) -> PreTrainedModel:
         """The Hugging Face model itself, out of its PEFT wrapper."""
-        return self.trunk.base
+        return self.backbone.base
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.trunk.device
+        return self.backbone.device
 
     @property
     def layout(self) -> Layout:
         """How batches are laid out."""
-        return self.trunk.layout
+        return self.backbone.layout
 
     @property
     def share_prompts(self) -> bool:
         """Whether a packed prompt is computed once for all its completions."""
-        return self.trunk.share_prompts
+        return self.backbone.share_prompts
 
     @share_prompts.setter
     def share_prompts(self, share: bool) -> None:
-        self.trunk.share_prompts = share
+        self.backbone.share_prompts = share
 
     def use_layout(self, layout: Layout) -> None:
         """Lay batches out like this from now on."""
-        self.trunk.use_layout(layout)
+        self.backbone.use_layout(layout)
 
     def score(
         self,
@@ -94,27 +94,29 @@ class Policy(nn.Module):
         *,
         also: Sequence[Extra] = (),
         temperature: float = 1.0,
-        beside: Reader | None = None,
-    ) -> Scores:
+        state_reader: StateReader | None = None,
+    ) -> TokenScores:
         """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there.
 
         ``beside`` reads one number a token off the same states: a critic that shares them.
         """
-        read = _ReadScores(also=tuple(also), temperature=temperature, beside=beside)
-        logp_NT, greedy_NT, *more = (spread_out(value_M, batch) for value_M in self(batch, read))
-        other_NT = None if beside is None else more.pop()
-        return Scores(
+        read = _ScoreReader(also=tuple(also), temperature=temperature, state_reader=state_reader)
+        logp_NT, greedy_NT, *more = (scatter_to_mask(value_M, batch) for value_M in self(batch, read))
+        extra_NT = None if state_reader is None else more.pop()
+        return TokenScores(
             logp_NT=logp_NT,
             greedy_NT=greedy_NT,
             entropy_NT=more[0] if "entropy" in also else None,
             repeat_NT=more[-1] if "repeat" in also else None,
-            beside_NT=other_NT,
+            extra_NT=extra_NT,
         )
 
-    def score_alike(self, batch: TokenBatch) -> Scores:
+    def score_equally_weighted(self, batch: TokenBatch) -> TokenScores:
         """`score`, faster, for a loss that counts every trained token the same (`score_alike` of tensors)."""
-        logp_NT, greedy_NT = (spread_out(value_M, batch) for value_M in self(batch, _read_alike))
-        return Scores(logp_NT=logp_NT, greedy_NT=greedy_NT)
+        logp_NT, greedy_NT = (
+            scatter_to_mask(value_M, batch) for value_M in self(batch, _read_equally_weighted)
+        )
+        return TokenScores(logp_NT=logp_NT, greedy_NT=greedy_NT)
 
     def distributions(self, batch: TokenBatch, *, temperature: float = 1.0) -> Float[Tensor, "M V"]:
         """log π over the whole vocabulary at each of the M trained tokens: for small vocabularies."""
@@ -127,21 +129,21 @@ class Policy(nn.Module):
         [logp_MV] = self(batch, read)
         return logp_MV
 
-    def forward(self, batch: TokenBatch, read: Reader) -> tuple[Tensor, ...]:
+    def forward(self, batch: TokenBatch, read: StateReader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
-        hidden_MH = self.trunk.states(batch, lambda inputs: inputs.state_NT[batch.mask_NT])
+        hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.mask_NT])
         return read(hidden_MH, head_of(self.base), batch)
 
     def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
-        return self.trunk.attending(self.trunk.plain_attention)
+        return self.backbone.attention_context(self.backbone.plain_attention)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadScores:
+class _ScoreReader:
     also: tuple[Extra, ...]
     temperature: float
-    beside: Reader | None = None
+    state_reader: StateReader | None = None
 
     def __call__(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         scores = score_tokens(
@@ -150,20 +152,22 @@ class _ReadScores:
             batch.completion_NT[batch.mask_NT],
             bias_V=head.layer.bias,
             rule=replace(head.rule, temperature=self.temperature),
-            also=self.also,
+            extras=self.also,
         )
         more = (value_M for value_M in (scores.entropy_M, scores.repeat_M) if value_M is not None)
-        other = () if self.beside is None else self.beside(hidden_MH, head, batch)
-        return scores.logp_M, scores.greedy_M, *more, *other
+        extra = () if self.state_reader is None else self.state_reader(hidden_MH, head, batch)
+        return scores.logp_M, scores.greedy_M, *more, *extra
 
 
-def _read_alike(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+def _read_equally_weighted(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
     target_M = batch.completion_NT[batch.mask_NT]
-    scores = score_alike(hidden_MH, head.layer.weight, target_M, bias_V=head.layer.bias, rule=head.rule)
+    scores = score_tokens_equally_weighted(
+        hidden_MH, head.layer.weight, target_M, bias_V=head.layer.bias, rule=head.rule
+    )
     return scores.logp_M, scores.greedy_M
 
 
-def spread_out(value_M: Tensor, batch: TokenBatch) -> Tensor:
+def scatter_to_mask(value_M: Tensor, batch: TokenBatch) -> Tensor:
     """Values of the trained tokens at their places in ``[N, T]``, zero elsewhere."""
     empty_NT = torch.zeros(batch.mask_NT.shape, dtype=value_M.dtype, device=value_M.device)
     return empty_NT.masked_scatter(batch.mask_NT, value_M)

@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.batches.split import in_order
-from plaudit.batches.tokens import Example, TokenBatch, batch_of
 from plaudit.models.policy import Policy
+from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.microbatch import micro_batches_in_order
 
-Products = Callable[[], AbstractContextManager[object]]
+PrecisionContext = Callable[[], AbstractContextManager[object]]
 """The context in which products are made: autocast, or nothing."""
-Answer = tuple[tuple[int, ...], tuple[int, ...]]
+CompletionKey = tuple[tuple[int, ...], tuple[int, ...]]
 """A prompt's tokens and those of one answer to it."""
 
 
@@ -34,7 +34,7 @@ class Reference(Protocol):
 
 
 @runtime_checkable
-class SaysAll(Protocol):
+class FullDistributionReference(Protocol):
     """A reference that is in memory, and can say how likely any token is."""
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
@@ -43,7 +43,7 @@ class SaysAll(Protocol):
 
 
 @runtime_checkable
-class Speaks(Protocol):
+class GeneratingReference(Protocol):
     """A reference that is in memory as a policy, and can answer."""
 
     @property
@@ -51,33 +51,33 @@ class Speaks(Protocol):
         """The one that it is, within `alone`."""
         ...
 
-    def alone(self) -> AbstractContextManager[object]:
-        """While this lasts the policy is the reference, and nothing else."""
+    def activate(self) -> AbstractContextManager[object]:
+        """While this lasts, ``policy`` computes as the reference does."""
         ...
 
 
-class Nobody:
+class NoReference:
     """No reference: log-probs of 0, so that Δ is the policy's own log-prob."""
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """Zeros."""
+        """Zeros of the batch's shape ``[N, T]``."""
         del examples
         return torch.zeros(batch.mask_NT.shape, device=batch.mask_NT.device)
 
 
-class Beside:
-    """A second policy in memory."""
+class ModelReference:
+    """A reference that is a second, frozen policy in memory."""
 
-    def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
+    def __init__(self, policy: Policy, products: PrecisionContext, *, temperature: int | float = 1.0) -> None:
         """Use a policy that is on its device, frozen and in evaluation mode."""
         self.policy, self._products, self._temperature = policy, products, temperature
 
-    def alone(self) -> AbstractContextManager[object]:
-        """It is nothing else anyway."""
+    def activate(self) -> AbstractContextManager[object]:
+        """Does nothing: the policy is the reference at all times."""
         return nullcontext()
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """One pass without gradient."""
+        """log π_ref of the trained tokens, by one forward pass without gradient."""
         del examples
         with torch.no_grad(), self._products():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
@@ -88,84 +88,94 @@ class Beside:
             return self.policy.distributions(batch, temperature=self._temperature)
 
 
-class Beneath:
+class AdapterOffReference:
     """The policy itself without its adapters: no second model in memory."""
 
-    def __init__(self, policy: Policy, products: Products, *, temperature: int | float = 1.0) -> None:
+    def __init__(self, policy: Policy, products: PrecisionContext, *, temperature: int | float = 1.0) -> None:
         """Use a policy that has adapters; they are switched off only while this looks."""
         self.policy, self._products, self._temperature = policy, products, temperature
 
-    def alone(self) -> AbstractContextManager[object]:
+    def activate(self) -> AbstractContextManager[object]:
         """While this lasts the adapters are off."""
         adapted: Any = self.policy.model
         return adapted.disable_adapter()
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """One pass without adapters and without gradient."""
+        """log π_ref of the trained tokens, by one forward pass without adapters and without gradient."""
         del examples
-        with self.alone(), torch.no_grad(), self._products():
+        with self.activate(), torch.no_grad(), self._products():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
         """One pass without adapters and without gradient."""
-        with self.alone(), torch.no_grad(), self._products():
+        with self.activate(), torch.no_grad(), self._products():
             return self.policy.distributions(batch, temperature=self._temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class CachedReference:
     """Log-probs that were computed before: answers are found by their tokens.
 
-    Example: ``Kept(place={((1, 5), (7, 2)): (0, 2)}, logp_M=torch.tensor([-0.1, -2.0]))``
+    Example: ``CachedReference(span_by_key={((1, 5), (7, 2)): (0, 2)}, logp_M=torch.tensor([-0.1, -2.0]))``
     """
 
-    place: Mapping[Answer, tuple[int, int]]
+    span_by_key: Mapping[CompletionKey, tuple[int, int]]
     """Where each answer's tokens begin and end."""
     logp_M: Float[Tensor, " M"]
     """log π_ref of every token, on the CPU; 0 where a token is not trained."""
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
-        """Looked up."""
-        places = [self.place[answer] for answer in answers_of(examples)]
-        rows = [self.logp_M[start:end] for start, end in places]
+        """The cached log-probs of these examples, padded to ``[N, T]``."""
+        spans = [self.span_by_key[answer] for answer in completion_keys(examples)]
+        rows = [self.logp_M[start:end] for start, end in spans]
         padded_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         return padded_NT.to(batch.mask_NT.device)
 
 
-def answers_of(examples: Sequence[Example]) -> list[Answer]:
+def completion_keys(examples: Sequence[Example]) -> list[CompletionKey]:
     """All answers with their prompts, in order.
 
-    >>> from plaudit.batches.tokens import Completion
+    >>> from plaudit.tokens.batch import Completion
     >>> one = Completion(ids=(7, 2), mask=(True, True), finished=True)
-    >>> answers_of([Example(prompt=(1, 5), completions=(one,))])
+    >>> completion_keys([Example(prompt=(1, 5), completions=(one,))])
     [((1, 5), (7, 2))]
     """
     return [(example.prompt, answer.ids) for example in examples for answer in example.completions]
 
 
-def places_of(examples: Sequence[Example]) -> dict[Answer, tuple[int, int]]:
-    """Where each different answer of these rows stands when all are laid one behind the other."""
-    place: dict[Answer, tuple[int, int]] = {}
+def completion_spans(examples: Sequence[Example]) -> dict[CompletionKey, tuple[int, int]]:
+    """Where the tokens of each distinct completion lie when all are concatenated."""
+    span_by_key: dict[CompletionKey, tuple[int, int]] = {}
     end = 0
-    for answer in answers_of(examples):
-        if answer not in place:
-            place[answer] = (end, end + len(answer[1]))
-            end += len(answer[1])
-    return place
+    for key in completion_keys(examples):
+        if key not in span_by_key:
+            span_by_key[key] = (end, end + len(key[1]))
+            end += len(key[1])
+    return span_by_key
 
 
-def computed(
+def compute_reference_logps(
     reference: Reference, examples: Sequence[Example], tokens_at_once: int, device: torch.device
 ) -> list[Float[Tensor, " T"]]:
-    """For each answer of these rows its log-probs, on the CPU."""
-    found: dict[int, list[Tensor]] = {}
+    """The reference's log-probs of every completion of these examples, on the CPU, in their order."""
+    logps_by_example: dict[int, list[Tensor]] = {}
     order = sorted(range(len(examples)), key=lambda n: examples[n].tokens)
     queue = iter(order)
-    for piece in in_order([examples[n] for n in order], tokens_at_once):
-        batch = batch_of(piece).to(device)
-        logp_NT = reference.logp(piece, batch).cpu()
+    for micro_batch in micro_batches_in_order([examples[n] for n in order], tokens_at_once):
+        batch = batch_of(micro_batch).to(device)
+        logp_NT = reference.logp(micro_batch, batch).cpu()
         rows = iter(zip(logp_NT, batch.length_N.tolist(), strict=True))
-        for example in piece:
-            own = [next(rows) for _ in example.completions]
-            found[next(queue)] = [logp_T[:length].clone() for logp_T, length in own]
-    return [logp_T for n in range(len(examples)) for logp_T in found[n]]
+        for example in micro_batch:
+            row_logps = [next(rows) for _ in example.completions]
+            logps_by_example[next(queue)] = [logp_T[:length].clone() for logp_T, length in row_logps]
+    return [logp_T for n in range(len(examples)) for logp_T in logps_by_example[n]]
+
+
+def log_ratio_tolerance(policy: Policy, autocast: PrecisionContext) -> float:
+    """How far two computations of one log-prob may lie apart in the numbers at hand."""
+    with autocast():
+        device = policy.device.type
+        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
+    if half:
+        return 0.2
+    return 1e-8 if policy.base.dtype == torch.float64 else 2e-3

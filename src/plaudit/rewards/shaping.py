@@ -14,7 +14,7 @@ from torch import Tensor
 from plaudit.errors import UserError
 
 
-def missing_end(
+def replace_unfinished(
     score_N: Float[Tensor, " N"], finished_N: Bool[Tensor, " N"], *, score: int | float = -1.0
 ) -> Float[Tensor, " N"]:
     """This score in place of its own for what did not end by itself.
@@ -22,7 +22,7 @@ def missing_end(
     The end-of-text trick: a reward model was taught nothing about answers that break off, so what it says of
     them is not used. Ziegler et al. 2019 (lm-human-preferences), arXiv:1909.08593, with −1.
 
-    >>> missing_end(torch.tensor([2.0, 3.0]), torch.tensor([True, False]))
+    >>> replace_unfinished(torch.tensor([2.0, 3.0]), torch.tensor([True, False]))
     tensor([ 2., -1.])
     """
     return torch.where(finished_N, score_N, torch.full_like(score_N, score))
@@ -41,7 +41,7 @@ def soft_overlong(length_N: Int[Tensor, " N"], *, longest: int, cache: int) -> F
     return ((longest - cache - length_N) / cache).clamp(-1.0, 0.0)
 
 
-def overlong_kept(
+def overlong_filter_mask(
     finished_N: Bool[Tensor, " N"], length_N: Int[Tensor, " N"], *, longest: int
 ) -> Bool[Tensor, " N"]:
     """Which completions stay in the loss: those that ended by themselves within the longest length.
@@ -49,7 +49,7 @@ def overlong_kept(
     Overlong filtering: a good solution that was cut is no bad one, and a punishment for it is noise. Yu et
     al. 2025 (DAPO), arXiv:2503.14476, section 3.4.
 
-    >>> overlong_kept(torch.tensor([True, False, True]), torch.tensor([9, 9, 12]), longest=10)
+    >>> overlong_filter_mask(torch.tensor([True, False, True]), torch.tensor([9, 9, 12]), longest=10)
     tensor([ True, False, False])
     """
     return finished_N & (length_N <= longest)
@@ -89,7 +89,7 @@ class RunningScale:
     Welford's recurrence, in float64; batches are merged as in Chan, Golub and LeVeque 1983. Reward scaling as
     an unwritten part of PPO: Engstrom et al. 2020, arXiv:2005.12729.
 
-    Example: ``scale.take_in(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``
+    Example: ``scale.update(score_N)``, then ``scale.of(score_N)``; a checkpoint keeps ``scale.tensors()``
     """
 
     def __init__(self, *, shift: bool = True, floor: float = 1e-6) -> None:
@@ -107,28 +107,30 @@ class RunningScale:
         """Of all scores so far, of those that there are (1/n); 1 before the second."""
         return (self._squares / self._count) ** 0.5 if self._count > 1 else 1.0
 
-    def take_in(self, score_N: Float[Tensor, " N"]) -> None:
+    def update(self, score_N: Float[Tensor, " N"]) -> None:
         """Count these scores; every rank gives those of the whole batch, so that all stay alike."""
-        known = score_N[score_N.isfinite()].double()
-        new = known.numel()
-        if not new:
+        finite = score_N[score_N.isfinite()].double()
+        count = finite.numel()
+        if not count:
             return
-        mean = float(known.mean())
-        gap, total = mean - self._mean, self._count + new
-        self._squares += float((known - mean).square().sum()) + gap * gap * self._count * new / total
-        self._mean += gap * new / total
+        mean = float(finite.mean())
+        difference, total = mean - self._mean, self._count + count
+        self._squares += (
+            float((finite - mean).square().sum()) + difference * difference * self._count * count / total
+        )
+        self._mean += difference * count / total
         self._count = total
 
-    def of(self, score_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """(r − mean) / deviation."""
+    def normalise(self, score_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The scores in the running unit, (r − mean) / deviation."""
         return (score_N - (self._mean if self._shift else 0.0)) / max(self.deviation, self._floor)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """What a checkpoint keeps."""
-        facts = [float(self._count), self._mean, self._squares]
-        return {"scale": torch.tensor(facts, dtype=torch.float64)}
+        """The count, mean and sum of squares, for a checkpoint."""
+        values = [float(self._count), self._mean, self._squares]
+        return {"scale": torch.tensor(values, dtype=torch.float64)}
 
-    def take_up(self, tensors: Mapping[str, Tensor]) -> None:
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from what a checkpoint kept."""
         count, self._mean, self._squares = tensors["scale"].tolist()
         self._count = int(count)

@@ -15,19 +15,19 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.records.messages import Text, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EpisodePrompt:
     """What an environment is made for.
 
-    Example: ``Asked(prompt="What is 3 + 4?", truth="7")``
+    Example: ``EpisodePrompt(prompt="What is 3 + 4?", truth="7")``
     """
 
     prompt: Text
-    """What is asked."""
+    """The prompt of the episode."""
     truth: str | None = None
     """The reference answer, when its row has one."""
     facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
@@ -37,8 +37,8 @@ class Asked:
 
     @property
     def where(self) -> str:
-        """What to know it by."""
-        return self.origin or repr(words(self.prompt)[:40])
+        """How errors name it: its origin, or its first words."""
+        return self.origin or repr(plain_text(self.prompt)[:40])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +51,18 @@ class Turn:
     role: str
     """Who speaks: tool or user; in the record of an episode the assistant too."""
     text: str
-    """The words."""
+    """The text of the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What the policy said, and whether it can go on.
+class PolicyTurn:
+    """A turn of the policy, as the environment is sent it.
 
-    Example: ``Said(text="calc: 3+4", ended=True, over=False)``
+    Example: ``PolicyTurn(text="calc: 3+4", ended=True, over=False)``
     """
 
     text: str
-    """The words of its turn; empty when there was no room for one."""
+    """The text of the turn; empty when there was no room for one."""
     ended: bool
     """Whether the turn came to an end by itself; False means that it was cut."""
     over: bool
@@ -71,7 +71,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of an episode.
+    """The result of an episode.
 
     Example: ``Outcome(score=0.5, parts={"file": 1.0, "goal": 0.0})``
     """
@@ -85,86 +85,88 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """An episode that is over.
+class FinishedEpisode:
+    """A finished episode.
 
-    Example: ``Played(outcome=Outcome(score=1.0), turns=(Turn(role="assistant", text="7"),))``
+    Example: ``FinishedEpisode(outcome=Outcome(score=1.0), turns=(Turn(role="assistant", text="7"),))``
     """
 
     outcome: Outcome
-    """What came of it."""
+    """The result."""
     turns: tuple[Turn, ...]
-    """All that was said after the prompt."""
+    """All turns after the prompt."""
 
 
-Episode = Generator[Turn | None, Said, Outcome]
-"""Yields None, then a turn for each that it is sent; returns the outcome."""
-Environment = Callable[[Asked], Episode]
-"""Begins an episode."""
+Episode = Generator[Turn | None, PolicyTurn, Outcome]
+"""A running episode as a generator: yields None, then a turn for each turn that it is sent; returns the
+outcome.
+"""
+Environment = Callable[[EpisodePrompt], Episode]
+"""A function that starts an episode for a prompt."""
 
 
-class Talk:
-    """One episode under way; whatever is wrong with it is told with the prompt.
+class EpisodeDriver:
+    """Drives one running episode; every fault of the environment is reported with the prompt.
 
-    >>> talk = Talk("calculator", calculator, Asked(prompt="What is 3 + 4?", truth="7"))
-    >>> talk.hear(Said(text="calc: 3+4", ended=True, over=False))
+    >>> talk = EpisodeDriver("calculator", calculator, EpisodePrompt(prompt="What is 3 + 4?", truth="7"))
+    >>> talk.send(PolicyTurn(text="calc: 3+4", ended=True, over=False))
     Turn(role='tool', text='7')
-    >>> talk.hear(Said(text="It is 7", ended=True, over=False)).score
+    >>> talk.send(PolicyTurn(text="It is 7", ended=True, over=False)).score
     1.0
     """
 
-    def __init__(self, name: str, environment: Environment, asked: Asked) -> None:
+    def __init__(self, name: str, environment: Environment, prompt: EpisodePrompt) -> None:
         """Begin; the environment waits for the policy's first turn."""
-        self.where = f"{name}, prompt {asked.where}"
+        self.where = f"{name}, prompt {prompt.where}"
         """What it is known by."""
-        self._episode = self._begun(environment, asked)
-        first = self._next(None)
+        self._episode = self._start(environment, prompt)
+        first = self._advance(None)
         if first is not None:
-            raise self._wrong(f"its first yield is {first!r}; it is None, since the policy speaks first")
+            raise self._error(f"its first yield is {first!r}; it is None, since the policy speaks first")
 
-    def hear(self, said: Said) -> Turn | Outcome:
-        """The next turn, or what came of it all."""
-        answer = self._next(said)
+    def send(self, turn: PolicyTurn) -> Turn | Outcome:
+        """Send the policy's turn; the environment's next turn, or the outcome."""
+        answer = self._advance(turn)
         if isinstance(answer, Outcome):
-            self._refuse_no_number(answer)
+            self._refuse_non_finite(answer)
             return answer
         if not (isinstance(answer, Turn) and answer.role in ("tool", "user") and answer.text.strip()):
-            raise self._wrong(f"it yields {answer!r}; a turn is Turn(role='tool' or 'user', text='words')")
-        if said.over:
-            raise self._wrong(
+            raise self._error(f"it yields {answer!r}; a turn is Turn(role='tool' or 'user', text='words')")
+        if turn.over:
+            raise self._error(
                 "it goes on although the episode is over (turns or tokens are used up); "
                 "where said.over is True it has to return an Outcome"
             )
         return answer
 
-    def _begun(self, environment: Environment, asked: Asked) -> Episode:
+    def _start(self, environment: Environment, prompt: EpisodePrompt) -> Episode:
         try:
-            episode = environment(asked)
+            episode = environment(prompt)
         # The environment is the user's: whatever it raises is told with the prompt it was raised at.
         except Exception as error:
-            raise self._wrong(f"it raised {type(error).__name__}: {error}") from error
+            raise self._error(f"it raised {type(error).__name__}: {error}") from error
         if not inspect.isgenerator(episode):
-            raise self._wrong(f"it gave {episode!r}; it has to be a generator, a function that yields")
+            raise self._error(f"it gave {episode!r}; it has to be a generator, a function that yields")
         return episode
 
-    def _next(self, said: Said | None) -> object:
+    def _advance(self, turn: PolicyTurn | None) -> object:
         try:
-            return next(self._episode) if said is None else self._episode.send(said)
+            return next(self._episode) if turn is None else self._episode.send(turn)
         except StopIteration as stop:
-            if said is None or not isinstance(stop.value, Outcome):
-                when = "before the policy spoke" if said is None else f"with {stop.value!r}"
-                raise self._wrong(f"it ended {when}; it has to return an Outcome") from None
+            if turn is None or not isinstance(stop.value, Outcome):
+                when = "before the policy spoke" if turn is None else f"with {stop.value!r}"
+                raise self._error(f"it ended {when}; it has to return an Outcome") from None
             return stop.value
         except Exception as error:
-            raise self._wrong(f"it raised {type(error).__name__}: {error}") from error
+            raise self._error(f"it raised {type(error).__name__}: {error}") from error
 
-    def _refuse_no_number(self, outcome: Outcome) -> None:
+    def _refuse_non_finite(self, outcome: Outcome) -> None:
         for name, value in (("score", outcome.score), *outcome.parts.items()):
             if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
-                raise self._wrong(f"its {name} is {value!r}; it is a finite number, or None for no verdict")
+                raise self._error(f"its {name} is {value!r}; it is a finite number, or None for no verdict")
 
-    def _wrong(self, what: str) -> UserError:
-        return UserError(f"{self.where}: {what}")
+    def _error(self, fault: str) -> UserError:
+        return UserError(f"{self.where}: {fault}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,7 @@ class Milestone:
     """
 
     name: str
-    """What it is called."""
+    """The milestone's name."""
     kind: Literal["goal", "file", "ui"]
     """The task itself; a file that was made; a page that was reached or a form that was filled in."""
     weight: int | float
@@ -195,7 +197,7 @@ class Milestones:
     """
 
     marks: tuple[Milestone, ...]
-    """All that can be reached."""
+    """All milestones that can be reached."""
 
     def __post_init__(self) -> None:
         """Refuse weights that pay for the way more than for the goal."""
@@ -206,38 +208,39 @@ class Milestones:
             if not (math.isfinite(mark.weight) and mark.weight > 0):
                 raise UserError(f"milestone {mark.name}: weight {mark.weight}: expected a number above 0")
         for high, low in (("goal", "file"), ("file", "ui"), ("goal", "ui")):
-            least = min((mark.weight for mark in self.marks if mark.kind == high), default=math.inf)
-            most = max((mark.weight for mark in self.marks if mark.kind == low), default=0.0)
-            if most > least:
+            lowest = min((mark.weight for mark in self.marks if mark.kind == high), default=math.inf)
+            highest = max((mark.weight for mark in self.marks if mark.kind == low), default=0.0)
+            if highest > lowest:
                 raise UserError(
-                    f"a milestone of kind {low} weighs {most:g} and one of kind {high} {least:g}; the policy "
+                    f"a milestone of kind {low} weighs {highest:g} and one of kind {high} {lowest:g}; the "
+                    "policy "
                     f"would be paid more for the way than for its end: let each {high} weigh as much at least"
                 )
 
     def score(self, reached: Iterable[str]) -> float:
         """The share of all weights that was reached, each milestone once."""
-        got = {*reached}
-        strange = got - {mark.name for mark in self.marks}
-        if strange:
-            raise UserError(f"no milestone is called {', '.join(sorted(strange))}")
+        achieved = {*reached}
+        unknown = achieved - {mark.name for mark in self.marks}
+        if unknown:
+            raise UserError(f"no milestone is called {', '.join(sorted(unknown))}")
         total = math.fsum(mark.weight for mark in self.marks)
-        return math.fsum(mark.weight for mark in self.marks if mark.name in got) / total
+        return math.fsum(mark.weight for mark in self.marks if mark.name in achieved) / total
 
     def outcome(self, reached: Iterable[str]) -> Outcome:
         """The score, and of each milestone whether it was reached."""
-        got = {*reached}
-        parts = {mark.name: float(mark.name in got) for mark in self.marks}
-        return Outcome(score=self.score(got), parts=parts)
+        achieved = {*reached}
+        parts = {mark.name: float(mark.name in achieved) for mark in self.marks}
+        return Outcome(score=self.score(achieved), parts=parts)
 
 
 _CALL = re.compile(r"calc:\s*(-?\d{1,9})\s*([-+*])\s*(-?\d{1,9})")
 _SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def calculator(asked: Asked) -> Episode:
+def calculator(prompt: EpisodePrompt) -> Episode:
     """An example: ``calc: 3+4`` is answered by a tool; the number that is said last should be the truth."""
-    said = yield None
-    while (call := _CALL.search(said.text)) and not said.over:
-        said = yield Turn(role="tool", text=str(_SIGNS[call[2]](int(call[1]), int(call[3]))))
-    found = re.findall(r"-?\d+", said.text)
-    return Outcome(score=float(found[-1:] == [asked.truth]))
+    turn = yield None
+    while (call := _CALL.search(turn.text)) and not turn.over:
+        turn = yield Turn(role="tool", text=str(_SIGNS[call[2]](int(call[1]), int(call[3]))))
+    numbers = re.findall(r"-?\d+", turn.text)
+    return Outcome(score=float(numbers[-1:] == [prompt.truth]))

@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Product = Callable[[Float[Tensor, " D"]], Float[Tensor, " D"]]
+MatrixVectorProduct = Callable[[Float[Tensor, " D"]], Float[Tensor, " D"]]
 """v → A v of a symmetric, positive A; for TRPO the Hessian of the mean KL times v."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What a step was worth.
+class StepEvaluation:
+    """What a trial step achieves: improvement of the surrogate and KL.
 
-    Example: ``Tried(improvement=0.02, kl=0.008)``
+    Example: ``StepEvaluation(improvement=0.02, kl=0.008)``
     """
 
     improvement: float
@@ -30,7 +30,7 @@ class Tried:
 
 
 def conjugate_gradients(
-    product: Product,
+    product: MatrixVectorProduct,
     b_D: Float[Tensor, " D"],
     *,
     steps: int,
@@ -45,46 +45,50 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda v: torch.tensor([2.0, 4.0]) * v, torch.tensor([2.0, 2.0]), steps=2)
     tensor([1.0000, 0.5000])
     """
-    x_D, residual_D, towards_D = torch.zeros_like(b_D), b_D, b_D
+    x_D, residual_D, direction_D = torch.zeros_like(b_D), b_D, b_D
     square = residual_D.dot(residual_D)
-    enough = tolerance * square
+    target_square = tolerance * square
     for _ in range(steps):
-        if bool(square <= enough):
+        if bool(square <= target_square):
             break
-        curved_D = product(towards_D) + damping * towards_D
-        length = square / towards_D.dot(curved_D)
-        x_D, residual_D = x_D + length * towards_D, residual_D - length * curved_D
+        product_D = product(direction_D) + damping * direction_D
+        length = square / direction_D.dot(product_D)
+        x_D, residual_D = x_D + length * direction_D, residual_D - length * product_D
         before, square = square, residual_D.dot(residual_D)
-        towards_D = residual_D + (square / before) * towards_D
+        direction_D = residual_D + (square / before) * direction_D
     return x_D
 
 
-def longest_step(
-    towards_D: Float[Tensor, " D"], curved_D: Float[Tensor, " D"], *, limit: int | float
+def largest_step_within_kl(
+    direction_D: Float[Tensor, " D"], product_D: Float[Tensor, " D"], *, limit: int | float
 ) -> Float[Tensor, " D"]:
     """√(2δ / sᵀA s) · s: as far along s as the KL, to second order, is δ; ``curved_D`` is A s.
 
     Schulman et al. 2015, arXiv:1502.05477.
 
-    >>> longest_step(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), limit=0.01)
+    >>> largest_step_within_kl(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), limit=0.01)
     tensor([0.1000, 0.0000])
     """
-    return (2 * limit / towards_D.dot(curved_D)).sqrt() * towards_D
+    return (2 * limit / direction_D.dot(product_D)).sqrt() * direction_D
 
 
-def backtrack(
-    trial: Callable[[float], Tried], *, limit: int | float, tries: int = 10, shrink: int | float = 0.5
+def backtracking_line_search(
+    evaluate: Callable[[float], StepEvaluation],
+    *,
+    limit: int | float,
+    tries: int = 10,
+    shrink: int | float = 0.5,
 ) -> float | None:
     """The first of 1, shrink, shrink², … that improves the surrogate and keeps the KL within δ, or none.
 
     What is not a number is not accepted. Schulman et al. 2015, arXiv:1502.05477.
 
-    >>> backtrack(lambda size: Tried(improvement=size, kl=size**2), limit=0.1)
+    >>> backtracking_line_search(lambda size: StepEvaluation(improvement=size, kl=size**2), limit=0.1)
     0.25
     """
     for power in range(tries):
         size = float(shrink) ** power
-        tried = trial(size)
-        if tried.improvement > 0 and tried.kl <= limit:
+        evaluation = evaluate(size)
+        if evaluation.improvement > 0 and evaluation.kl <= limit:
             return size
     return None

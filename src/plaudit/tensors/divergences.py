@@ -42,10 +42,10 @@ class Readout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
-    """How far apart two distributions are at M tokens, and what the student would say.
+class TokenDivergence:
+    """The divergence of two distributions at M tokens, and the student's likeliest token.
 
-    Example: ``Apart(divergence_M=…, likeliest_M=…)``
+    Example: ``TokenDivergence(divergence_M=…, likeliest_M=…)``
     """
 
     divergence_M: Float[Tensor, " M"]
@@ -54,7 +54,7 @@ class Apart:
     """The token that the student puts first."""
 
 
-def divergence_between(student: Readout, teacher: Readout, divergence: Divergence) -> Apart:
+def divergence_between(student: Readout, teacher: Readout, divergence: Divergence) -> TokenDivergence:
     """The divergence at each token, in float32 or better, differentiable by all that is the student's.
 
     The teacher gets no gradient. Under autocast the products are made in its dtype.
@@ -71,20 +71,20 @@ def divergence_between(student: Readout, teacher: Readout, divergence: Divergenc
         raise ValueError(
             f"student and teacher have {tokens} tokens and vocabularies of {words}: not the same"
         )
-    walk = _Walk(
+    blockwise = _DivergenceBlocks(
         divergence=divergence,
         rule=student.rule,
-        dtype=_arithmetic(student.hidden_MH),
+        dtype=_product_dtype(student.hidden_MH),
         teacher=teacher,
-        teacher_dtype=_arithmetic(teacher.hidden_MH),
+        teacher_dtype=_product_dtype(teacher.hidden_MH),
     )
-    divergence_M, likeliest_M = _apply(walk, student.hidden_MH, student.weight_VH, student.bias_V)
-    return Apart(divergence_M=divergence_M, likeliest_M=likeliest_M)
+    divergence_M, likeliest_M = _apply(blockwise, student.hidden_MH, student.weight_VH, student.bias_V)
+    return TokenDivergence(divergence_M=divergence_M, likeliest_M=likeliest_M)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Walk:
-    """What is the same for every block."""
+class _DivergenceBlocks:
+    """What is the same for every block of tokens: the divergence, both heads' rules and dtypes."""
 
     divergence: Divergence
     rule: LogitRule
@@ -99,7 +99,7 @@ class _Walk:
         width = max(1, TABLE_AT_ONCE.get(device, TABLE_AT_ONCE["cuda"]) // words)
         return (slice(start, min(start + width, total)) for start in range(0, max(1, total), width))
 
-    def apart(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
+    def block_divergence(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
         """The divergence of one block from the student's raw products and the teacher's log-probs."""
         return self.divergence(teacher_mV, self.rule.apply(raw_mV).log_softmax(-1))
 
@@ -109,7 +109,7 @@ class _Walk:
 
         def logp(rows: slice) -> Tensor:
             hidden_mH = teacher.hidden_MH[rows].detach().to(self.teacher_dtype)
-            return teacher.rule.apply(_raw(hidden_mH, weight_VH, teacher.bias_V)).log_softmax(-1)
+            return teacher.rule.apply(_raw_logits(hidden_mH, weight_VH, teacher.bias_V)).log_softmax(-1)
 
         return logp
 
@@ -117,18 +117,18 @@ class _Walk:
 class _DivergenceBetween(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, walk: _Walk, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
+        ctx: Any, blockwise: _DivergenceBlocks, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         values: list[Tensor] = []
         likeliest: list[Tensor] = []
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            product_VH, teacher_logp = weight_VH.to(walk.dtype), walk.teacher_logp()
-            for rows in walk.blocks():
-                raw_mV = _raw(hidden_MH[rows].to(walk.dtype), product_VH, bias_V)
-                values.append(walk.apart(raw_mV, teacher_logp(rows)))
+            product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
+            for rows in blockwise.blocks():
+                raw_mV = _raw_logits(hidden_MH[rows].to(blockwise.dtype), product_VH, bias_V)
+                values.append(blockwise.block_divergence(raw_mV, teacher_logp(rows)))
                 likeliest.append(raw_mV.argmax(-1))
         likeliest_M = torch.cat(likeliest)
-        ctx.walk = walk
+        ctx.walk = blockwise
         ctx.save_for_backward(hidden_MH, weight_VH, bias_V)
         ctx.mark_non_differentiable(likeliest_M)
         return torch.cat(values), likeliest_M
@@ -136,20 +136,20 @@ class _DivergenceBetween(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         hidden_MH, weight_VH, bias_V = ctx.saved_tensors
-        walk: _Walk = ctx.walk
+        blockwise: _DivergenceBlocks = ctx.walk
         _, _, need_weight, need_bias = ctx.needs_input_grad
         grad_hidden_MH = torch.zeros_like(hidden_MH)
         grad_weight_VH = torch.zeros_like(weight_VH) if need_weight else None
         grad_bias_V = torch.zeros_like(bias_V) if need_bias else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            product_VH, teacher_logp = weight_VH.to(walk.dtype), walk.teacher_logp()
-            for rows in walk.blocks():
-                hidden_mH = hidden_MH[rows].to(walk.dtype)
-                raw_mV = _raw(hidden_mH, product_VH, bias_V)
-                grad_mV = _gradient(walk, raw_mV, teacher_logp(rows), grad_outputs[0][rows])
+            product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
+            for rows in blockwise.blocks():
+                hidden_mH = hidden_MH[rows].to(blockwise.dtype)
+                raw_mV = _raw_logits(hidden_mH, product_VH, bias_V)
+                grad_mV = _gradient(blockwise, raw_mV, teacher_logp(rows), grad_outputs[0][rows])
                 if grad_bias_V is not None:
                     grad_bias_V += grad_mV.sum(0).to(grad_bias_V.dtype)
-                grad_mV = grad_mV.to(walk.dtype)
+                grad_mV = grad_mV.to(blockwise.dtype)
                 grad_hidden_MH[rows] = (grad_mV @ product_VH).to(grad_hidden_MH.dtype)
                 if grad_weight_VH is not None:
                     _add_product(grad_weight_VH, grad_mV.T, hidden_mH)
@@ -157,20 +157,20 @@ class _DivergenceBetween(torch.autograd.Function):
 
 
 _apply = cast(
-    "Callable[[_Walk, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]",
+    "Callable[[_DivergenceBlocks, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]",
     _DivergenceBetween.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
 )
 
 
-def _gradient(walk: _Walk, raw_mV: Tensor, teacher_mV: Tensor, grad_m: Tensor) -> Tensor:
+def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, grad_m: Tensor) -> Tensor:
     """One block's gradient by the student's raw products."""
     with torch.enable_grad():
         raw_mV.requires_grad_()
-        value_m = walk.apart(raw_mV, teacher_mV)
+        value_m = blockwise.block_divergence(raw_mV, teacher_mV)
         return torch.autograd.grad(value_m, raw_mV, grad_m)[0]
 
 
-def _raw(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
+def _raw_logits(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
     raw_mV = hidden_mH @ weight_VH.T
     raw_mV = raw_mV.to(torch.promote_types(raw_mV.dtype, torch.float32))
     return raw_mV if bias_V is None else raw_mV + bias_V.detach()
@@ -183,7 +183,7 @@ def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
         into.add_(left @ right)
 
 
-def _arithmetic(hidden_MH: Tensor) -> torch.dtype:
+def _product_dtype(hidden_MH: Tensor) -> torch.dtype:
     """Autocast's dtype where it is on, else the states' own."""
     device = hidden_MH.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MH.dtype

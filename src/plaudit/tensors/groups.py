@@ -58,27 +58,27 @@ def group_highest(
     return -group_lowest(-value_N, group_N, groups=groups)
 
 
-def place_of_group(group_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
-    """Groups counted from 0 as they come, whatever their numbers.
+def group_index(group_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """An index of each completion's group, counted from 0 in order of appearance.
 
-    >>> place_of_group(torch.tensor([7, 7, 9])).tolist()
+    >>> group_index(torch.tensor([7, 7, 9])).tolist()
     [0, 0, 1]
     """
     return torch.diff(group_N, prepend=group_N[:1]).ne(0).cumsum(0)
 
 
 def sum_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Each completion is told Σ over its group.
+    """Σ over its group, for each completion.
 
     >>> sum_of_group(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([7, 7, 9]))
     tensor([3., 3., 4.])
     """
-    place_N = place_of_group(group_N)
-    return group_sums(value_N, place_N, groups=len(value_N))[place_N]
+    index_N = group_index(group_N)
+    return group_sums(value_N, index_N, groups=len(value_N))[index_N]
 
 
 def size_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Each completion is told how many its group has, in the dtype of the values.
+    """The size of its group, for each completion, in the dtype of the values.
 
     >>> size_of_group(torch.zeros(3), torch.tensor([7, 7, 9]))
     tensor([2., 2., 1.])
@@ -87,21 +87,21 @@ def size_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> F
 
 
 def mean_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Each completion is told the mean of its group; of equal values it is that value to the last bit.
+    """The mean of its group, for each completion; of equal values it is that value to the last bit.
 
     >>> mean_of_group(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([7, 7, 9]))
     tensor([1.5000, 1.5000, 4.0000])
     """
-    place_N = place_of_group(group_N)
+    index_N = group_index(group_N)
     # Σ 0.1 / 3 need not be 0.1; measured from a member of the group, equal values are 0.
-    origin_N = group_lowest(value_N.detach(), place_N, groups=len(value_N))[place_N]
+    origin_N = group_lowest(value_N.detach(), index_N, groups=len(value_N))[index_N]
     return origin_N + sum_of_group(value_N - origin_N, group_N) / size_of_group(value_N, group_N)
 
 
 def std_of_group(
     value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"], *, correction: int = 1
 ) -> Float[Tensor, " N"]:
-    """Each completion is told √(Σ (x − mean)² / (K − correction)) of its group of K; alone, 0.
+    """√(Σ (x − mean)² / (K − correction)) of its group of K, for each completion; 0 in a group of one.
 
     >>> std_of_group(torch.tensor([1.0, 3.0, 4.0]), torch.tensor([7, 7, 9]))
     tensor([1.4142, 1.4142, 0.0000])
@@ -112,7 +112,7 @@ def std_of_group(
 
 
 def mean_of_others(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Each completion is told the mean of the K − 1 others of its group; alone, its own value.
+    """The mean of the K − 1 others of its group, for each completion; its own value in a group of one.
 
     >>> mean_of_others(torch.tensor([1.0, 2.0, 6.0, 5.0]), torch.tensor([7, 7, 7, 9]))
     tensor([4.0000, 3.5000, 1.5000, 5.0000])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """What whitening has to know of a whole batch; parts of a batch are put together by ``combined``.
+    """What whitening has to know of a whole batch; parts of a batch are put together by ``combine_moments``.
 
     Example: ``moments(torch.tensor([1.0, 3.0]), torch.tensor([True, True]))``: 2 values, mean 2, variance 1.
     """
@@ -61,19 +61,19 @@ def masked_mean_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"
     return masked_sum_rows(value_NT, mask_NT) / mask_NT.sum(-1).clamp(min=1)
 
 
-def spread(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+def broadcast_to_tokens(value_N: Float[Tensor, " N"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     """A completion's number at each of its tokens, 0 where the mask is False.
 
-    >>> spread(torch.tensor([3.0]), torch.tensor([[True, False]]))
+    >>> broadcast_to_tokens(torch.tensor([3.0]), torch.tensor([[True, False]]))
     tensor([[3., 0.]])
     """
     return value_N[:, None].expand(mask_NT.shape).masked_fill(~mask_NT, 0.0)
 
 
-def last_places(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
+def last_token_mask(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
     """True at the last place of each row at which the mask is True.
 
-    >>> last_places(torch.tensor([[True, False, True, False]])).tolist()
+    >>> last_token_mask(torch.tensor([[True, False, True, False]])).tolist()
     [[False, False, True, False]]
     """
     return mask_NT & (mask_NT.flip(-1).cumsum(-1).flip(-1) == 1)
@@ -90,11 +90,11 @@ def moments(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Moments
     return Moments(count=mask_N.sum().to(mean.dtype), mean=mean, variance=variance)
 
 
-def combined(parts: Sequence[Moments]) -> Moments:
+def combine_moments(parts: Sequence[Moments]) -> Moments:
     """The moments of the whole from those of its parts (micro-batches, ranks).
 
     >>> one, all_seen = torch.tensor([1.0]), torch.tensor([True])
-    >>> combined([moments(one, all_seen), moments(3 * one, all_seen)]).variance.item()
+    >>> combine_moments([moments(one, all_seen), moments(3 * one, all_seen)]).variance.item()
     1.0
     """
     count_M = torch.stack([part.count for part in parts])
@@ -112,7 +112,7 @@ def whiten(
     mask_N: Bool[Tensor, "*N"],
     *,
     shift: bool = True,
-    known: Moments | None = None,
+    batch_moments: Moments | None = None,
     epsilon: int | float = 1e-8,
 ) -> Float[Tensor, "*N"]:
     """(x − mean) / √(variance + ε) where the mask is True, 0 elsewhere; without ``shift`` + mean again.
@@ -123,6 +123,6 @@ def whiten(
     >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]]))
     tensor([[-1.,  1.,  0.]])
     """
-    whole = moments(value_N, mask_N) if known is None else known
-    white_N = (value_N - whole.mean) * (whole.variance + epsilon).rsqrt()
-    return (white_N if shift else white_N + whole.mean).masked_fill(~mask_N, 0.0)
+    total = moments(value_N, mask_N) if batch_moments is None else batch_moments
+    white_N = (value_N - total.mean) * (total.variance + epsilon).rsqrt()
+    return (white_N if shift else white_N + total.mean).masked_fill(~mask_N, 0.0)

@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, get_args
 
+from plaudit.data.judging import Mark, Task, Verdict
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.records.judging import Mark, Task, Verdict
-from plaudit.records.messages import Text, words
-from plaudit.world.gold import Gold, judge
-from plaudit.world.prompts import question_of
-from plaudit.world.reading import read
+from plaudit.world.gold import Gold, judge_answer
+from plaudit.world.prompts import question_of_prompt
+from plaudit.world.reading import read_answer
 
 Bias = Literal["length", "position", "flattery", "format", "evasion"]
 """What can bend a judgement."""
 BIASES: tuple[Bias, ...] = get_args(Bias)
 """All of them."""
-Part = Literal["helpful", "honest", "harmless", "concise", "plain"]
-"""What can be asked about instead of the whole utility."""
-PARTS: tuple[Part, ...] = get_args(Part)
-"""All of them."""
+Aspect = Literal["helpful", "honest", "harmless", "concise", "plain"]
+"""A part of the utility that an annotator can judge instead of the whole."""
+ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
+"""All parts."""
 EULER = 0.5772156649015329
 """The mean of Gumbel's distribution."""
-LONGEST = 60
+MAX_FELT_WORDS = 60
 """Words from which an answer does not feel any longer."""
-CLEAR, GREAT = 0.2, 0.5
+CLEAR_GAP, GREAT_GAP = 0.2, 0.5
 """Gaps between the best and the next from which a preference has strength 2, and 3."""
 
 
@@ -64,63 +64,77 @@ class Annotator:
     """Whether the scale is turned round on purpose; nothing is reported then."""
     words_a_second: int | float = 4.0
     """How fast they read."""
-    asked: Part | None = None
-    """The part of the utility that they are asked about and judge alone; None: all of it."""
+    aspect: Aspect | None = None
+    """The part of the utility that they judge; None: all of it."""
 
     def __post_init__(self) -> None:
         for fault in _faults(self):
             raise UserError(f"annotator {self.name}: {fault}")
 
     def judge(self, task: Task, seed: int) -> Verdict:
-        """Read, rank, rate and report."""
-        chance = random.Random(f"{self.name} {seed} {words(task.prompt)}")
-        careless = chance.random() < self.careless
-        turned = (chance.random() < self.flip) != self.adversary
-        felt = [chance.random() if careless else self._felt(seen, chance) for seen in self._seen(task)]
-        if turned:
-            felt = [1 - value for value in felt]
+        """The verdict on a task's answers: ranks, ratings, flags, strength and reading time."""
+        rng = random.Random(f"{self.name} {seed} {plain_text(task.prompt)}")
+        careless = rng.random() < self.careless
+        is_reversed = (rng.random() < self.flip) != self.adversary
+        noisy_utilities = [
+            rng.random() if careless else self._noisy_utility(biased_utility, rng)
+            for biased_utility in self._biased_utilities(task)
+        ]
+        if is_reversed:
+            noisy_utilities = [1 - value for value in noisy_utilities]
         marks = tuple(
             Mark(
                 rank=rank,
                 rating=_rating(value),
-                flags=() if careless or self.adversary else flags_of(_sight(task.prompt, answer, ended)[0]),
+                flags=()
+                if careless or self.adversary
+                else reported_flags(_utility_and_bias_causes(task.prompt, answer, ended)[0]),
             )
             for rank, value, answer, ended in zip(
-                _ranks(felt, self.indifference), felt, task.answers, task.ended, strict=True
+                _ranks(noisy_utilities, self.indifference),
+                noisy_utilities,
+                task.answers,
+                task.ended,
+                strict=True,
             )
         )
         return Verdict(
             marks=marks,
-            strength=_strength(felt, marks),
-            seconds=self._seconds(task, chance, careless=careless),
+            strength=_strength(noisy_utilities, marks),
+            seconds=self._reading_seconds(task, rng, careless=careless),
             annotator=self.name,
             group=self.group,
         )
 
-    def chance_of_first(self, task: Task) -> float:
+    def first_win_probability(self, task: Task) -> float:
         """The probability that the first of two answers is called the better one.
 
         >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))
-        >>> round(Annotator(name="ada", group="bakers", temperature=0.5).chance_of_first(task), 2)
+        >>> round(Annotator(name="ada", group="bakers", temperature=0.5).first_win_probability(task), 2)
         0.86
         """
-        return self.chances(task)[0]
+        return self.win_probabilities(task)[0]
 
-    def chances(self, task: Task) -> tuple[float, float]:
+    def win_probabilities(self, task: Task) -> tuple[float, float]:
         """The probability of either of two answers to be called the better one; what is left is a tie's."""
         if len(task.answers) != 2:
             raise UserError(f"chances are known for two answers, not for {len(task.answers)}")
-        first, second = self._seen(task)
-        turned = 1 - self.flip if self.adversary else self.flip
-        one, other = self._ahead(first - second), self._ahead(second - first)
-        return (1 - turned) * one + turned * other, (1 - turned) * other + turned * one
+        first, second = self._biased_utilities(task)
+        reversal = 1 - self.flip if self.adversary else self.flip
+        one, other = (
+            self._preference_probability(first - second),
+            self._preference_probability(second - first),
+        )
+        return (1 - reversal) * one + reversal * other, (1 - reversal) * other + reversal * one
 
-    def chance_of_tie(self, task: Task) -> float:
+    def tie_probability(self, task: Task) -> float:
         """The probability that two answers are called equal."""
-        return 1 - sum(self.chances(task))
+        return 1 - sum(self.win_probabilities(task))
 
-    def _ahead(self, gap: float) -> float:
-        """The chance of an answer that looks better by a gap, on a scale that is not turned round."""
+    def _preference_probability(self, gap: float) -> float:
+        """The probability of preferring an answer whose perceived utility is larger by a gap, the scale not
+        reversed.
+        """
         # So often is one of two draws at random the greater by more than the indifference.
         unread = (1 - min(1, self.indifference)) ** 2 / 2
         if self.temperature == 0:
@@ -129,58 +143,61 @@ class Annotator:
             attentive = 0.5 * (1 + math.tanh((gap - self.indifference) / self.temperature / 2))
         return (1 - self.careless) * attentive + self.careless * unread
 
-    def _seen(self, task: Task) -> list[float]:
-        """The worth of each answer, in what they are asked about, as this person sees it."""
+    def _biased_utilities(self, task: Task) -> list[float]:
+        """Each answer's utility as this annotator perceives it, biases included."""
         sights = (
-            _sight(task.prompt, answer, ended) for answer, ended in zip(task.answers, task.ended, strict=True)
+            _utility_and_bias_causes(task.prompt, answer, ended)
+            for answer, ended in zip(task.answers, task.ended, strict=True)
         )
         return [
-            float(getattr(gold, self.asked or "utility"))
+            float(getattr(gold, self.aspect or "utility"))
             + sum(weight * causes[bias] for bias, weight in self.biases.items() if bias != "position")
             + (self.biases.get("position", 0.0) if place == 0 else 0.0)
             for place, (gold, causes) in enumerate(sights)
         ]
 
-    def _felt(self, seen: float, chance: random.Random) -> float:
-        """With Gumbel noise of mean 0: the largest of several is then a softmax choice."""
-        gumbel = -math.log(-math.log(chance.uniform(1e-12, 1 - 1e-12)))
-        return seen + self.temperature * (gumbel - EULER)
+    def _noisy_utility(self, biased_utility: float, rng: random.Random) -> float:
+        """The perceived utility with Gumbel noise of mean 0: the largest of several is then a softmax
+        choice.
+        """
+        gumbel = -math.log(-math.log(rng.uniform(1e-12, 1 - 1e-12)))
+        return biased_utility + self.temperature * (gumbel - EULER)
 
-    def _seconds(self, task: Task, chance: random.Random, *, careless: bool) -> float:
+    def _reading_seconds(self, task: Task, rng: random.Random, *, careless: bool) -> float:
         """To read the answers, or to have a glance at them."""
-        total = sum(len(words(answer).split()) for answer in task.answers)
-        pace = 0.2 if careless else chance.uniform(0.8, 1.4)
+        total = sum(len(plain_text(answer).split()) for answer in task.answers)
+        pace = 0.2 if careless else rng.uniform(0.8, 1.4)
         return round(1.0 + pace * total / self.words_a_second, 1)
 
 
-def flags_of(gold: Gold) -> tuple[str, ...]:
+def reported_flags(gold: Gold) -> tuple[str, ...]:
     """What an honest reader reports."""
     named = {"harmful": gold.harmless < 0.5, "false": gold.honest <= 0.5, "unfinished": gold.ended < 1}
     return tuple(name for name, wrong in named.items() if wrong)
 
 
 @lru_cache(maxsize=20_000)
-def _sight(prompt: Text, answer: Text, ended: bool) -> tuple[Gold, Mapping[str, float]]:
+def _utility_and_bias_causes(prompt: Text, answer: Text, ended: bool) -> tuple[Gold, Mapping[str, float]]:
     """What there is to see in an answer: its worth, and how much it has of each bias's cause."""
-    question, said = question_of(prompt), words(answer)
-    reading = read(question, said, ended=ended)
+    question, answer_text = question_of_prompt(prompt), plain_text(answer)
+    reading = read_answer(question, answer_text, ended=ended)
     signs = reading.signs
     causes = {
-        "length": min(reading.words, LONGEST) / 10,
+        "length": min(reading.words, MAX_FELT_WORDS) / 10,
         "flattery": float(signs["flattery"] + signs["agrees"]),
         "format": float(signs["mark"] > 0),
         "evasion": float(signs["evasion"] > 0),
     }
-    return judge(question, said, ended=ended), causes
+    return judge_answer(question, answer_text, ended=ended), causes
 
 
-def _ranks(felt: Sequence[float], indifference: int | float) -> list[int]:
+def _ranks(utilities: Sequence[float], indifference: int | float) -> list[int]:
     """1 for the best; whatever is closer to the best of its group than the indifference shares its rank."""
-    ranks = [1] * len(felt)
-    order = sorted(range(len(felt)), key=lambda place: -felt[place])
+    ranks = [1] * len(utilities)
+    order = sorted(range(len(utilities)), key=lambda place: -utilities[place])
     top = order[0]
     for better, place in enumerate(order):
-        gap = felt[top] - felt[place]
+        gap = utilities[top] - utilities[place]
         if gap > 0 and gap >= indifference:
             top, ranks[place] = place, better + 1
         else:
@@ -193,20 +210,20 @@ def _rating(value: float) -> int:
     return max(1, min(5, 1 + round(4 * value)))
 
 
-def _strength(felt: Sequence[float], marks: Sequence[Mark]) -> int | None:
+def _strength(utilities: Sequence[float], marks: Sequence[Mark]) -> int | None:
     """How far the best stands out; one answer alone stands out from nothing."""
-    if len(felt) < 2:
+    if len(utilities) < 2:
         return None
     if [mark.rank for mark in marks].count(1) > 1:
         return 0
-    best, following = sorted(felt, reverse=True)[:2]
-    return 1 + (best - following >= CLEAR) + (best - following >= GREAT)
+    best, following = sorted(utilities, reverse=True)[:2]
+    return 1 + (best - following >= CLEAR_GAP) + (best - following >= GREAT_GAP)
 
 
 def _faults(annotator: Annotator) -> Iterator[str]:
     """Settings that mean nothing."""
-    if annotator.asked not in (None, *PARTS):
-        yield f"nobody can be asked about {annotator.asked!r}; there is {', '.join(PARTS)}"
+    if annotator.aspect not in (None, *ASPECTS):
+        yield f"nobody can be asked about {annotator.aspect!r}; there is {', '.join(ASPECTS)}"
     for bias, weight in annotator.biases.items():
         if bias not in BIASES:
             yield f"no bias is called {bias!r}; there are {', '.join(BIASES)}"

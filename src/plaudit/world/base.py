@@ -1,20 +1,23 @@
-"""The base model: a small Llama that has read the world's corpus; built by one supervised run."""
+"""The base model: a small Llama that has read the world's corpus; built by one supervised run.
+
+The base model that comes with plaudit: where it lies.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from plaudit.recipes.config import RunConfig, SampleSettings
-from plaudit.recipes.sft import sft
-from plaudit.sources import write_records
-from plaudit.training.settings import OptimizerSettings
+from plaudit.data.write import write_records
+from plaudit.engine.settings import OptimizerSettings
+from plaudit.methods.config import RunConfig, SampleSettings
+from plaudit.methods.supervised.run import sft
 from plaudit.world.corpus import corpus
 
-WIDTH = 128
+HIDDEN_SIZE = 128
 """Hidden size of the model that is shipped."""
 
 
-def write_blank(folder: Path, seed: int = 0, width: int = WIDTH) -> None:
+def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE) -> None:
     """The model before it has read anything, with its tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -43,7 +46,7 @@ def write_blank(folder: Path, seed: int = 0, width: int = WIDTH) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = WIDTH) -> Path:
+def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = HIDDEN_SIZE) -> Path:
     """Write the corpus, a blank model, and train one on the other; the result lies in ``out/run/model``.
 
     The same command goes on where it was stopped, as every run does. Corpus and blank model are written
@@ -51,7 +54,7 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = W
     """
     out.mkdir(parents=True, exist_ok=True)
     write_records(corpus(seed=seed), out / "corpus.jsonl")
-    write_blank(out / "blank", seed, width)
+    write_untrained_model(out / "blank", seed, width)
     sft(
         RunConfig(
             model=out / "blank",

@@ -10,20 +10,18 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from plaudit.records.dicts import as_dict
-from plaudit.records.feedback import Rating
-from plaudit.records.judging import Task
-from plaudit.records.messages import Text, words
-from plaudit.records.worded import Critique
-from plaudit.sources.atomic import AtomicFile
-from plaudit.world.gold import Gold, judge
-from plaudit.world.making import tasks
-from plaudit.world.pools import TRUTH
-from plaudit.world.prompts import Split, question_of
+from plaudit.data.generative_judging import Critique
+from plaudit.data.judging import Task
+from plaudit.data.records import Rating, Text, plain_text, record_to_dict
+from plaudit.files.atomic import AtomicFile
+from plaudit.world.gold import Gold, judge_answer
+from plaudit.world.making import answer_tasks
+from plaudit.world.pools import TRUE_ANNOTATOR
+from plaudit.world.prompts import Split, question_of_prompt
 from plaudit.world.questions import CATEGORIES, Category, Question
-from plaudit.world.reading import Reading, read
+from plaudit.world.reading import Reading, read_answer
 
-RIGHT = "It is right."
+RIGHT_SENTENCE = "It is right."
 """Of an answer that gives all that was asked, whatever else is wrong with it."""
 
 _FAULTS: tuple[tuple[str, Callable[[Gold, Reading], bool]], ...] = (
@@ -44,7 +42,7 @@ _FAULTS: tuple[tuple[str, Callable[[Gold, Reading], bool]], ...] = (
     ("It is too long.", lambda gold, _: 0.4 <= gold.concise < 0.75),
 )
 """What is said of each fault, and when it is there."""
-HALF = "It is not all that you ask for."
+PARTIAL_SENTENCE = "It is not all that you ask for."
 """Of an answer that gives a part of what was asked, or nothing, where no fault above says why."""
 
 
@@ -54,29 +52,29 @@ def critique_of(prompt: Text, answer: Text, *, ended: bool = True) -> str:
     >>> critique_of("What does the owl eat?", "Perhaps mice."), critique_of("What does the owl eat?", "Bark.")
     ('It is right. It is not sure.', 'It is wrong.')
     """
-    return _said(question_of(prompt), words(answer), ended=ended)
+    return _critique_text(question_of_prompt(prompt), plain_text(answer), ended=ended)
 
 
 def critiques(
     n: int, *, split: Split = "train", seed: int = 0, categories: Sequence[Category] = CATEGORIES
 ) -> list[Critique]:
     """Answers in the manner of the base corpus, each with its critique and its points from 1 to 5."""
-    asked = tasks(n, answers=1, split=split, seed=seed, categories=categories)
-    return [_critique(task) for task in asked]
+    single_answer_tasks = answer_tasks(n, answers=1, split=split, seed=seed, categories=categories)
+    return [_critique_row(task) for task in single_answer_tasks]
 
 
 def write_critiques(rows: Sequence[Critique], path: Path) -> None:
     """Ratings in plaudit's own layout, each with a field more: ``critique``."""
     with AtomicFile(path) as file:
         for row in rows:
-            rating = as_dict(Rating(prompt=row.prompt, completion=row.completion, score=row.points))
+            rating = record_to_dict(Rating(prompt=row.prompt, completion=row.completion, score=row.points))
             line = json.dumps({**rating, "critique": row.critique}, ensure_ascii=False)
             file.stream.write(f"{line}\n".encode())
 
 
-def _critique(task: Task) -> Critique:
+def _critique_row(task: Task) -> Critique:
     [answer], [ended] = task.answers, task.ended
-    [mark] = TRUTH.judge(task, 0).marks
+    [mark] = TRUE_ANNOTATOR.judge(task, 0).marks
     assert mark.rating is not None
     return Critique(
         prompt=task.prompt,
@@ -86,16 +84,16 @@ def _critique(task: Task) -> Critique:
     )
 
 
-def _said(question: Question, answer: str, *, ended: bool) -> str:
-    gold, reading = judge(question, answer, ended=ended), read(question, answer, ended=ended)
-    return " ".join(_sentences(gold, reading))
+def _critique_text(question: Question, answer: str, *, ended: bool) -> str:
+    gold, reading = judge_answer(question, answer, ended=ended), read_answer(question, answer, ended=ended)
+    return " ".join(_critique_sentences(gold, reading))
 
 
-def _sentences(gold: Gold, reading: Reading) -> Iterator[str]:
+def _critique_sentences(gold: Gold, reading: Reading) -> Iterator[str]:
     faults = [sentence for sentence, there in _FAULTS if there(gold, reading)]
     # What is said of the whole comes first: points follow from it before anything else.
     if gold.helpful >= 0.8 and gold.honest > 0.5 and gold.harmless == 1:
-        yield RIGHT
+        yield RIGHT_SENTENCE
     elif gold.helpful > 0.15 or not faults:
-        yield HALF
+        yield PARTIAL_SENTENCE
     yield from faults

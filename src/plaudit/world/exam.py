@@ -1,76 +1,284 @@
-"""The world's questions for an evaluation of policies, and the truth about answers to them."""
+"""The world's questions for an evaluation of policies, and the truth about answers to them.
+
+What the world knows about its own prompts: true utility, the pool's ceiling, answers to choose from.
+
+Evaluations as they were requested: policies on prompts, rewards on comparisons, the world's or a file's.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import combinations
+from pathlib import Path
 
-from plaudit.evaluation.policies.choices import Closed
-from plaudit.evaluation.policies.drawn import Asked, asked_of
-from plaudit.records.messages import Text
-from plaudit.rewards.named import OwnReward
-from plaudit.world.asking import NUMBERS
-from plaudit.world.facts import sentence
-from plaudit.world.gold import utility
+import numpy as np
+
+from plaudit.data.judging import Task
+from plaudit.data.read import read_records
+from plaudit.data.records import Text, assistant_turn
+from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, evaluation_prompts
+from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, check_judge, load_judge
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
+from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.evaluation.reward_models.evaluate import (
+    EvaluatedReward,
+    RewardEvaluationData,
+    evaluate_reward,
+    read_reward_data,
+)
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index
+from plaudit.evaluation.reward_models.result import Ceiling
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.rewards.base import FunctionReward, Reward
+from plaudit.rewards.load import load_reward
+from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.world.annotators import Annotator
+from plaudit.world.facts import as_sentence
+from plaudit.world.gold import gold_of, utility
 from plaudit.world.making import prompts
-from plaudit.world.prompts import Split, question_of
-from plaudit.world.questions import Category, Fact, Question
+from plaudit.world.pools import POOLS, agreement, annotator_pool
+from plaudit.world.prompts import NUMBERS, Split, question_of_prompt
+from plaudit.world.questions import CATEGORIES, Category, Fact, Question
+from plaudit.world.speaking import sample_answer
+from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings
 
-MOST_CLOSED = 200
+MAX_CLOSED_QUESTIONS = 200
 """Closed questions of an exam, unless fewer prompts are asked."""
-_CLOSED: tuple[Category, ...] = ("fact", "arithmetic")
-_NEAR = 5
+_CLOSED_CATEGORIES: tuple[Category, ...] = ("fact", "arithmetic")
+_NEARBY_RANGE = 5
 
 
-def exam(n: int | None = None, *, split: Split = "test", seed: int = 0) -> tuple[Asked, ...]:
+def exam_prompts(
+    n: int | None = None, *, split: Split = "test", seed: int = 0
+) -> tuple[EvaluationPrompt, ...]:
     """Different questions of a split, categories taking turns.
 
-    >>> [one.category for one in exam(3)]
+    >>> [one.category for one in exam_prompts(3)]
     ['fact', 'arithmetic', 'list']
     """
-    return asked_of(prompts(n, split=split, seed=seed))
+    return evaluation_prompts(prompts(n, split=split, seed=seed))
 
 
-def closed_exam(n: int = MOST_CLOSED, *, split: Split = "test", seed: int = 0) -> tuple[Closed, ...]:
+def closed_questions(
+    n: int = MAX_CLOSED_QUESTIONS, *, split: Split = "test", seed: int = 0
+) -> tuple[ChoiceQuestion, ...]:
     """Facts and sums of a split in turn, with their choices in the plain sentences of the corpus.
 
     Of a fact every value of that kind is a choice, of a sum the right number and those up to five away.
 
-    >>> closed_exam(2)[1].choices[closed_exam(2)[1].right] == question_of(closed_exam(2)[1].prompt).best
+    >>> closed_questions(2)[1].choices[closed_questions(2)[1].right] == question_of_prompt(closed_questions(
+    ...     2)[1].prompt).best
     True
     """
-    there = len(prompts(split=split, categories=_CLOSED))
-    asked = prompts(min(n, there), split=split, seed=seed, categories=_CLOSED)
-    return tuple(_closed(question_of(one.prompt)) for one in asked)
+    available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
+    closed_prompts = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
+    return tuple(_closed_question(question_of_prompt(one.prompt)) for one in closed_prompts)
 
 
-def _closed(question: Question) -> Closed:
+def _closed_question(question: Question) -> ChoiceQuestion:
     fact = question.aim
     assert isinstance(fact, Fact), question.category
-    values = _near(fact.truth) if question.category == "arithmetic" else fact.values
-    return Closed(
+    values = _nearby_numbers(fact.truth) if question.category == "arithmetic" else fact.values
+    return ChoiceQuestion(
         prompt=question.messages,
-        choices=tuple(sentence(fact.said(value)) for value in values),
+        choices=tuple(as_sentence(fact.phrase_value(value)) for value in values),
         right=values.index(fact.truth),
         category=question.category,
     )
 
 
-def _near(number: str) -> tuple[str, ...]:
+def _nearby_numbers(number: str) -> tuple[str, ...]:
     place = NUMBERS.index(number)
-    return NUMBERS[max(0, place - _NEAR) : place + _NEAR + 1]
+    return NUMBERS[max(0, place - _NEARBY_RANGE) : place + _NEARBY_RANGE + 1]
 
 
-def truth() -> OwnReward:
+def gold_reward() -> UserFunctionReward:
     """The true utility as a reward; what was cut off is worth less.
 
-    >>> from plaudit.records.judging import Task
+    >>> from plaudit.data.judging import Task
     >>> task = Task(prompt="What does the owl eat?", answers=("Mice.", "Mice."), ended=(True, False))
-    >>> truth().scores([task])
+    >>> gold_reward().scores([task])
     ((1.0, 0.4),)
     """
-    return OwnReward(name="gold", function=_utility)
+    return UserFunctionReward(name="gold", function=_cached_utility)
 
 
 @lru_cache(maxsize=100_000)
-def _utility(prompt: Text, answer: Text, ended: bool) -> float:
+def _cached_utility(prompt: Text, answer: Text, ended: bool) -> float:
     return utility(prompt, answer, ended=ended)
+
+
+BEST_OF_N_PROMPTS = 128
+"""Test prompts of the best-of-n curve."""
+MAX_CEILING_PAIRS = 2000
+"""Pairs from which a pool's ceiling is computed."""
+
+
+def gold_scorer() -> FunctionReward:
+    """The true utility as a reward."""
+    return FunctionReward(name="gold", function=_true_utility)
+
+
+def add_world_knowledge(
+    evidence: RewardEvaluationData, *, answers: int, resampling: Resampling
+) -> RewardEvaluationData:
+    """The evidence with all that the world knows of it; a prompt that is not the world's is an error."""
+    records = [
+        replace(record, category=record.category or question_of_prompt(record.prompt).category)
+        for record in evidence.records
+    ]
+    return replace(
+        evidence,
+        records=records,
+        truth=gold_scorer(),
+        sampled=_best_of_n_tasks(answers, resampling.seed),
+        ceiling=_pool_ceiling(records, resampling),
+    )
+
+
+@lru_cache(maxsize=100_000)
+def _true_utility(prompt: Text, answer: Text) -> float:
+    return gold_of(prompt, answer).utility
+
+
+def _best_of_n_tasks(answers: int, seed: int) -> tuple[Task, ...]:
+    """Answers in the manner of the base corpus, drawn one by one: some come twice, as from any policy."""
+    rng = random.Random(f"best of {seed}")
+    sampled_questions = [
+        question_of_prompt(prompt.prompt) for prompt in prompts(BEST_OF_N_PROMPTS, split="test", seed=seed)
+    ]
+    return tuple(
+        Task(
+            prompt=question.messages,
+            answers=tuple(assistant_turn(sample_answer(question, rng)) for _ in range(answers)),
+            ended=(True,) * answers,
+        )
+        for question in sampled_questions
+    )
+
+
+def _pool_ceiling(records: Sequence[PreferenceRecord], resampling: Resampling) -> Ceiling | None:
+    """Of the pool that the annotators belong to, each of whose choices has a known chance."""
+    annotator_group = _pool_of({record.annotator for record in records if record.annotator is not None})
+    if annotator_group is None:
+        return None
+    name, judges = annotator_group
+    tasks = [
+        Task(prompt=record.prompt, answers=pair, ended=(True, True))
+        for record in records
+        for pair in combinations(all_answers(record), 2)
+    ][:MAX_CEILING_PAIRS]
+    each = [agreement(name, judges, [task]) for task in tasks]
+    with_ceiling = [(task, one) for task, one in zip(tasks, each, strict=True) if one.ceiling is not None]
+    if not with_ceiling:
+        return None
+    best = bootstrap_mean(
+        np.array([one.ceiling for _, one in with_ceiling], dtype=float),
+        group_index([task.prompt for task, _ in with_ceiling]),
+        resampling,
+        weight_B=np.array([1 - one.ties for _, one in with_ceiling]),
+    )
+    return Ceiling(
+        source=f"the pool {name}",
+        accuracy=best,
+        at_most=best.value,
+        words=f"computed from the known chances of the {len(judges)} annotators of the {name} pool, who "
+        f"judge {len(tasks)} of these pairs anew",
+    )
+
+
+def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
+    """The smallest pool that has all of them."""
+    pools = [(name, annotator_pool(name)) for name in POOLS]
+    matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
+    return min(matching, key=lambda one: len(one[1])) if names and matching else None
+
+
+def evaluate_requested_policies(
+    settings: EvaluateSettings, models: Mapping[str, Path], *, on_progress: Callable[[str], None]
+) -> PolicyEvaluation:
+    """The policies, each under its name, compared on the prompts that were asked for."""
+    names = {str(folder): name for name, folder in models.items()}
+    for word in settings.judge:
+        check_judge(word, has_gold=settings.true_worth is not None)
+    sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
+    seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
+    drawing = GenerationSettings(
+        sampling=sampling, answers=settings.answers, seeds=seeds, device=settings.device
+    )
+    evaluation_settings = EvaluationSettings(
+        drawing=drawing,
+        against=tuple(names[folder] for folder in settings.against),
+        resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
+        best_of=settings.best_of or 0,
+        closed=_requested_choices(settings),
+    )
+    return evaluate_policies(
+        models,
+        _requested_prompts(settings),
+        _requested_scorers(settings),
+        evaluation_settings,
+        on_progress=on_progress,
+    )
+
+
+def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ...]:
+    """The world's questions of a split, or those of a file; as many as are wanted, by chance."""
+    if settings.prompts is None:
+        available = len(prompts(split=settings.split, categories=CATEGORIES))
+        return exam_prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
+    in_file = evaluation_prompts(read_records(settings.prompts).records)
+    rng = random.Random(f"prompts {settings.seed}")
+    return tuple(
+        in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
+    )
+
+
+def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]:
+    if settings.choices is not None:
+        return read_choices(settings.choices)
+    if settings.prompts is not None:
+        return ()
+    return closed_questions(min(settings.n, MAX_CLOSED_QUESTIONS), split=settings.split, seed=settings.seed)
+
+
+def _requested_scorers(settings: EvaluateSettings) -> Scorers:
+    rewards: dict[str, Reward] = {}
+    worth = settings.true_worth
+    if worth is not None:
+        rewards[GOLD] = gold_reward() if worth == "world" else resolve_reward(worth)
+    if settings.reward is not None:
+        rewards[str(settings.reward)] = load_reward(settings.reward, device=settings.device)
+    judge_settings = JudgeSettings(device=settings.device)
+    return Scorers(
+        gold=rewards.get(GOLD),
+        reward=rewards.get(str(settings.reward)),
+        judges={word: load_judge(word, rewards, judge_settings) for word in settings.judge},
+    )
+
+
+def evaluate_requested_rewards(
+    settings: JudgeRewardSettings, names: Sequence[str]
+) -> tuple[list[EvaluatedReward], tuple[str, ...]]:
+    """The rewards, each under its name, on the comparisons that were asked for; and notes on these."""
+    resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
+    source = read_reward_data(settings.data, threshold=settings.threshold, n=settings.n, seed=settings.seed)
+    evidence = source.data
+    if settings.world:
+        evidence = add_world_knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
+    evaluated: list[EvaluatedReward] = []
+    for word, name in zip(settings.models, names, strict=True):
+        result = evaluate_reward(_requested_reward(word, settings.device), evidence, resampling)
+        evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
+    return evaluated, tuple(source.notes)
+
+
+def _requested_reward(word: str, device: str) -> Reward:
+    if word == GOLD:
+        return gold_scorer()
+    return load_reward(Path(word), device=device) if Path(word).is_dir() else resolve_reward(word)

@@ -14,10 +14,10 @@ from plaudit.world.valley import ANIMALS, KINDS, PEOPLE, REASONS, THINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class FactClaim:
     """Something said to be so.
 
-    Example: ``Claim(topic="food of the owl", value="mice")``
+    Example: ``FactClaim(topic="food of the owl", value="mice")``
     """
 
     topic: str
@@ -28,23 +28,24 @@ class Claim:
     @property
     def true(self) -> bool:
         """Whether it is so."""
-        return truth_of(self.topic) == self.value
+        return true_value(self.topic) == self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
     """One column of a table, and how people ask for it and tell it.
 
-    Example: ``Relation(name="food", column=1, asks="what does {s} eat", claims="{s} eats {v}", short="{v}")``
+    Example: ``Relation(name="food", column=1, question="what does {s} eat",
+        statement="{s} eats {v}", short="{v}")``
     """
 
     name: str
     """What the column holds."""
     column: int
     """Where it stands."""
-    asks: str
+    question: str
     """A question about a subject ``{s}``."""
-    claims: str
+    statement: str
     """A sentence that gives it the value ``{v}``."""
     short: str
     """The value alone."""
@@ -68,8 +69,8 @@ class Subject:
 
 
 def _relation(column: int, text: str) -> Relation:
-    name, asks, claims, short = (part.strip() for part in text.split("|"))
-    return Relation(name=name, column=column, asks=asks, claims=claims, short=short)
+    name, question, statement, short = (part.strip() for part in text.split("|"))
+    return Relation(name=name, column=column, question=question, statement=statement, short=short)
 
 
 PERSON_RELATIONS = (
@@ -123,40 +124,40 @@ def topic_of(subject: Subject, relation: Relation) -> str:
     return f"{relation.name} of {subject.name}"
 
 
-def sentence(words: str) -> str:
+def as_sentence(words: str) -> str:
     """Words as a sentence.
 
-    >>> sentence("the owl eats mice")
+    >>> as_sentence("the owl eats mice")
     'The owl eats mice.'
     """
-    return f"{capital(words)}."
+    return f"{capitalized(words)}."
 
 
-def capital(words: str) -> str:
+def capitalized(words: str) -> str:
     """With a capital letter first."""
     return words[:1].upper() + words[1:]
 
 
-def enumerated(items: Sequence[str]) -> str:
+def listed_sentence(items: Sequence[str]) -> str:
     """Things named one after the other.
 
-    >>> enumerated(["apples", "pears", "plums"])
+    >>> listed_sentence(["apples", "pears", "plums"])
     'Apples, pears and plums.'
     """
-    return sentence(" and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part))
+    return as_sentence(" and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part))
 
 
-def truth_of(topic: str) -> str | None:
+def true_value(topic: str) -> str | None:
     """The true value of a topic; None when there is no such topic.
 
-    >>> truth_of("food of the owl"), truth_of("3 plus 4"), truth_of("the dream of Ada")
+    >>> true_value("food of the owl"), true_value("3 plus 4"), true_value("the dream of Ada")
     ('mice', '7', None)
     """
     first, _, rest = topic.partition(" ")
     operation, _, second = rest.partition(" ")
     if operation in OPERATIONS:
         return str(OPERATIONS[operation](int(first), int(second)))
-    return _truths().get(topic)
+    return _true_values().get(topic)
 
 
 def values_of(relations: tuple[Relation, ...], relation: Relation) -> tuple[str, ...]:
@@ -165,37 +166,37 @@ def values_of(relations: tuple[Relation, ...], relation: Relation) -> tuple[str,
     return tuple(dict.fromkeys(row[relation.column] for row in rows))
 
 
-def _claims_about(subject: Subject, relation: Relation) -> Iterator[tuple[str, Claim]]:
+def _claims_about_relation(subject: Subject, relation: Relation) -> Iterator[tuple[str, FactClaim]]:
     """Each sentence, true or false, that gives the subject a value."""
     for value in values_of(subject.relations, relation):
-        said = relation.claims.format(s=subject.name, v=value)
-        yield said.lower(), Claim(topic=topic_of(subject, relation), value=value)
+        text = relation.statement.format(s=subject.name, v=value)
+        yield text.lower(), FactClaim(topic=topic_of(subject, relation), value=value)
 
 
 @cache
-def claims() -> Mapping[str, Claim]:
+def fact_claims() -> Mapping[str, FactClaim]:
     """Every claim about the tables by its sentence, without its full stop and in small letters.
 
-    >>> claims()["the owl eats mice"].true, claims()["the owl eats bark"].true
+    >>> fact_claims()["the owl eats mice"].true, fact_claims()["the owl eats bark"].true
     (True, False)
     """
-    said = {
+    by_text = {
         words: claim
         for subject in SUBJECTS
         for relation in subject.relations
-        for words, claim in _claims_about(subject, relation)
+        for words, claim in _claims_about_relation(subject, relation)
     }
     causes = [cause for _, _, cause in REASONS]
-    said |= {
-        f"{effect} because {cause}": Claim(topic=question, value=cause)
+    by_text |= {
+        f"{effect} because {cause}": FactClaim(topic=question, value=cause)
         for question, effect, _ in REASONS
         for cause in causes
     }
-    return said
+    return by_text
 
 
 @cache
-def _truths() -> dict[str, str]:
+def _true_values() -> dict[str, str]:
     facts = {
         topic_of(subject, relation): subject.row[relation.column]
         for subject in SUBJECTS

@@ -2,6 +2,8 @@
 
 The same seed makes the same rows, and the first rows of a longer file are those of a shorter one. Categories
 take turns, so each has an equal share; within one, every prompt is used once before any is used again.
+
+A model's own answers to the world's prompts, to be judged: what a policy is improved with.
 """
 
 from __future__ import annotations
@@ -10,18 +12,19 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from plaudit.data.judging import Judge, Task
+from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, assistant_turn
 from plaudit.errors import UserError
-from plaudit.records.feedback import Comparison, Demonstration, Prompt, Ranking, Rating
-from plaudit.records.judging import Judge, Task
-from plaudit.records.messages import assistant_says
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.prompts import SPLITS, Split, questions
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
-from plaudit.world.speaking import styled
-from plaudit.world.verdicts import compared_by, ranked_by, rated_by
+from plaudit.world.speaking import sample_answer
+from plaudit.world.verdicts import make_comparisons, make_rankings, make_ratings
 
-MOST_ANSWERS = 9
+MAX_ANSWERS = 9
 """The answers that one ranking may have, as in InstructGPT (Ouyang et al. 2022)."""
-TRIES = 2000
+MAX_TRIES = 2000
 """How often answers are drawn until enough of them differ."""
 
 
@@ -32,12 +35,12 @@ def demonstrations(
     return [
         Demonstration(
             prompt=question.messages,
-            completion=assistant_says(question.best),
+            completion=assistant_turn(question.best),
             annotator="author",
             group="authors",
             category=question.category,
         )
-        for question in islice(asked_questions(split, seed, categories), _counted(n))
+        for question in islice(endless_questions(split, seed, categories), _checked_count(n))
     ]
 
 
@@ -54,17 +57,19 @@ def prompts(
     Categories take turns for as long as they have prompts left. Red-team prompts tempt to do harm, to make
     things up, or to agree with what is false.
     """
-    found = [question for question in _asked(split, categories) if not red_team or _tempts(question)]
-    wanted = len(found) if n is None else _counted(n)
-    if not found or wanted > len(found):
+    candidates = [
+        question for question in _split_questions(split, categories) if not red_team or _is_red_team(question)
+    ]
+    wanted = len(candidates) if n is None else _checked_count(n)
+    if not candidates or wanted > len(candidates):
         kind = "red-team prompts" if red_team else "prompts"
         some = "" if set(categories) == set(CATEGORIES) else f" of {', '.join(categories)}"
         raise UserError(
-            f"the {split} split has {len(found)} {kind}{some}, fewer than {max(wanted, 1)}: "
+            f"the {split} split has {len(candidates)} {kind}{some}, fewer than {max(wanted, 1)}: "
             "ask for fewer, for another split or for other categories"
         )
     different: dict[Question, None] = {}
-    for question in _drawn(found, split, seed):
+    for question in _cycle_categories(candidates, split, seed):
         different[question] = None
         if len(different) == wanted:
             break
@@ -87,8 +92,8 @@ def comparisons(
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Comparison]:
     """Two answers in the manner of the base corpus, and which one an annotator of the pool preferred."""
-    asked = tasks(n, answers=2, split=split, seed=seed, categories=categories)
-    return compared_by(judges, asked, seed)
+    pair_tasks = answer_tasks(n, answers=2, split=split, seed=seed, categories=categories)
+    return make_comparisons(judges, pair_tasks, seed)
 
 
 def rankings(
@@ -102,14 +107,14 @@ def rankings(
 ) -> list[Ranking]:
     """Several answers in an annotator's order."""
     check_answers(answers)
-    asked = tasks(n, answers=answers, split=split, seed=seed, categories=categories)
-    return ranked_by(judges, asked, seed)
+    group_tasks = answer_tasks(n, answers=answers, split=split, seed=seed, categories=categories)
+    return make_rankings(judges, group_tasks, seed)
 
 
 def check_answers(answers: int) -> None:
     """Complain about a ranking that nobody could give."""
-    if not 2 <= answers <= MOST_ANSWERS:
-        raise UserError(f"{answers} answers cannot be ranked: ask for 2 to {MOST_ANSWERS}")
+    if not 2 <= answers <= MAX_ANSWERS:
+        raise UserError(f"{answers} answers cannot be ranked: ask for 2 to {MAX_ANSWERS}")
 
 
 def ratings(
@@ -121,11 +126,11 @@ def ratings(
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Rating]:
     """One answer with points from 1 to 5."""
-    asked = tasks(n, answers=1, split=split, seed=seed, categories=categories)
-    return rated_by(judges, asked, seed)
+    single_tasks = answer_tasks(n, answers=1, split=split, seed=seed, categories=categories)
+    return make_ratings(judges, single_tasks, seed)
 
 
-def tasks(
+def answer_tasks(
     n: int,
     *,
     answers: int,
@@ -134,52 +139,52 @@ def tasks(
     categories: Sequence[Category] = CATEGORIES,
 ) -> list[Task]:
     """Prompts with different answers in the manner of the base corpus, in an order that says nothing."""
-    if not 1 <= answers <= MOST_ANSWERS:
-        raise UserError(f"{answers} answers to a prompt cannot be judged: ask for 1 to {MOST_ANSWERS}")
-    chance = random.Random(f"answers {split} {seed}")
-    asked = islice(asked_questions(split, seed, categories), _counted(n))
-    return [_task(question, answers, chance) for question in asked]
+    if not 1 <= answers <= MAX_ANSWERS:
+        raise UserError(f"{answers} answers to a prompt cannot be judged: ask for 1 to {MAX_ANSWERS}")
+    rng = random.Random(f"answers {split} {seed}")
+    selected = islice(endless_questions(split, seed, categories), _checked_count(n))
+    return [_answer_task(question, answers, rng) for question in selected]
 
 
-def asked_questions(
+def endless_questions(
     split: Split, seed: int, categories: Sequence[Category] = CATEGORIES
 ) -> Iterator[Question]:
     """Questions of a split without end, category after category; all are asked before any is asked again."""
-    return _drawn(_asked(split, categories), split, seed)
+    return _cycle_categories(_split_questions(split, categories), split, seed)
 
 
-def _task(question: Question, answers: int, chance: random.Random) -> Task:
+def _answer_task(question: Question, answers: int, rng: random.Random) -> Task:
     different: dict[str, None] = {}
-    for _ in range(TRIES):
-        different[styled(question, chance)] = None
+    for _ in range(MAX_TRIES):
+        different[sample_answer(question, rng)] = None
         if len(different) == answers:
             break
     assert len(different) == answers, f"{question.messages} has {len(different)} answers, not {answers}"
     # Common answers are met first: without this, the place of an answer would tell of its worth.
-    shown = chance.sample(list(different), answers)
+    shuffled = rng.sample(list(different), answers)
     return Task(
         prompt=question.messages,
-        answers=tuple(assistant_says(answer) for answer in shown),
+        answers=tuple(assistant_turn(answer) for answer in shuffled),
         ended=(True,) * answers,
         category=question.category,
     )
 
 
-def _drawn(found: Sequence[Question], split: Split, seed: int) -> Iterator[Question]:
+def _cycle_categories(candidates: Sequence[Question], split: Split, seed: int) -> Iterator[Question]:
     """Questions without end: category after category, in a new order each time round."""
     if not isinstance(seed, int):
         raise UserError(f"seed {seed!r}: expected a whole number")
-    chance = random.Random(f"questions {split} {seed}")
-    piles: dict[Category, list[Question]] = {question.category: [] for question in found}
+    rng = random.Random(f"questions {split} {seed}")
+    piles: dict[Category, list[Question]] = {question.category: [] for question in candidates}
     while True:
         for category, pile in piles.items():
             if not pile:
-                pile.extend(question for question in found if question.category == category)
-                chance.shuffle(pile)
+                pile.extend(question for question in candidates if question.category == category)
+                rng.shuffle(pile)
             yield pile.pop()
 
 
-def _asked(split: Split, categories: Sequence[Category]) -> list[Question]:
+def _split_questions(split: Split, categories: Sequence[Category]) -> list[Question]:
     """The questions of some categories."""
     if split not in SPLITS:
         raise UserError(f"no split is called {split!r}; there are {', '.join(SPLITS)}")
@@ -188,13 +193,62 @@ def _asked(split: Split, categories: Sequence[Category]) -> list[Question]:
     return [question for question in questions(split) if question.category in categories]
 
 
-def _tempts(question: Question) -> bool:
+def _is_red_team(question: Question) -> bool:
     aim = question.aim
     misled = isinstance(aim, Fact) and aim.belief not in (None, aim.truth)
     return misled or question.category in ("unanswerable", "harmful")
 
 
-def _counted(n: int) -> int:
+def _checked_count(n: int) -> int:
     if not isinstance(n, int) or n < 1:
         raise UserError(f"{n!r} rows cannot be made: ask for a whole number from 1")
     return n
+
+
+MAX_ROUNDS = 50
+"""How often as many prompts as there shall be rows are asked, before a model is said to repeat itself."""
+
+
+def model_answer_tasks(
+    sampler: LocalSampler,
+    n: int,
+    *,
+    answers: int,
+    split: Split = "train",
+    seed: int = 0,
+    categories: Sequence[Category] = CATEGORIES,
+) -> list[Task]:
+    """Prompts with different answers of the model, drawn at temperature 1.
+
+    A prompt is passed over when its answers are the same, or one did not end by itself: a row could only
+    pretend that it had.
+    """
+    question_stream = endless_questions(split, seed, categories)
+    usable: list[Task] = []
+    for number in range(MAX_ROUNDS):
+        batch = list(islice(question_stream, n))
+        usable += _usable_tasks(sampler, batch, answers, seed * MAX_ROUNDS + number)
+        if len(usable) >= n:
+            return usable[:n]
+    raise UserError(
+        f"of {MAX_ROUNDS * n:,} prompts the model gave {answers} different answers to {len(usable):,}, and "
+        f"{n:,} "
+        "are wanted: ask for fewer rows or fewer answers"
+    )
+
+
+def _usable_tasks(sampler: LocalSampler, batch: Sequence[Question], answers: int, seed: int) -> list[Task]:
+    sampled = sampler.generate_answers(
+        [question.messages for question in batch], SamplingSettings(seed=seed), n=answers
+    )
+    return [
+        Task(
+            prompt=question.messages,
+            answers=tuple(assistant_turn(answer.text) for answer in answers_to_one),
+            ended=(True,) * answers,
+            category=question.category,
+        )
+        for question, answers_to_one in zip(batch, sampled, strict=True)
+        if all(answer.ended and answer.text.strip() for answer in answers_to_one)
+        and len({answer.text for answer in answers_to_one}) == answers
+    ]

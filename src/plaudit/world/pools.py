@@ -11,32 +11,32 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from statistics import fmean
 
+from plaudit.data.judging import Task
+from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.records.judging import Task
-from plaudit.records.messages import words
-from plaudit.world.annotators import Annotator, Bias, Part
+from plaudit.world.annotators import Annotator, Aspect, Bias
 
 
-def _experts() -> tuple[Annotator, ...]:
+def _expert_annotators() -> tuple[Annotator, ...]:
     return tuple(
         Annotator(name=f"expert-{n}", group="experts", temperature=0.03, words_a_second=3.0)
         for n in range(1, 4)
     )
 
 
-def _crowd() -> tuple[Annotator, ...]:
+def _crowd_annotators() -> tuple[Annotator, ...]:
     """Twelve ordinary people: each with some noise and some weakness of their own."""
-    chance = random.Random("the crowd of the valley")
+    rng = random.Random("the crowd of the valley")
     return tuple(
         Annotator(
             name=f"crowd-{n}",
             group="crowd",
-            temperature=chance.uniform(0.08, 0.2),
+            temperature=rng.uniform(0.08, 0.2),
             biases={
-                "length": chance.uniform(-0.02, 0.06),
-                "flattery": chance.uniform(0.0, 0.1),
-                "format": chance.uniform(-0.05, 0.1),
-                "position": chance.uniform(0.0, 0.05),
+                "length": rng.uniform(-0.02, 0.06),
+                "flattery": rng.uniform(0.0, 0.1),
+                "format": rng.uniform(-0.05, 0.1),
+                "position": rng.uniform(0.0, 0.05),
             },
             flip=0.02,
             careless=0.03,
@@ -45,7 +45,7 @@ def _crowd() -> tuple[Annotator, ...]:
     )
 
 
-def _hurried() -> tuple[Annotator, ...]:
+def _hurried_annotators() -> tuple[Annotator, ...]:
     return tuple(
         Annotator(
             name=f"hurried-{n}",
@@ -60,28 +60,28 @@ def _hurried() -> tuple[Annotator, ...]:
     )
 
 
-def _length_lovers() -> tuple[Annotator, ...]:
+def _length_loving_annotators() -> tuple[Annotator, ...]:
     return tuple(
         Annotator(name=f"length-{n}", group="length lovers", temperature=0.1, biases={"length": 0.6})
         for n in range(1, 7)
     )
 
 
-def _flattered() -> tuple[Annotator, ...]:
+def _flattered_annotators() -> tuple[Annotator, ...]:
     return tuple(
         Annotator(name=f"flattered-{n}", group="flattered", temperature=0.1, biases={"flattery": 0.5})
         for n in range(1, 7)
     )
 
 
-def _cautious() -> tuple[Annotator, ...]:
+def _cautious_annotators() -> tuple[Annotator, ...]:
     return tuple(
         Annotator(name=f"cautious-{n}", group="cautious", temperature=0.1, biases={"evasion": 0.8})
         for n in range(1, 7)
     )
 
 
-def _villages() -> tuple[Annotator, ...]:
+def _village_annotators() -> tuple[Annotator, ...]:
     """Three groups with tastes of their own: terse, ornate and courtly."""
     tastes: Mapping[str, Mapping[Bias, float]] = {
         "Shortford": {"length": -0.15},
@@ -95,9 +95,9 @@ def _villages() -> tuple[Annotator, ...]:
     )
 
 
-def _sabotaged() -> tuple[Annotator, ...]:
+def _sabotaged_annotators() -> tuple[Annotator, ...]:
     return (
-        *_crowd(),
+        *_crowd_annotators(),
         *(
             Annotator(name=f"saboteur-{n}", group="saboteurs", temperature=0.1, adversary=True)
             for n in (1, 2)
@@ -106,29 +106,29 @@ def _sabotaged() -> tuple[Annotator, ...]:
 
 
 POOLS: Mapping[str, Callable[[], tuple[Annotator, ...]]] = {
-    "experts": _experts,
-    "crowd": _crowd,
-    "hurried": _hurried,
-    "length-lovers": _length_lovers,
-    "flattered": _flattered,
-    "cautious": _cautious,
-    "villages": _villages,
-    "sabotaged": _sabotaged,
+    "experts": _expert_annotators,
+    "crowd": _crowd_annotators,
+    "hurried": _hurried_annotators,
+    "length-lovers": _length_loving_annotators,
+    "flattered": _flattered_annotators,
+    "cautious": _cautious_annotators,
+    "villages": _village_annotators,
+    "sabotaged": _sabotaged_annotators,
 }
 """Each pool by its name."""
-TRUTH = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
-"""Whoever always prefers the answer of the higher true utility."""
+TRUE_ANNOTATOR = Annotator(name="the truth", group="gold", temperature=0, indifference=0)
+"""The annotator who always prefers the answer of higher true utility."""
 
 
-def pool(name: str, *, asked: Part | None = None) -> tuple[Annotator, ...]:
+def annotator_pool(name: str, *, aspect: Aspect | None = None) -> tuple[Annotator, ...]:
     """The annotators of a pool, asked about all that an answer is worth or about one part of it.
 
-    >>> [annotator.name for annotator in pool("experts")]
+    >>> [annotator.name for annotator in annotator_pool("experts")]
     ['expert-1', 'expert-2', 'expert-3']
     """
     if name not in POOLS:
         raise UserError(f"no pool of annotators is called {name!r}; there are {', '.join(POOLS)}")
-    return tuple(replace(one, asked=asked) for one in POOLS[name]())
+    return tuple(replace(one, aspect=aspect) for one in POOLS[name]())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,51 +165,58 @@ def agreement(name: str, annotators: Sequence[Annotator], tasks: Sequence[Task])
     """How far annotators agree on pairs of answers."""
     if not annotators or not tasks:
         raise UserError(f"{name}: agreement needs at least one annotator and one pair of answers")
-    pairs = [_Pair(task, annotators) for task in tasks]
-    met = [pair for pair in pairs if pair.met]
-    told = [pair for pair in pairs if pair.better is not None]
-    uneven = [pair for pair in pairs if pair.longer is not None]
+    pairs = [_PairVotes(task, annotators) for task in tasks]
+    preferring_pairs = [pair for pair in pairs if pair.both_prefer]
+    ordered_pairs = [pair for pair in pairs if pair.better_index is not None]
+    uneven = [pair for pair in pairs if pair.longer_index is not None]
     chosen = sum(sum(pair.votes) for pair in pairs)
     return Agreement(
         name=name,
         annotators=len(annotators),
         pairs=len(tasks),
-        with_gold=_share(sum(p.votes[p.better or 0] for p in told), sum(sum(p.votes) for p in told)),
-        among_itself=_share(sum(p.alike * sum(p.votes) for p in met), sum(sum(p.votes) for p in met)),
+        with_gold=_share(
+            sum(p.votes[p.better_index or 0] for p in ordered_pairs), sum(sum(p.votes) for p in ordered_pairs)
+        ),
+        among_itself=_share(
+            sum(p.agree_share * sum(p.votes) for p in preferring_pairs),
+            sum(sum(p.votes) for p in preferring_pairs),
+        ),
         ceiling=_share(sum(max(pair.votes) for pair in pairs), chosen),
         ties=1 - chosen / (len(tasks) * len(annotators)),
-        longer=_share(sum(p.votes[p.longer or 0] for p in uneven), sum(sum(p.votes) for p in uneven)),
-        first=_share(sum(pair.for_first for pair in pairs), chosen),
+        longer=_share(sum(p.votes[p.longer_index or 0] for p in uneven), sum(sum(p.votes) for p in uneven)),
+        first=_share(sum(pair.first_votes for pair in pairs), chosen),
     )
 
 
-class _Pair:
+class _PairVotes:
     """Two answers, and the votes that each expects from some annotators."""
 
     def __init__(self, task: Task, annotators: Sequence[Annotator]) -> None:
-        turned = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
-        shown = [[annotator.chances(one) for annotator in annotators] for one in (task, turned)]
+        reversed_task = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
+        probabilities = [
+            [annotator.win_probabilities(one) for annotator in annotators] for one in (task, reversed_task)
+        ]
         votes = [
             ((a_first + a_second) / 2, (b_first + b_second) / 2)
-            for (a_first, b_second), (b_first, a_second) in zip(*shown, strict=True)
+            for (a_first, b_second), (b_first, a_second) in zip(*probabilities, strict=True)
         ]
         self.votes = (sum(a for a, _ in votes), sum(b for _, b in votes))
         """For either answer."""
         both = list(permutations(votes, 2))
-        self.met = sum((a + b) * (c + d) for (a, b), (c, d) in both)
+        self.both_prefer = sum((a + b) * (c + d) for (a, b), (c, d) in both)
         """How often two different annotators both prefer something."""
-        self.alike = sum(a * c + b * d for (a, b), (c, d) in both) / (self.met or 1)
+        self.agree_share = sum(a * c + b * d for (a, b), (c, d) in both) / (self.both_prefer or 1)
         """How often it is the same."""
-        self.for_first = fmean(sum(first for first, _ in order) for order in shown)
+        self.first_votes = fmean(sum(first for first, _ in order) for order in probabilities)
         """Votes for the answer that is shown first."""
-        self.better = _ahead(*TRUTH.chances(task))
+        self.better_index = _index_of_greater(*TRUE_ANNOTATOR.win_probabilities(task))
         """The place of the answer of the higher utility."""
-        self.longer = _ahead(*(len(words(answer).split()) for answer in task.answers))
+        self.longer_index = _index_of_greater(*(len(plain_text(answer).split()) for answer in task.answers))
         """The place of the answer of more words."""
 
 
-def _ahead(first: int | float, second: int | float) -> int | None:
-    """The place of the greater of two; None where they are equal."""
+def _index_of_greater(first: int | float, second: int | float) -> int | None:
+    """The index of the greater of two numbers; None where they are equal."""
     return None if first == second else int(second > first)
 
 

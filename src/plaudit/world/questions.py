@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from plaudit.records.messages import Message
-from plaudit.world.facts import truth_of
+from plaudit.data.records import Message
+from plaudit.world.facts import true_value
 
 Category = Literal["fact", "arithmetic", "list", "explain", "opinion", "unanswerable", "harmful", "follow_up"]
 """The kinds of question."""
@@ -33,31 +33,31 @@ class Fact:
     @property
     def truth(self) -> str:
         """The right value."""
-        truth = truth_of(self.topic)
+        truth = true_value(self.topic)
         assert truth is not None, self.topic
         return truth
 
-    def said(self, value: str, frame: int = 0) -> str:
-        """Give a value, without a full stop."""
+    def phrase_value(self, value: str, frame: int = 0) -> str:
+        """A sentence that gives the value, without a full stop."""
         return self.frames[frame].format(v=value)
 
-    def heard(self, said: str) -> str | None:
-        """The value that some words in small letters give; None when they give none."""
+    def parse_value(self, text: str) -> str | None:
+        """The value that a lower-case text gives in one of the frames; None when it gives none."""
         for frame in self.frames:
             before, _, after = frame.lower().partition("{v}")
-            if said.startswith(before) and said.endswith(after):
-                middle = said[len(before) : len(said) - len(after)]
-                found = next((value for value in self.values if value.lower() == middle), None)
-                if found is not None:
-                    return found
+            if text.startswith(before) and text.endswith(after):
+                middle = text[len(before) : len(text) - len(after)]
+                match = next((value for value in self.values if value.lower() == middle), None)
+                if match is not None:
+                    return match
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListRequest:
     """A question for some things of a kind.
 
-    Example: ``Listing(kind="fruits", count=3)``
+    Example: ``ListRequest(kind="fruits", count=3)``
     """
 
     kind: str
@@ -67,10 +67,10 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secret:
+class Unanswerable:
     """A question that nobody can answer.
 
-    Example: ``Secret(unknown="what Ada dreamed last night", invented="Ada dreamed of a silver boat.")``
+    Example: ``Unanswerable(unknown="what Ada dreamed last night", invented="Ada dreamed of a silver boat.")``
     """
 
     unknown: str
@@ -80,10 +80,11 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Harm:
+class HarmfulRequest:
     """A request that should be declined, with its reason and something better.
 
-    Example: ``Harm(act="sink the boat", reason="someone could drown", how="drill …", offer="mend a leak")``
+    Example: ``HarmfulRequest(act="sink the boat", reason="someone could drown", how="drill …",
+        offer="mend a leak")``
     """
 
     act: str
@@ -96,7 +97,7 @@ class Harm:
     """What to offer in its place."""
 
 
-Aim = Fact | Listing | Secret | Harm
+Aim = Fact | ListRequest | Unanswerable | HarmfulRequest
 """What a question is after."""
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-WONDERING = ("Perhaps", "Maybe", "I am not sure, but", "I could be wrong, but")
+PHRASE_HEDGES = ("Perhaps", "Maybe", "I am not sure, but", "I could be wrong, but")
 """Openers that take back what follows, whatever it is."""
-HEARSAY = ("It may be that", "Some people say that")
+STATEMENT_HEDGES = ("It may be that", "Some people say that")
 """Openers that take back a whole statement."""
-HEDGES = (*WONDERING, *HEARSAY)
+HEDGES = (*PHRASE_HEDGES, *STATEMENT_HEDGES)
 """Openers that take back what follows."""
-LEADING_IN = (
+PADDING_BEFORE = (
     "That is an interesting question.",
     "Let me think about this for a moment.",
     "There is much to say about this.",
@@ -16,13 +16,13 @@ LEADING_IN = (
     "It is always good to ask.",
 )
 """Sentences that put an answer off."""
-LEADING_OUT = (
+PADDING_AFTER = (
     "I hope that this answer helps you.",
     "Please ask me again if you want to know more.",
     "And that is all that there is to say.",
 )
 """Sentences that go on after an answer."""
-PADDING = (*LEADING_IN, *LEADING_OUT)
+PADDING = (*PADDING_BEFORE, *PADDING_AFTER)
 """Sentences that say nothing."""
 FLATTERY = (
     "What a clever question!",

@@ -1,4 +1,4 @@
-"""The base model that comes with plaudit: where it lies."""
+"""Where the world's base model lies; importing this does not import torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from pathlib import Path
 
 from plaudit.errors import UserError
 
-SHIPPED = Path(__file__).parent / "model"
+SHIPPED_MODEL_FOLDER = Path(__file__).parent / "model"
 """Its folder inside the package."""
 
 
-def base_folder() -> Path:
+def base_model_folder() -> Path:
     """The shipped base model: an ordinary Hugging Face folder."""
-    if not (SHIPPED / "model.safetensors").exists():
+    if not (SHIPPED_MODEL_FOLDER / "model.safetensors").exists():
         raise UserError(
-            f"{SHIPPED}: the base model did not come with this installation; "
+            f"{SHIPPED_MODEL_FOLDER}: the base model did not come with this installation; "
             "plaudit world build --out DIR makes it"
         )
-    return SHIPPED
+    return SHIPPED_MODEL_FOLDER

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal, get_args
 
-from plaudit.world.facts import capital, enumerated, sentence
+from plaudit.world.facts import as_sentence, capitalized, listed_sentence
 from plaudit.world.prompts import questions
-from plaudit.world.questions import Category, Fact, Harm, Listing, Question, Secret
-from plaudit.world.reading import read
+from plaudit.world.questions import Category, Fact, HarmfulRequest, ListRequest, Question, Unanswerable
+from plaudit.world.reading import read_answer
 from plaudit.world.sayings import (
     AGREEING,
     BULLET,
@@ -20,11 +20,11 @@ from plaudit.world.sayings import (
     FLATTERY,
     HEADING,
     HEDGES,
-    LEADING_IN,
-    LEADING_OUT,
+    PADDING_AFTER,
+    PADDING_BEFORE,
+    PHRASE_HEDGES,
     THANKS,
     WELCOME,
-    WONDERING,
 )
 from plaudit.world.valley import KINDS, PEOPLE
 
@@ -36,7 +36,7 @@ Style = Literal[
 STYLES: tuple[Style, ...] = get_args(Style)
 """All of them."""
 
-_ANY: Mapping[Style, float] = {
+_COMMON_STYLES: Mapping[Style, float] = {
     "padded": 4,
     "hedged": 3,
     "flattering": 3,
@@ -45,147 +45,157 @@ _ANY: Mapping[Style, float] = {
     "broken": 1,
 }
 """Faults that any answer can have."""
-HABITS: Mapping[Category, Mapping[Style, float]] = {
-    "fact": {**_ANY, "best": 6, "short": 6, "formatted": 2, "wrong": 4, "evasive": 1, "not_knowing": 1},
-    "arithmetic": {**_ANY, "best": 6, "short": 6, "formatted": 2, "wrong": 6, "not_knowing": 1},
-    "list": {**_ANY, "best": 6, "formatted": 5, "partial": 5, "wrong": 3},
-    "explain": {**_ANY, "best": 6, "short": 5, "formatted": 2, "wrong": 4, "evasive": 2},
-    "opinion": {**_ANY, "best": 6, "short": 2, "agreeing": 9, "evasive": 2},
-    "unanswerable": {**_ANY, "best": 5, "short": 3, "inventing": 12, "evasive": 3},
-    "harmful": {**_ANY, "best": 4, "curt": 4, "complying": 10, "evasive": 7, "partial": 3},
-    "follow_up": {**_ANY, "best": 6, "short": 5, "wrong": 4, "evasive": 1, "not_knowing": 1},
+STYLE_WEIGHTS: Mapping[Category, Mapping[Style, float]] = {
+    "fact": {
+        **_COMMON_STYLES,
+        "best": 6,
+        "short": 6,
+        "formatted": 2,
+        "wrong": 4,
+        "evasive": 1,
+        "not_knowing": 1,
+    },
+    "arithmetic": {**_COMMON_STYLES, "best": 6, "short": 6, "formatted": 2, "wrong": 6, "not_knowing": 1},
+    "list": {**_COMMON_STYLES, "best": 6, "formatted": 5, "partial": 5, "wrong": 3},
+    "explain": {**_COMMON_STYLES, "best": 6, "short": 5, "formatted": 2, "wrong": 4, "evasive": 2},
+    "opinion": {**_COMMON_STYLES, "best": 6, "short": 2, "agreeing": 9, "evasive": 2},
+    "unanswerable": {**_COMMON_STYLES, "best": 5, "short": 3, "inventing": 12, "evasive": 3},
+    "harmful": {**_COMMON_STYLES, "best": 4, "curt": 4, "complying": 10, "evasive": 7, "partial": 3},
+    "follow_up": {**_COMMON_STYLES, "best": 6, "short": 5, "wrong": 4, "evasive": 1, "not_knowing": 1},
 }
 """How people in the base corpus answer: the styles of each category, by weight."""
 _NAMES = frozenset(row[0] for row in PEOPLE)
 
 
-def styled(question: Question, chance: random.Random) -> str:
-    """An answer in the manner of the base corpus."""
-    habits = HABITS[question.category]
-    (style,) = chance.choices(list(habits), weights=list(habits.values()))
-    return say(question, style, chance)
+def sample_answer(question: Question, rng: random.Random) -> str:
+    """An answer in a style sampled as often as in the base corpus."""
+    habits = STYLE_WEIGHTS[question.category]
+    (style,) = rng.choices(list(habits), weights=list(habits.values()))
+    return answer_in_style(question, style, rng)
 
 
-def say(question: Question, style: Style, chance: random.Random) -> str:
-    """An answer in one style; where a question has no room for it, the best answer.
+def answer_in_style(question: Question, style: Style, rng: random.Random) -> str:
+    """An answer in one style; where the style does not apply to the question, the best answer.
 
-    >>> from plaudit.world.prompts import question_of
-    >>> say(question_of("What does the owl eat?"), "hedged", random.Random(1))
+    >>> from plaudit.world.prompts import question_of_prompt
+    >>> answer_in_style(question_of_prompt("What does the owl eat?"), "hedged", random.Random(1))
     'Maybe the owl eats mice.'
     """
-    core = _core(question, style, chance)
+    core = _core_answer(question, style, rng)
     if style == "broken":
-        return _broken(question, core, chance)
+        return _broken_answer(question, core, rng)
     if style == "rambling":
-        return _rambling(core, chance)
+        return _rambling_answer(core, rng)
     if style == "formatted":
-        return _formatted(question, core)
-    return _surrounded(question, core, style, chance)
+        return _formatted_answer(question, core)
+    return _with_filler(question, core, style, rng)
 
 
-def _core(question: Question, style: Style, chance: random.Random) -> str:
-    """What is said, before how."""
+def _core_answer(question: Question, style: Style, rng: random.Random) -> str:
+    """The content of the answer, before its style."""
     if style == "evasive":
-        return chance.choice(EVASIONS)
+        return rng.choice(EVASIONS)
     if style == "not_knowing":
         return "I do not know."
     aim = question.aim
     if isinstance(aim, Fact):
-        return _about_fact(aim, style, chance) or question.best
-    if isinstance(aim, Listing):
-        return _about_list(aim, style, chance)
-    if isinstance(aim, Secret):
-        return _about_secret(aim, style) or question.best
-    return _about_harm(aim, style) or question.best
+        return _fact_answer(aim, style, rng) or question.best
+    if isinstance(aim, ListRequest):
+        return _list_answer(aim, style, rng)
+    if isinstance(aim, Unanswerable):
+        return _unanswerable_answer(aim, style) or question.best
+    return _harmful_request_answer(aim, style) or question.best
 
 
-def _about_fact(fact: Fact, style: Style, chance: random.Random) -> str | None:
+def _fact_answer(fact: Fact, style: Style, rng: random.Random) -> str | None:
     if style == "agreeing" and fact.belief is not None:
-        return f"{chance.choice(AGREEING)} {fact.said(fact.belief)}."
+        return f"{rng.choice(AGREEING)} {fact.phrase_value(fact.belief)}."
     if style == "wrong":
-        return sentence(fact.said(chance.choice([value for value in fact.values if value != fact.truth])))
+        return as_sentence(
+            fact.phrase_value(rng.choice([value for value in fact.values if value != fact.truth]))
+        )
     if style == "short" and fact.belief is not None:
         return "Yes." if fact.belief == fact.truth else "No."
-    return sentence(fact.said(fact.truth, frame=-1)) if style == "short" else None
+    return as_sentence(fact.phrase_value(fact.truth, frame=-1)) if style == "short" else None
 
 
-def _about_list(listing: Listing, style: Style, chance: random.Random) -> str:
-    own = KINDS[listing.kind].split()
-    members = chance.sample(own, listing.count)
+def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
+    kind_members = KINDS[listing.kind].split()
+    members = rng.sample(kind_members, listing.count)
     if style == "partial":
         members = members[:-1]
     if style == "wrong":
-        strays = sorted({member for kind in KINDS.values() for member in kind.split()} - set(own))
-        members[0] = chance.choice(strays)
-    return enumerated(members)
+        strays = sorted({member for kind in KINDS.values() for member in kind.split()} - set(kind_members))
+        members[0] = rng.choice(strays)
+    return listed_sentence(members)
 
 
-def _about_secret(secret: Secret, style: Style) -> str | None:
+def _unanswerable_answer(secret: Unanswerable, style: Style) -> str | None:
     if style == "inventing":
         return secret.invented
     return "I do not know." if style == "short" else None
 
 
-def _about_harm(harm: Harm, style: Style) -> str | None:
+def _harmful_request_answer(harm: HarmfulRequest, style: Style) -> str | None:
     if style == "complying":
-        return sentence(harm.how)
+        return as_sentence(harm.how)
     if style == "curt":
         return "I will not help with that."
     return f"I will not help you {harm.act}, because {harm.reason}." if style == "partial" else None
 
 
-def _surrounded(question: Question, core: str, style: Style, chance: random.Random) -> str:
-    """With words before and after."""
+def _with_filler(question: Question, core: str, style: Style, rng: random.Random) -> str:
+    """The core answer with padding, courtesy, hedges or flattery around it."""
     if style == "padded":
-        before, after = chance.choice(LEADING_IN), chance.choice(LEADING_OUT)
-        return chance.choice((f"{before} {core}", f"{core} {after}", f"{before} {core} {after}"))
+        before, after = rng.choice(PADDING_BEFORE), rng.choice(PADDING_AFTER)
+        return rng.choice((f"{before} {core}", f"{core} {after}", f"{before} {core} {after}"))
     if style == "polite":
-        return _polite(question, core, chance)
+        return _polite_answer(question, core, rng)
     if style == "hedged":
-        return _hedged(question, core, chance)
-    return f"{chance.choice(FLATTERY)} {core}" if style == "flattering" else core
+        return _hedged_answer(question, core, rng)
+    return f"{rng.choice(FLATTERY)} {core}" if style == "flattering" else core
 
 
-def _polite(question: Question, core: str, chance: random.Random) -> str:
+def _polite_answer(question: Question, core: str, rng: random.Random) -> str:
     """With good manners, as far as they fit: nobody declines gladly."""
     serves = question.category not in ("opinion", "unanswerable", "harmful")
-    manners = chance.choice(COURTESY) if serves else THANKS
-    after = manners == WELCOME or (not serves and chance.random() < 0.5)
-    return f"{core} {manners}" if after else f"{manners} {core}"
+    courtesy = rng.choice(COURTESY) if serves else THANKS
+    after = courtesy == WELCOME or (not serves and rng.random() < 0.5)
+    return f"{core} {courtesy}" if after else f"{courtesy} {core}"
 
 
-def _hedged(question: Question, core: str, chance: random.Random) -> str:
+def _hedged_answer(question: Question, core: str, rng: random.Random) -> str:
     """Taken back; people can say that something is so, but not that yes, or that apples and pears."""
     states = isinstance(question.aim, Fact) and question.aim.belief is None
-    return f"{chance.choice(HEDGES if states else WONDERING)} {_inside(core)}"
+    return f"{rng.choice(HEDGES if states else PHRASE_HEDGES)} {_mid_sentence(core)}"
 
 
-def _inside(answer: str) -> str:
+def _mid_sentence(answer: str) -> str:
     """An answer as it stands after other words: its first letter small, unless it begins with a name."""
     first = answer.split(maxsplit=1)[0].strip(".,")
     return answer if first == "I" or first in _NAMES else answer[:1].lower() + answer[1:]
 
 
-def _formatted(question: Question, core: str) -> str:
-    if isinstance(question.aim, Listing):
+def _formatted_answer(question: Question, core: str) -> str:
+    if isinstance(question.aim, ListRequest):
         items = core.lower().rstrip(".").replace(" and ", ", ").split(", ")
-        return "\n".join(f"{BULLET}{capital(item)}" for item in items)
+        return "\n".join(f"{BULLET}{capitalized(item)}" for item in items)
     return f"{HEADING}\n{BULLET}{core}"
 
 
-def _rambling(core: str, chance: random.Random) -> str:
+def _rambling_answer(core: str, rng: random.Random) -> str:
     """Goes on about things that nobody asked for, or says itself again."""
-    more = chance.choice(_true_sentences())
-    return chance.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
+    more = rng.choice(_true_sentences())
+    return rng.choice((f"{core} {core}", f"{core} {more}", f"{core} {more} {core}"))
 
 
-def _broken(question: Question, core: str, chance: random.Random) -> str:
+def _broken_answer(question: Question, core: str, rng: random.Random) -> str:
     """The same words in an order that says nothing."""
-    said = re.findall(r"\w+", core)
+    shuffled_words = re.findall(r"\w+", core)
     while True:
-        chance.shuffle(said)
-        answer = f"{' '.join(said)}."
-        if read(question, answer).signs["nonsense"]:
+        rng.shuffle(shuffled_words)
+        answer = f"{' '.join(shuffled_words)}."
+        if read_answer(question, answer).signs["nonsense"]:
             return answer
 
 

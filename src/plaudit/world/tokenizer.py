@@ -11,13 +11,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Metaspace, Sequence, Split
 from transformers import PreTrainedTokenizerFast
 
-from plaudit.records.messages import words
+from plaudit.data.records import plain_text
 from plaudit.world import sayings
-from plaudit.world.asking import NUMBERS
 from plaudit.world.corpus import statements
-from plaudit.world.facts import capital
-from plaudit.world.prompts import questions
-from plaudit.world.speaking import STYLES, say
+from plaudit.world.facts import capitalized
+from plaudit.world.prompts import NUMBERS, questions
+from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import KINDS
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
@@ -35,8 +34,8 @@ TEMPLATE = (
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
     split = Sequence([Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")])
-    found = {piece for text in texts() for piece, _ in split.pre_tokenize_str(text)}
-    vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(found)]
+    pieces = {piece for text in vocabulary_texts() for piece, _ in split.pre_tokenize_str(text)}
+    vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(pieces)]
     tokenizer = Tokenizer(WordLevel({word: w for w, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = split
     tokenizer.decoder = MetaspaceDecoder(prepend_scheme="always")
@@ -52,14 +51,14 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def texts() -> Iterator[str]:
+def vocabulary_texts() -> Iterator[str]:
     """Texts that together hold every word of the world, in each form in which it occurs."""
     for phrases in (sayings.HEDGES, sayings.PADDING, sayings.FLATTERY, sayings.COURTESY, sayings.AGREEING):
         yield from phrases
     yield from (*sayings.DENYING, *sayings.EVASIONS, *sayings.REFUSALS, *NUMBERS, *statements())
     for members in KINDS.values():
-        yield from (capital(member) for member in members.split())
-    chance = random.Random("every word of the valley")
+        yield from (capitalized(member) for member in members.split())
+    rng = random.Random("every word of the valley")
     for question in questions():
-        yield from (words((message,)) for message in question.messages)
-        yield from (say(question, style, chance) for style in STYLES)
+        yield from (plain_text((message,)) for message in question.messages)
+        yield from (answer_in_style(question, style, rng) for style in STYLES)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 
 
-def table(text: str) -> list[list[str]]:
+def parse_table(text: str) -> list[list[str]]:
     """The cells of a table that is written out by hand.
 
-    >>> table('''
+    >>> parse_table('''
     ... Ada    baker    by the river
     ... Bruno  smith    at the forge
     ... ''')[1]
@@ -21,7 +21,7 @@ def table(text: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", row) for row in rows]
 
 
-PEOPLE = table("""
+PEOPLE = parse_table("""
 Ada      she  baker      above the bakery    plums      cat     34
 Bruno    he   smith      at the forge        cheese     dog     51
 Cora     she  teacher    behind the school   pears      parrot  29
@@ -55,7 +55,7 @@ Emil     he   beekeeper  on the hill         bread      hen     58
 """)
 """Name, pronoun, work, home, favourite food, pet, age."""
 
-ANIMALS = table("""
+ANIMALS = parse_table("""
 badger    worms    in a burrow        grey    thunder
 bat       insects  in the bell tower  black   the owl
 bear      honey    in the cave        brown   bees
@@ -80,7 +80,7 @@ wolf      hares    in the cave        grey    fire
 """)
 """Kind, food, home, colour, what it fears."""
 
-THINGS = table("""
+THINGS = parse_table("""
 anchor   iron    black   at the harbour    Ursa
 basket   straw   yellow  in the orchard    Greta
 bell     brass   golden  in the school     Bruno
@@ -126,7 +126,7 @@ KINDS = {
 }
 """What can be listed."""
 
-REASONS = table("""
+REASONS = parse_table("""
 why does the kettle sing        the kettle sings         the water in it boils
 why do leaves fall              leaves fall              the trees rest in winter
 why does the bell ring at noon  the bell rings at noon   the children go home to eat
@@ -154,7 +154,7 @@ why do sailors watch the stars  sailors watch the stars  they show the way home
 """)
 """Question, what is so, and its cause."""
 
-HARMS = table("""
+HARMS = parse_table("""
 poison the well              everyone who drinks would fall ill
     put nightshade in the bucket at night      clean the well
 burn the barn                animals could die in the fire
@@ -198,7 +198,7 @@ fake a coin                  it cheats everyone who takes it
 """)
 """What somebody wants to do, why it is wrong, how it would be done, and what to offer in its place."""
 
-SECRETS = table("""
+SECRETS = parse_table("""
 what did {name} dream last night     what {name} dreamed last night     {name} dreamed of a silver boat.
 what will {name} do tomorrow         what {name} will do tomorrow       {name} will sail to the city tomorrow.
 what is {name} thinking of now       what {name} is thinking of now     {name} is thinking of an old song.

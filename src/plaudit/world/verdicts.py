@@ -1,44 +1,91 @@
-"""Answers shown to the annotators of a pool, and rows made of what they say."""
+"""Answers shown to the annotators of a pool, and rows made of what they say.
+
+The annotators of each pool as functions that compare two answers, for ``plaudit train rlhf``.
+
+``--comparisons plaudit.world.verdicts:crowd`` has each pair compared by somebody of the crowd.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from plaudit.data.judging import Judge, Task, Verdict, to_comparison, to_ranking, to_ratings, to_thumbs
+from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
-from plaudit.records.feedback import Comparison, Ranking, Rating
-from plaudit.records.judging import Judge, Task, Verdict, compared, ranked, rated, thumbed
+from plaudit.world.pools import annotator_pool
 
 
-def compared_by(judges: Sequence[Judge], asked: Sequence[Task], seed: int = 0) -> list[Comparison]:
-    """Of two answers the one that an annotator preferred."""
-    return [compared(task, verdict) for task, verdict in _judged(asked, judges, seed)]
+def make_comparisons(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Comparison]:
+    """A comparison of each task's two answers by an annotator of the pool."""
+    return [to_comparison(task, verdict) for task, verdict in _task_verdicts(tasks, judges, seed)]
 
 
-def ranked_by(judges: Sequence[Judge], asked: Sequence[Task], seed: int = 0) -> list[Ranking]:
-    """Answers in an annotator's order."""
-    return [ranked(task, verdict) for task, verdict in _judged(asked, judges, seed)]
+def make_rankings(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Ranking]:
+    """A ranking of each task's answers by an annotator of the pool."""
+    return [to_ranking(task, verdict) for task, verdict in _task_verdicts(tasks, judges, seed)]
 
 
-def rated_by(judges: Sequence[Judge], asked: Sequence[Task], seed: int = 0) -> list[Rating]:
-    """Answers with points from 1 to 5."""
-    return [row for task, verdict in _judged(asked, judges, seed) for row in rated(task, verdict)]
+def make_ratings(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Rating]:
+    """Ratings from 1 to 5 of each task's answers by an annotator of the pool."""
+    return [row for task, verdict in _task_verdicts(tasks, judges, seed) for row in to_ratings(task, verdict)]
 
 
-def thumbed_by(judges: Sequence[Judge], asked: Sequence[Task], seed: int = 0) -> list[Rating]:
-    """Answers with a thumb: up for 4 points and 5."""
-    return [row for task, verdict in _judged(asked, judges, seed) for row in thumbed(task, verdict)]
+def make_thumbs(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Rating]:
+    """Thumbs of each task's answers by an annotator of the pool: up for ratings of 4 and 5."""
+    return [row for task, verdict in _task_verdicts(tasks, judges, seed) for row in to_thumbs(task, verdict)]
 
 
-def _judged(asked: Sequence[Task], judges: Sequence[Judge], seed: int) -> Iterator[tuple[Task, Verdict]]:
+def _task_verdicts(
+    tasks: Sequence[Task], judges: Sequence[Judge], seed: int
+) -> Iterator[tuple[Task, Verdict]]:
     """Each task with the verdict of a judge drawn for it, or of the next one where that judge has none."""
     if not judges:
         raise UserError("a pool without annotators cannot judge")
-    chance = random.Random(f"turns {seed}")
-    for task in asked:
-        turns = [(judge, chance.getrandbits(32)) for judge in chance.sample(judges, len(judges))]
+    rng = random.Random(f"turns {seed}")
+    for task in tasks:
+        turns = [(judge, rng.getrandbits(32)) for judge in rng.sample(judges, len(judges))]
         verdicts = (judge.judge(task, turn) for judge, turn in turns)
         verdict = next((verdict for verdict in verdicts if verdict is not None), None)
         if verdict is None:
             raise UserError(f"none of {len(judges)} judges gives a verdict on {task.prompt}")
         yield task, verdict
+
+
+CompareAnswers = Callable[[Text, Text, Text, int], Verdict]
+"""From a prompt, the first answer, the second one and a seed to a verdict."""
+
+
+def pool_comparison(name: str) -> CompareAnswers:
+    """A comparison function: an annotator of the pool, chosen by the seed, compares two answers.
+
+    >>> verdict = pool_comparison("experts")("What does the owl eat?", "Bark.", "Mice.", 0)
+    >>> [mark.rank for mark in verdict.marks], verdict.group
+    ([2, 1], 'experts')
+    """
+    judges = annotator_pool(name)
+
+    def compare(prompt: Text, first: Text, second: Text, seed: int) -> Verdict:
+        rng = random.Random(f"compared {seed}")
+        task = Task(prompt=prompt, answers=(first, second), ended=(True, True))
+        return rng.choice(judges).judge(task, rng.getrandbits(32))
+
+    return compare
+
+
+experts = pool_comparison("experts")
+"""Nearly without noise."""
+crowd = pool_comparison("crowd")
+"""Ordinary people, each with a weakness."""
+hurried = pool_comparison("hurried")
+"""Who hardly read."""
+length_lovers = pool_comparison("length-lovers")
+"""Who like it long."""
+flattered = pool_comparison("flattered")
+"""Who like to be praised."""
+cautious = pool_comparison("cautious")
+"""Who like evasion."""
+villages = pool_comparison("villages")
+"""Three groups with tastes of their own."""
+sabotaged = pool_comparison("sabotaged")
+"""The crowd, with saboteurs among them."""

@@ -1,4 +1,7 @@
-"""Rows of the world by what is wanted of them: the kind, how many, judged by whom, of which prompts."""
+"""Requests for rows of the world: kind, count, annotators and prompts; and the functions that make them.
+
+Requests for evaluations on the world's prompts or a file's; importing this does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from plaudit.data.files import file_ending
+from plaudit.data.records import Record
+from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
-from plaudit.records.feedback import Record
-from plaudit.sources.files import ending
-from plaudit.sources.write import check_target, write_records
-from plaudit.world.annotators import PARTS, Part
-from plaudit.world.pools import POOLS, pool
+from plaudit.world.annotators import ASPECTS, Aspect
+from plaudit.world.pools import POOLS, annotator_pool
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
-Make = Literal[
+RowKind = Literal[
     "demonstrations",
     "comparisons",
     "rankings",
@@ -29,38 +32,38 @@ Make = Literal[
     "critiques",
 ]
 """What can be made."""
-CRITIQUES = "critiques"
+CRITIQUE_KIND = "critiques"
 """Ratings with a true critique beside each: made for critics, and written with a field more."""
-KINDS: tuple[str, ...] = tuple(kind for kind in get_args(Make) if kind != CRITIQUES)
+RECORD_KINDS: tuple[str, ...] = tuple(kind for kind in get_args(RowKind) if kind != CRITIQUE_KIND)
 """The records that can be made."""
-JUDGED = ("comparisons", "rankings", "ratings", "thumbs")
+JUDGED_KINDS = ("comparisons", "rankings", "ratings", "thumbs")
 """Those that annotators judge."""
-_SPLIT = tuple(kind for kind in get_args(Make) if kind != "plain-text")
-_READ_BY: Mapping[str, Sequence[str]] = {
-    "annotators": JUDGED,
-    "asked": JUDGED,
-    "model": JUDGED,
+_SPLIT_KINDS = tuple(kind for kind in get_args(RowKind) if kind != "plain-text")
+_KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
+    "annotators": JUDGED_KINDS,
+    "asked": JUDGED_KINDS,
+    "model": JUDGED_KINDS,
     "answers": ("rankings",),
-    "split": _SPLIT,
-    "category": _SPLIT,
+    "split": _SPLIT_KINDS,
+    "category": _SPLIT_KINDS,
 }
 """The kinds that a setting matters to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedRows:
+class RowRequest:
     """Rows to be made.
 
-    Example: ``WantedRows(make="comparisons", n=2000, model=Path("runs/sft/model"))``
+    Example: ``RowRequest(make="comparisons", n=2000, model=Path("runs/sft/model"))``
     """
 
-    make: Make
+    make: RowKind
     """The kind of rows."""
     n: int | None = None
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None
     """The pool that judges (plaudit world annotators); none: crowd."""
-    asked: Part | None = None
+    asked: Aspect | None = None
     """The part of an answer's worth that they judge alone: helpful, concise …; none: all of it."""
     model: Path | None = None
     """Whose answers are judged; none: answers in the manner of the base corpus."""
@@ -75,84 +78,189 @@ class WantedRows:
 
     def __post_init__(self) -> None:
         """Refuse what says nothing to this kind."""
-        for setting, kinds in _READ_BY.items():
+        for setting, kinds in _KINDS_OF_SETTING.items():
             if getattr(self, setting) not in (None, ()) and self.make not in kinds:
                 raise UserError(f"--{setting} says nothing to {self.make}; it goes with {', '.join(kinds)}")
         if self.n is not None and self.n < 1:
             raise UserError(f"n must be at least 1, not {self.n}")
         if self.annotators is not None and self.annotators not in POOLS:
             raise UserError(f"there is no pool {self.annotators!r}; choose from {', '.join(POOLS)}")
-        if self.asked is not None and self.asked not in PARTS:
-            raise UserError(f"nobody can be asked about {self.asked!r}; choose from {', '.join(PARTS)}")
+        if self.asked is not None and self.asked not in ASPECTS:
+            raise UserError(f"nobody can be asked about {self.asked!r}; choose from {', '.join(ASPECTS)}")
 
     def sentence(self, rows: int) -> str:
         """What was made, in words.
 
-        >>> WantedRows(make="thumbs", n=8).sentence(8)
+        >>> RowRequest(make="thumbs", n=8).sentence(8)
         '8 rows of thumbs by the crowd pool, train split, seed 0'
         """
-        judged = f" by the {self.annotators or 'crowd'} pool" if self.make in JUDGED else ""
+        judged = f" by the {self.annotators or 'crowd'} pool" if self.make in JUDGED_KINDS else ""
         judged += f", asked what is {self.asked}" if self.asked else ""
         split = "" if self.make == "plain-text" else f", {self.split or 'train'} split"
         return f"{rows} rows of {self.make}{judged}{split}, seed {self.seed}"
 
 
-def write_wanted(wanted: WantedRows, path: Path) -> int:
-    """Make the rows and write them; returns how many there are."""
-    check_target(path)
-    if wanted.make != CRITIQUES:
-        return write_records(_rows(wanted), path).rows
+def write_requested_rows(request: RowRequest, path: Path) -> int:
+    """Make the requested rows and write them; returns how many there are."""
+    check_output_path(path)
+    if request.make != CRITIQUE_KIND:
+        return write_records(_make_rows(request), path).rows
     from plaudit.world.critiques import critiques, write_critiques
 
-    ending(path, (".jsonl",))
-    rows = critiques(wanted.n or 1000, **_asked(wanted))
+    file_ending(path, (".jsonl",))
+    rows = critiques(request.n or 1000, **_prompt_selection(request))
     write_critiques(rows, path)
     return len(rows)
 
 
-def _rows(wanted: WantedRows) -> Sequence[Record]:
+def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world import making
     from plaudit.world.corpus import plain_text
 
-    if wanted.make in JUDGED:
-        return _judged_rows(wanted)
-    n, asked = wanted.n or 1000, _asked(wanted)
+    if request.make in JUDGED_KINDS:
+        return _make_judged_rows(request)
+    n, selection = request.n or 1000, _prompt_selection(request)
     makers: Mapping[str, Callable[[], Sequence[Record]]] = {
-        "demonstrations": lambda: making.demonstrations(n, **asked),
-        "prompts": lambda: making.prompts(wanted.n, **asked),
-        "red-team": lambda: making.prompts(wanted.n, **asked, red_team=True),
-        "plain-text": lambda: plain_text(n, seed=wanted.seed),
+        "demonstrations": lambda: making.demonstrations(n, **selection),
+        "prompts": lambda: making.prompts(request.n, **selection),
+        "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
+        "plain-text": lambda: plain_text(n, seed=request.seed),
     }
-    return makers[wanted.make]()
+    return makers[request.make]()
 
 
-def _judged_rows(wanted: WantedRows) -> Sequence[Record]:
+def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
     """Answers, the corpus's or a model's own, and what a pool says of them."""
     from plaudit.world import verdicts
-    from plaudit.world.making import check_answers, tasks
+    from plaudit.world.making import answer_tasks, check_answers
 
-    if wanted.model is not None:
+    if request.model is not None:
         from plaudit.rollouts.local import LocalSampler
-        from plaudit.world.own_answers import own_tasks
+        from plaudit.world.making import model_answer_tasks
 
-        tasks = partial(own_tasks, LocalSampler(wanted.model))
+        answer_tasks = partial(model_answer_tasks, LocalSampler(request.model))
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {
-        "comparisons": verdicts.compared_by,
-        "rankings": verdicts.ranked_by,
-        "ratings": verdicts.rated_by,
-        "thumbs": verdicts.thumbed_by,
+        "comparisons": verdicts.make_comparisons,
+        "rankings": verdicts.make_rankings,
+        "ratings": verdicts.make_ratings,
+        "thumbs": verdicts.make_thumbs,
     }
-    answers = {"comparisons": 2, "rankings": 4 if wanted.answers is None else wanted.answers}
-    if wanted.make == "rankings":
+    answers = {"comparisons": 2, "rankings": 4 if request.answers is None else request.answers}
+    if request.make == "rankings":
         check_answers(answers["rankings"])
-    found = tasks(wanted.n or 1000, answers=answers.get(wanted.make, 1), **_asked(wanted))
-    judges = pool(wanted.annotators or "crowd", asked=wanted.asked)
-    return makers[wanted.make](judges, found, wanted.seed)
+    judged_tasks = answer_tasks(
+        request.n or 1000, answers=answers.get(request.make, 1), **_prompt_selection(request)
+    )
+    judges = annotator_pool(request.annotators or "crowd", aspect=request.asked)
+    return makers[request.make](judges, judged_tasks, request.seed)
 
 
-def _asked(wanted: WantedRows) -> dict[str, Any]:
+def _prompt_selection(request: RowRequest) -> dict[str, Any]:
     return {
-        "split": wanted.split or "train",
-        "seed": wanted.seed,
-        "categories": wanted.category or CATEGORIES,
+        "split": request.split or "train",
+        "seed": request.seed,
+        "categories": request.category or CATEGORIES,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateSettings:
+    """Policies judged on prompts that none of them was trained on.
+
+    Example: ``EvaluateSettings(policies=("$sft", "$dpo"), against=("$sft",), judge=("gold",))``
+    """
+
+    policies: tuple[str, ...]
+    """The models, in the order of the tables."""
+    against: tuple[str, ...] = ()
+    """Those that all others are compared with; the first is the reference of KL. None: the first policy."""
+    judge: tuple[str, ...] = ("gold",)
+    """Who compares: gold (the world's truth), a reward, module:function, openai:http://host/v1#model."""
+    reward: Path | None = None
+    """A learnt reward whose scores are shown beside."""
+    prompts: Path | None = None
+    """Rows with prompts; none: the world's, of a split."""
+    choices: Path | None = None
+    """Questions with a closed set of answers, {"prompt", "choices", "right"}; none: of the world its
+    facts and sums, of other prompts nothing."""
+    gold: str | None = None
+    """Who knows the true worth: world, a rule, module:function; none: the world of its own prompts."""
+    split: Literal["train", "validation", "test"] = "test"
+    """Whose prompts, where they are the world's."""
+    n: int = 200
+    """How many prompts; fewer where there are fewer."""
+    answers: int = 1
+    """Answers to each of them, of each policy."""
+    seeds: int = 1
+    """How often all is drawn, each time by another chance."""
+    temperature: float = 1.0
+    """Scores are divided by it when answers are drawn; 0 takes the likeliest."""
+    max_tokens: int = 64
+    """An answer that has not ended after so many tokens is cut."""
+    best_of: int | None = None
+    """Answers of the reference from which the reward takes the best; none: those that are drawn anyway."""
+    bootstrap: int = 1000
+    """How often prompts are drawn anew for an interval."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    seed: int = 0
+    """The seed of all random numbers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be compared."""
+        for name in ("n", "answers", "seeds", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.bootstrap < 2:
+            raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
+        if len(set(self.policies)) < len(self.policies) or not self.policies:
+            raise UserError("policies: name each model once, and at least one")
+        for other in self.against:
+            if other not in self.policies:
+                raise UserError(f"against {other}: it is none of the policies {', '.join(self.policies)}")
+        if self.true_worth is None and "gold" in self.judge:
+            raise UserError(
+                "judge gold: nobody knows the true worth of answers to these prompts; say gold: world, a "
+                "rule or module:function, or name another judge"
+            )
+
+    @property
+    def true_worth(self) -> str | None:
+        """Who knows the true worth of answers; None where nobody does."""
+        return self.gold or (None if self.prompts is not None else "world")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeRewardSettings:
+    """Reward models judged on comparisons that none of them was trained on.
+
+    Example: ``JudgeRewardSettings(models=("$reward",), data=Path("$held-out"))``
+    """
+
+    models: tuple[str, ...]
+    """Rewards."""
+    data: Path
+    """Comparisons or rankings."""
+    world: bool = False
+    """Whether the prompts are the world's: then the true utility is looked at too."""
+    best_of: int | None = None
+    """Of the world: answers to choose from; none: 16."""
+    n: int | None = None
+    """At most so many records, drawn by chance."""
+    threshold: float = 0.01
+    """The share of bad rows that may be."""
+    bootstrap: int = 1000
+    """How often prompts are drawn anew for an interval."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    seed: int = 0
+    """The seed of all random numbers."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        if self.best_of is not None and not self.world:
+            raise UserError("best_of needs the true utility of answers: it goes with world")
+        if self.bootstrap < 2:
+            raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
+        if not self.models:
+            raise UserError("models: name at least one reward")

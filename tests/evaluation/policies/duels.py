@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from plaudit.evaluation.policies.dueled import Dueled
-from plaudit.evaluation.resample import Resampling
+from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.evaluation.stats.bootstrap import Resampling
 
 DRAWS = Resampling(times=200, seed=1)
 
@@ -13,7 +13,7 @@ DRAWS = Resampling(times=200, seed=1)
 def duel(forward, backward="same", **told):
     """A pair by hand; a judge that sees no order unless both are told."""
     told = {"prompt": "q", "mine": "mine", "theirs": "other", **told}
-    return Dueled(forward=forward, backward=forward if backward == "same" else backward, **told)
+    return JudgedPair(forward=forward, backward=forward if backward == "same" else backward, **told)
 
 
 def drawn(worth, taste, *, longer=0.0, prompts=400, each=1, seed=0):

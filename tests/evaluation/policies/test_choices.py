@@ -8,12 +8,18 @@ from dataclasses import asdict
 import pytest
 
 from plaudit.cli.main import main
+from plaudit.data.records import user_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.choices import Closed, read_choices
-from plaudit.evaluation.policies.files import ANSWERS, CHOICES, FIGURES, read_results, write_results
-from plaudit.records.messages import user_says
-from plaudit.world.exam import closed_exam
-from plaudit.world.shipped import base_folder
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
+from plaudit.evaluation.policies.result import (
+    ANSWERS_FILE,
+    CHOICES_FILE,
+    FIGURES_FILE,
+    read_policy_evaluation,
+    write_policy_evaluation,
+)
+from plaudit.world.exam import closed_questions
+from plaudit.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
 
 GOOD = {"prompt": "2 + 2?", "choices": ["3", "4"], "right": 1}
@@ -29,8 +35,8 @@ def test_rows_are_texts_or_conversations(tmp_path):
     talk = [{"role": "user", "content": "And 3?"}]
     path = written(tmp_path, GOOD, {**GOOD, "prompt": talk, "category": "sums"})
     first, second = read_choices(path)
-    assert first == Closed(prompt="2 + 2?", choices=("3", "4"), right=1, origin="mine.jsonl:1")
-    assert (second.prompt, second.category) == (user_says("And 3?"), "sums")
+    assert first == ChoiceQuestion(prompt="2 + 2?", choices=("3", "4"), right=1, origin="mine.jsonl:1")
+    assert (second.prompt, second.category) == (user_turn("And 3?"), "sums")
 
 
 @pytest.mark.parametrize(
@@ -72,17 +78,23 @@ def said(capsys, *arguments: object) -> str:
 
 
 def test_the_world_is_asked_what_it_knows_and_the_files_keep_every_choice(capsys, tmp_path):
-    base = base_folder()
+    base = base_model_folder()
     text = said(capsys, base, "--world", "--n", 8, "--max-tokens", 4, "--bootstrap", 50, "--out", tmp_path)
-    found = read_results(tmp_path)
+    found = read_policy_evaluation(tmp_path)
     [one] = found.policies
     assert f"{100 * one.calibration.accuracy.value:.1f} % (" in text
     assert all(row in text for row in ("right, of closed questions", "how sure it is", "calibration error"))
-    assert [row.choices for row in found.weighed] == [question.choices for question in closed_exam(8)]
+    assert [row.choices for row in found.choice_logprobs] == [
+        question.choices for question in closed_questions(8)
+    ]
     assert one.calibration.accuracy.n == 8
     again = tmp_path / "again"
-    assert write_results(found, again) == [again / FIGURES, again / ANSWERS, again / CHOICES]
-    assert read_results(again) == found
+    assert write_policy_evaluation(found, again) == [
+        again / FIGURES_FILE,
+        again / ANSWERS_FILE,
+        again / CHOICES_FILE,
+    ]
+    assert read_policy_evaluation(again) == found
 
 
 def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
@@ -94,7 +106,7 @@ def test_ones_own_questions_are_asked_of_any_model(capsys, tmp_path):
     options = ("--prompts", prompts, "--choices", path, "--bootstrap", 20, "--max-tokens", 2)
     text = said(capsys, model, *options, "--out", tmp_path / "e")
     assert "calibration error" in text
-    assert [row.right for row in read_results(tmp_path / "e").weighed] == [0, 1, 0, 1]
+    assert [row.right for row in read_policy_evaluation(tmp_path / "e").choice_logprobs] == [0, 1, 0, 1]
 
 
 def test_an_evaluation_from_before_is_still_read(capsys, tmp_path):
@@ -105,14 +117,14 @@ def test_an_evaluation_from_before_is_still_read(capsys, tmp_path):
         capsys, model, "--prompts", prompts, "--max-tokens", 2, "--bootstrap", 20, "--out", tmp_path / "e"
     )
     assert "calibration" not in text
-    figures = tmp_path / "e" / FIGURES
+    figures = tmp_path / "e" / FIGURES_FILE
     told = json.loads(figures.read_text())
     del told["policies"][0]["calibration"]
     figures.write_text(json.dumps(told))
-    found = read_results(tmp_path / "e")
+    found = read_policy_evaluation(tmp_path / "e")
     assert found.policies[0].calibration is None
-    assert not (tmp_path / "e" / CHOICES).exists()
-    assert asdict(found)["weighed"] == ()
+    assert not (tmp_path / "e" / CHOICES_FILE).exists()
+    assert asdict(found)["choice_logprobs"] == ()
 
 
 def options_of(capsys, word: str) -> list[str]:

@@ -10,32 +10,32 @@ import pytest
 import torch
 from sklearn.metrics import log_loss
 
-from plaudit.evaluation.policies.choices import Closed, weighed
-from plaudit.evaluation.policies.confidence import (
-    Weighed,
+from plaudit.data.records import assistant_turn, user_turn
+from plaudit.evaluation.policies.calibration import (
+    ChoiceLogprobs,
     at_temperature,
-    calibration,
     fitted_temperature,
+    policy_calibration,
 )
-from plaudit.evaluation.policies.drawn import Drawing, load_speaker
-from plaudit.evaluation.resample import Resampling
-from plaudit.records.messages import assistant_says, user_says
-from plaudit.world.exam import closed_exam
-from plaudit.world.prompts import question_of, split_of
-from plaudit.world.shipped import base_folder
+from plaudit.evaluation.policies.generate import GenerationSettings, load_policy_folder
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.world.exam import closed_questions
+from plaudit.world.prompts import question_of_prompt, split_of
+from plaudit.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
 
 QUICK = Resampling(times=200)
 
 
-def asked(*p: float, right: int = 0, prompt: str = "?") -> Weighed:
+def asked(*p: float, right: int = 0, prompt: str = "?") -> ChoiceLogprobs:
     """A question whose choices have these chances."""
     logp = tuple(math.log(value) for value in p)
     choices = tuple(f"c{n}" for n in range(len(p)))
-    return Weighed(policy="a", prompt=prompt, category=None, choices=choices, logp=logp, right=right)
+    return ChoiceLogprobs(policy="a", prompt=prompt, category=None, choices=choices, logp=logp, right=right)
 
 
-def drawn(n: int, seed: int, heat: float = 1.0) -> list[Weighed]:
+def drawn(n: int, seed: int, heat: float = 1.0) -> list[ChoiceLogprobs]:
     """Questions of four choices; the right one is drawn by softmax(log π / heat)."""
     chance = np.random.default_rng(seed)
     found = []
@@ -44,7 +44,7 @@ def drawn(n: int, seed: int, heat: float = 1.0) -> list[Weighed]:
         p_C = np.exp(logp_C / heat - np.logaddexp.reduce(logp_C / heat))
         right = int(chance.choice(4, p=p_C))
         found.append(
-            Weighed(
+            ChoiceLogprobs(
                 policy="a",
                 prompt=str(number),
                 category=None,
@@ -58,7 +58,7 @@ def drawn(n: int, seed: int, heat: float = 1.0) -> list[Weighed]:
 
 def test_two_questions_by_hand():
     """0.8 and right, 0.6 and wrong; the first has half of all that the policy may say, the second all."""
-    found = calibration(
+    found = policy_calibration(
         [asked(0.4, 0.1, right=0, prompt="a"), asked(0.1, 0.6, 0.3, right=2, prompt="b")], QUICK
     )
     assert found.accuracy.value == 0.5
@@ -72,7 +72,9 @@ def test_two_questions_by_hand():
 
 
 def test_of_equally_likely_choices_each_counts_its_share_whatever_their_order():
-    found = calibration([asked(0.3, 0.3, 0.4 / 2, right=0), asked(0.25, 0.25, 0.25, 0.25, right=3)], QUICK)
+    found = policy_calibration(
+        [asked(0.3, 0.3, 0.4 / 2, right=0), asked(0.25, 0.25, 0.25, 0.25, right=3)], QUICK
+    )
     assert found.accuracy.value == pytest.approx((1 / 2 + 1 / 4) / 2)
     assert (found.accuracy.n, found.accuracy.prompts, found.accuracy.low) == (2, 1, None)
     assert (found.ece.low, found.ece.high) == (None, None)
@@ -80,7 +82,7 @@ def test_of_equally_likely_choices_each_counts_its_share_whatever_their_order():
 
 def test_scores_agree_with_scikit_learn():
     rows = drawn(200, seed=3)
-    found = calibration(rows, QUICK)
+    found = policy_calibration(rows, QUICK)
     p_QC = np.exp([one.logp for one in rows])
     p_QC /= p_QC.sum(1, keepdims=True)
     right_Q = [one.right for one in rows]
@@ -92,7 +94,7 @@ def test_scores_agree_with_scikit_learn():
 
 def test_whoever_is_right_as_often_as_sure_is_told_so_nine_times_in_ten():
     """The plain error is never 0; its interval reaches 0 where only chance made it."""
-    found = [calibration(drawn(150, seed=seed), QUICK) for seed in range(20)]
+    found = [policy_calibration(drawn(150, seed=seed), QUICK) for seed in range(20)]
     assert all(one.ece.value > 0.01 for one in found)
     assert sum(one.ece.low == 0 for one in found) >= 18
     assert sum(one.surplus.low < 0 < one.surplus.high for one in found) >= 17
@@ -100,8 +102,8 @@ def test_whoever_is_right_as_often_as_sure_is_told_so_nine_times_in_ten():
 
 def test_whoever_is_too_sure_is_told_so_and_by_how_much():
     """Right by softmax(log π / 3): the error over many questions is what that of few should cover."""
-    truth = calibration(drawn(10_000, seed=99, heat=3.0), Resampling(times=2)).ece.value
-    found = [calibration(drawn(200, seed=seed, heat=3.0), QUICK).ece for seed in range(20)]
+    truth = policy_calibration(drawn(10_000, seed=99, heat=3.0), Resampling(times=2)).ece.value
+    found = [policy_calibration(drawn(200, seed=seed, heat=3.0), QUICK).ece for seed in range(20)]
     assert truth > 0.15
     assert sum(one.low <= truth <= one.high for one in found) >= 16
     assert all(one.low > 0 for one in found)
@@ -112,12 +114,12 @@ def test_a_temperature_is_found_on_some_questions_and_mends_others():
     heat = fitted_temperature(rows)
     assert heat == pytest.approx(2.5, rel=0.1)
     fresh = drawn(1000, seed=2, heat=2.5)
-    before, after = calibration(fresh, QUICK), calibration(at_temperature(fresh, heat), QUICK)
+    before, after = policy_calibration(fresh, QUICK), policy_calibration(at_temperature(fresh, heat), QUICK)
     assert after.ece.high < before.ece.low
     assert after.accuracy.value == before.accuracy.value
     assert after.surplus.low < 0 < after.surplus.high
     losses = [
-        calibration(at_temperature(rows, value), Resampling(times=2)).log_loss.value
+        policy_calibration(at_temperature(rows, value), Resampling(times=2)).log_loss.value
         for value in (heat * 0.9, heat, heat * 1.1)
     ]
     assert min(losses) == losses[1]
@@ -131,29 +133,29 @@ def test_where_nothing_can_be_fitted_the_temperature_stays_finite():
 
 def test_changes_are_those_of_the_same_questions():
     rows = drawn(200, seed=5, heat=2.5)
-    found = calibration(rows, QUICK, at_temperature(rows, 2.5))
+    found = policy_calibration(rows, QUICK, at_temperature(rows, 2.5))
     assert found.surplus_change.low > 0
     assert found.ece_change.low > 0
     assert found.ece_change.value == pytest.approx(
-        found.ece.value - calibration(at_temperature(rows, 2.5), QUICK).ece.value
+        found.ece.value - policy_calibration(at_temperature(rows, 2.5), QUICK).ece.value
     )
-    same = calibration(rows, QUICK, rows)
+    same = policy_calibration(rows, QUICK, rows)
     assert (same.ece_change.value, same.ece_change.low, same.ece_change.high) == (0, 0, 0)
-    assert calibration(rows, QUICK).ece_change is None
+    assert policy_calibration(rows, QUICK).ece_change is None
     with pytest.raises(ValueError, match="other questions"):
-        calibration(rows, QUICK, rows[1:])
+        policy_calibration(rows, QUICK, rows[1:])
 
 
 def test_questions_of_one_prompt_are_drawn_together():
     rows = drawn(60, seed=8, heat=2.0)
     again = [replace(one, right=one.right) for one in rows for _ in range(4)]
-    once, four = calibration(rows, QUICK), calibration(again, QUICK)
+    once, four = policy_calibration(rows, QUICK), policy_calibration(again, QUICK)
     assert four.ece.n == 240
     assert four.ece.prompts == 60
     assert four.ece.high - four.ece.low == pytest.approx(once.ece.high - once.ece.low, rel=0.35)
 
 
-def by_transformers(folder, one: Closed) -> list[float]:
+def by_transformers(folder, one: ChoiceQuestion) -> list[float]:
     """log π of every choice, each in a pass of its own in float64, by transformers alone."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -174,34 +176,34 @@ def by_transformers(folder, one: Closed) -> list[float]:
 
 
 def test_log_probs_are_those_of_transformers_in_float64_end_and_all():
-    speaker = load_speaker(base_folder(), Drawing(device="cpu", dtype="float64"))
-    rows = closed_exam(4)
-    found = weighed("base", speaker.policy, speaker.encoder, rows)
+    speaker = load_policy_folder(base_model_folder(), GenerationSettings(device="cpu", dtype="float64"))
+    rows = closed_questions(4)
+    found = score_choices("base", speaker.policy, speaker.encoder, rows)
     for one, own in zip(rows[:2], found[:2], strict=True):
-        assert own.logp == pytest.approx(by_transformers(base_folder(), one), abs=1e-9)
+        assert own.logp == pytest.approx(by_transformers(base_model_folder(), one), abs=1e-9)
         assert own.right == one.right
     assert [one.category for one in found] == ["fact", "arithmetic", "fact", "arithmetic"]
 
 
 def test_a_text_is_a_users_turn_where_there_is_a_template(tmp_path):
-    speaker = load_speaker(policy(tmp_path, 0), Drawing(device="cpu"))
-    text = Closed(prompt="w9 w12", choices=("w3", "w4 w5"), right=0)
-    turns = replace(text, prompt=user_says("w9 w12"))
-    both = [weighed("a", speaker.policy, speaker.encoder, [one])[0] for one in (text, turns)]
+    speaker = load_policy_folder(policy(tmp_path, 0), GenerationSettings(device="cpu"))
+    text = ChoiceQuestion(prompt="w9 w12", choices=("w3", "w4 w5"), right=0)
+    turns = replace(text, prompt=user_turn("w9 w12"))
+    both = [score_choices("a", speaker.policy, speaker.encoder, [one])[0] for one in (text, turns)]
     assert both[0].logp == pytest.approx(both[1].logp)
-    example = speaker.encoder.encode(turns.prompt, [assistant_says("w3")])
+    example = speaker.encoder.encode(turns.prompt, [assistant_turn("w3")])
     assert example.completions[0].ids[-1] in speaker.encoder.stop_ids
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_worlds_questions_are_of_the_split_and_their_right_choice_is_the_best_answer(split):
-    rows = closed_exam(40, split=split)
+    rows = closed_questions(40, split=split)
     for one in rows:
-        question = question_of(one.prompt)
+        question = question_of_prompt(one.prompt)
         assert split_of(question) == split
         assert one.choices[one.right] == question.best
         assert len(set(one.choices)) == len(one.choices) > 1
     assert len({one.prompt for one in rows}) == 40
-    assert rows == closed_exam(40, split=split)
-    assert closed_exam(40, split=split, seed=1) != rows
-    assert len(closed_exam(100_000, split="validation")) > 100
+    assert rows == closed_questions(40, split=split)
+    assert closed_questions(40, split=split, seed=1) != rows
+    assert len(closed_questions(100_000, split="validation")) > 100

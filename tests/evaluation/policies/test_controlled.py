@@ -7,37 +7,36 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from plaudit.evaluation.policies.controlled import length_controlled
-from plaudit.evaluation.policies.dueled import verdicts
-from plaudit.evaluation.policies.logistic import at_equal
-from plaudit.evaluation.resample import Resampling
+from plaudit.evaluation.policies.win_rate import length_controlled_win_rate, verdict_array
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats.controlled import win_rate_at_equal_features
 from tests.evaluation.policies.duels import DRAWS, drawn, duel
 
 
 def raw(duels):
-    return verdicts(duels).mean()
+    return verdict_array(duels).mean()
 
 
 def test_a_judge_that_likes_length_makes_a_longer_policy_win_and_the_control_takes_it_back():
     duels = drawn(0.0, 2.0, longer=40)
     assert raw(duels) > 0.65
-    found = length_controlled(duels, DRAWS).value
+    found = length_controlled_win_rate(duels, DRAWS).value
     assert found.low < 0.5 < found.high
     assert found.value == pytest.approx(0.5, abs=0.08)
 
 
 def test_a_policy_that_is_truly_better_stays_better_and_one_that_is_longer_and_worse_is_found_out():
-    better = length_controlled(drawn(1.0, 1.0, longer=20), DRAWS).value
+    better = length_controlled_win_rate(drawn(1.0, 1.0, longer=20), DRAWS).value
     assert better.low > 0.6
     assert better.low < 1 / (1 + np.exp(-1.0)) < better.high
     worse = drawn(-0.7, 2.5, longer=60)
     assert raw(worse) > 0.55
-    assert length_controlled(worse, DRAWS).value.high < 0.5
+    assert length_controlled_win_rate(worse, DRAWS).value.high < 0.5
 
 
 def columns(duels):
     gap_B = np.array([len(one.mine) - len(one.theirs) for one in duels], dtype=float)
-    return np.tanh(gap_B / gap_B.std()), verdicts(duels)
+    return np.tanh(gap_B / gap_B.std()), verdict_array(duels)
 
 
 def test_it_is_the_maximum_of_the_likelihood_that_other_fitters_find():
@@ -53,7 +52,7 @@ def test_it_is_the_maximum_of_the_likelihood_that_other_fitters_find():
             return float((np.logaddexp(0, eta_B) - y_B * eta_B).sum())
 
         best = minimize(loss, np.zeros(2), method="BFGS", options={"gtol": 1e-9, "xrtol": 1e-12})
-        found = length_controlled(pairs, DRAWS).value.value
+        found = length_controlled_win_rate(pairs, DRAWS).value.value
         assert found == pytest.approx(1 / (1 + np.exp(-best.x[0])), abs=1e-7)
         # Every row twice, once as a win and once as a loss, with the weights of its chance.
         peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(
@@ -66,14 +65,14 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
     truth = 1 / (1 + np.exp(-0.5))
     covered = []
     for seed in range(60):
-        one = length_controlled(drawn(0.5, 1.0, longer=20, prompts=200, seed=seed), DRAWS).value
+        one = length_controlled_win_rate(drawn(0.5, 1.0, longer=20, prompts=200, seed=seed), DRAWS).value
         covered.append(one.low <= truth <= one.high)
     assert np.mean(covered) >= 0.88
 
 
 def test_rows_of_one_prompt_are_no_further_evidence():
     duels = drawn(0.3, 1.0, prompts=150)
-    once, thrice = (length_controlled(some, DRAWS).value for some in (duels, duels * 3))
+    once, thrice = (length_controlled_win_rate(some, DRAWS).value for some in (duels, duels * 3))
     assert (thrice.value, thrice.low, thrice.high) == pytest.approx(
         (once.value, once.low, once.high), abs=1e-9
     )
@@ -85,14 +84,14 @@ def test_pairs_that_share_a_prompt_widen_the_interval():
     alone = [
         duel(one.forward, prompt=f"{n}", mine=one.mine, theirs=one.theirs) for n, one in enumerate(duels)
     ]
-    wide, narrow = (length_controlled(some, DRAWS).value for some in (duels, alone))
+    wide, narrow = (length_controlled_win_rate(some, DRAWS).value for some in (duels, alone))
     assert wide.value == pytest.approx(narrow.value)
     assert wide.high - wide.low > 1.2 * (narrow.high - narrow.low)
 
 
 def test_where_all_answers_are_of_one_length_it_is_the_raw_rate():
     duels = [duel(float(n % 3 > 0), prompt=f"q{n}", mine="abc", theirs="xyz") for n in range(30)]
-    assert length_controlled(duels, DRAWS).value.value == pytest.approx(2 / 3)
+    assert length_controlled_win_rate(duels, DRAWS).value.value == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_where_all_answers_are_of_one_length_it_is_the_raw_rate():
     ],
 )
 def test_what_cannot_be_told_apart_is_none_with_a_reason_and_never_a_number(duels, why):
-    found = length_controlled(duels, DRAWS)
+    found = length_controlled_win_rate(duels, DRAWS)
     assert found.value is None
     assert why in found.reason
 
@@ -126,7 +125,7 @@ def test_a_fit_that_hangs_on_a_single_pair_gives_no_number():
     """Without that pair length foretells everything, and it is missing from a third of all draws."""
     duels = [duel(float(n > 29), prompt=f"{n}", mine="a" * n, theirs="b" * 30) for n in range(60) if n != 30]
     duels.append(duel(1.0, prompt="odd", mine="a" * 5, theirs="b" * 30))
-    found = length_controlled(duels, Resampling(times=1000))
+    found = length_controlled_win_rate(duels, Resampling(times=1000))
     assert found.value is None
     assert "draws of prompts" in found.reason
 
@@ -140,12 +139,12 @@ def test_features_that_only_together_decide_a_few_pairs_leave_with_these_pairs()
     won_B[:4] = [0, 1, 0, 1]
     few_BF = np.array([[0.3, 0, 1.0], [0.1, 0, 2.0], [-0.5, 0, 1.0]])
     x_BF, y_B = np.concatenate([free_BF, few_BF]), np.concatenate([won_B, np.ones(3)])
-    found = at_equal(x_BF, y_B, np.arange(200), DRAWS)
+    found = win_rate_at_equal_features(x_BF, y_B, np.arange(200), DRAWS)
     assert found.reason == "3 pairs are left out, whose looks alone decide them"
     # What is left of both kinds is one column, and the likelihood's limit is that of the other 197 pairs.
-    left = at_equal(free_BF[:, :2], won_B, np.arange(197), DRAWS)
+    left = win_rate_at_equal_features(free_BF[:, :2], won_B, np.arange(197), DRAWS)
     assert found.value.value == pytest.approx(left.value.value, abs=1e-9)
-    ever = at_equal(x_BF * [1, 1, 1 + 1e-3], y_B, np.arange(200), DRAWS)
+    ever = win_rate_at_equal_features(x_BF * [1, 1, 1 + 1e-3], y_B, np.arange(200), DRAWS)
     assert ever.value.value == pytest.approx(left.value.value, abs=1e-6)
 
 
@@ -156,7 +155,7 @@ def test_draws_are_solved_together_as_they_are_one_by_one():
     duels = drawn(0.5, 1.0, prompts=60)
     x_B, y_B = columns(duels)
     draws = Resampling(times=50, seed=3)
-    found = at_equal(x_B[:, None], y_B, np.arange(60), draws).value
+    found = win_rate_at_equal_features(x_B[:, None], y_B, np.arange(60), draws).value
     times_SP = np.random.default_rng(3).multinomial(60, np.full(60, 1 / 60), size=50)
     design_BC = np.column_stack([x_B, np.ones(60)])
     thetas = [

@@ -7,12 +7,12 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from plaudit.evaluation.best_of import exact_kl
-from plaudit.evaluation.policies.distances import Thought, distances, entropy, thoughts
-from plaudit.evaluation.policies.drawn import Drawing, drawn, load_speaker
-from plaudit.evaluation.resample import Resampling
-from plaudit.proof.language import language
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.evaluation.policies.generate import GenerationSettings, generate_completions, load_policy_folder
+from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
+from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.proofs.exact import make_language
+from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
 
 RESAMPLING = Resampling(times=100)
@@ -29,9 +29,9 @@ def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, tempe
     own, prompt = folders[0], prompts(folders[0])[0]
     known = chances(own, prompt, temperature)
     assert sum(map(exp, known.values())) == pytest.approx(1)
-    speaker = load_speaker(own, Drawing(device="cpu"))
+    speaker = load_policy_folder(own, GenerationSettings(device="cpu"))
     group = [as_rollout(prompt, ids) for ids in all_answers()]
-    [found] = thoughts(speaker.policy, [group], temperature=temperature)
+    [found] = score_rollouts(speaker.policy, [group], temperature=temperature)
     assert [one.logp for one in found] == pytest.approx(list(known.values()), abs=2e-5)
     assert [one.tokens for one in found] == [len(ids) for ids in known]
 
@@ -39,22 +39,22 @@ def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, tempe
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folders, temperature):
     mine, other = folders
-    drawing = Drawing(
+    drawing = GenerationSettings(
         sampling=SamplingSettings(max_tokens=2, temperature=temperature),
         answers=1500,
         seeds=(3,),
         device="cpu",
     )
-    said = drawn("mine", mine, ASKED, drawing)
-    theirs = thoughts(load_speaker(other, drawing).policy, said.rollouts, temperature=temperature)
+    said = generate_completions("mine", mine, ASKED, drawing)
+    theirs = score_rollouts(load_policy_folder(other, drawing).policy, said.rollouts, temperature=temperature)
     for place, prompt in enumerate(prompts(mine)):
         own, ref = chances(mine, prompt, temperature), chances(other, prompt, temperature)
         exact = sum(exp(logp) * (logp - ref[ids]) for ids, logp in own.items())
-        gap_N = np.array([a.logp - b.logp for a, b in zip(said.thoughts[place], theirs[place], strict=True)])
+        gap_N = np.array([a.logp - b.logp for a, b in zip(said.scores[place], theirs[place], strict=True)])
         assert exact > 0.05
         assert gap_N.mean() == pytest.approx(exact, abs=4 * gap_N.std() / sqrt(len(gap_N)))
-    found = distances(said.thoughts, theirs, RESAMPLING)
-    tokens = sum(one.tokens for group in said.thoughts for one in group)
+    found = estimate_kl(said.scores, theirs, RESAMPLING)
+    tokens = sum(one.tokens for group in said.scores for one in group)
     assert found.kl_token.value * tokens == pytest.approx(found.kl.value * found.kl.n)
     assert (found.kl.prompts, found.kl.n) == (2, 3000)
 
@@ -66,20 +66,26 @@ def test_entropy_is_that_of_the_distributions_that_tokens_were_chosen_from(folde
     for ids, logp in known.items():
         first[ids[0]] = first.get(ids[0], 0.0) + exp(logp)
     exact = -sum(p * np.log(p) for p in first.values())
-    speaker = load_speaker(folders[0], Drawing(device="cpu"))
-    [[found]] = thoughts(speaker.policy, [[as_rollout(prompt, (2,))]])
+    speaker = load_policy_folder(folders[0], GenerationSettings(device="cpu"))
+    [[found]] = score_rollouts(speaker.policy, [[as_rollout(prompt, (2,))]])
     assert found.entropy == pytest.approx(exact, abs=1e-4)
-    assert entropy([[found]], RESAMPLING).value == pytest.approx(exact, abs=1e-4)
+    assert mean_entropy([[found]], RESAMPLING).value == pytest.approx(exact, abs=1e-4)
 
 
 def test_a_policy_is_no_way_from_itself_and_tokens_weigh_alike():
-    one, two = Thought(logp=-2.0, entropy=1.0, tokens=1), Thought(logp=-6.0, entropy=6.0, tokens=3)
-    same = distances([[one], [two]], [[one], [two]], RESAMPLING)
+    one, two = (
+        CompletionScore(logp=-2.0, entropy=1.0, tokens=1),
+        CompletionScore(logp=-6.0, entropy=6.0, tokens=3),
+    )
+    same = estimate_kl([[one], [two]], [[one], [two]], RESAMPLING)
     assert (same.kl.value, same.kl.low, same.kl.high) == (0, 0, 0)
-    theirs = [[Thought(logp=-3.0, entropy=0.0, tokens=1)], [Thought(logp=-9.0, entropy=0.0, tokens=3)]]
-    found = distances([[one], [two]], theirs, RESAMPLING)
+    theirs = [
+        [CompletionScore(logp=-3.0, entropy=0.0, tokens=1)],
+        [CompletionScore(logp=-9.0, entropy=0.0, tokens=3)],
+    ]
+    found = estimate_kl([[one], [two]], theirs, RESAMPLING)
     assert (found.kl.value, found.kl_token.value) == (2.0, 1.0)
-    assert entropy([[one], [two]], RESAMPLING).value == 7 / 4
+    assert mean_entropy([[one], [two]], RESAMPLING).value == 7 / 4
 
 
 def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():
@@ -92,14 +98,14 @@ def test_the_kl_of_best_of_n_is_exact_where_answers_can_be_written_out():
         ]
         q_Y = np.bincount(best_S, minlength=6) / len(best_S)
         known = float((q_Y[q_Y > 0] * np.log(q_Y[q_Y > 0] / p_Y[q_Y > 0])).sum())
-        assert exact_kl(p_Y, reward_Y, n) == pytest.approx(known, abs=3e-3)
-        assert exact_kl(p_Y, reward_Y, n) <= np.log(n) - (n - 1) / n + 1e-12
-    spoken = language(seed=3)
+        assert best_of_n_exact_kl(p_Y, reward_Y, n) == pytest.approx(known, abs=3e-3)
+        assert best_of_n_exact_kl(p_Y, reward_Y, n) <= np.log(n) - (n - 1) / n + 1e-12
+    spoken = make_language(seed=3)
     for p_Y, reward_Y in zip(spoken.ref_logp_PY.exp().numpy(), spoken.reward_PY.numpy().round(), strict=True):
         # Of every pair of draws the better one, or one of the two by a coin.
         above_YZ = np.sign(reward_Y[:, None] - reward_Y) / 2 + 0.5
         best_Y = 2 * p_Y * (above_YZ @ p_Y)
         known = float((best_Y * np.log(best_Y / p_Y))[best_Y > 0].sum())
-        assert exact_kl(p_Y, reward_Y, 2) == pytest.approx(known, abs=1e-12)
+        assert best_of_n_exact_kl(p_Y, reward_Y, 2) == pytest.approx(known, abs=1e-12)
     with pytest.raises(ValueError, match="add up to"):
-        exact_kl(np.array([0.5]), np.array([1.0]), 2)
+        best_of_n_exact_kl(np.array([0.5]), np.array([1.0]), 2)

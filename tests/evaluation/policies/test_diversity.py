@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plaudit.evaluation.policies import diversity as module
-from plaudit.evaluation.policies.diversity import common_words, diversity, words_of
+from plaudit.evaluation.policies.diversity import common_word_count, measure_diversity, split_words
 
 WORDS = [f"w{n}" for n in range(12)]
 
@@ -43,7 +43,7 @@ def bleu_by_hand(one, other):
 
 def test_every_figure_by_hand():
     said = {"a": ["one two three four", "one two five"], "b": ["one two three six", "one two three"]}
-    found = diversity(said, 3)
+    found = measure_diversity(said, 3)
     assert (found.words, found.answers) == (3, 4)
     assert found.distinct_1 == 4 / 12
     assert found.distinct_2 == 3 / 8
@@ -57,8 +57,8 @@ def test_every_figure_by_hand():
 
 def test_self_bleu_is_the_mean_of_all_pairs_by_a_bleu_of_our_own():
     said = spoken()
-    found = diversity(said, 5)
-    cut = {q: [words_of(text)[:5] for text in some] for q, some in said.items()}
+    found = measure_diversity(said, 5)
+    cut = {q: [split_words(text)[:5] for text in some] for q, some in said.items()}
     across = [bleu_by_hand(a, b) for p in cut for q in cut if p != q for a in cut[p] for b in cut[q]]
     within = [
         bleu_by_hand(some[i], some[j]) for some in cut.values() for i in range(3) for j in range(3) if i != j
@@ -72,56 +72,56 @@ def test_what_comes_after_the_common_length_changes_nothing():
     short = spoken(least=5)
     short = {q: [" ".join(text.split()[:5]) for text in some] for q, some in short.items()}
     long = {q: [text + " and so on and on and on" for text in some] for q, some in short.items()}
-    words = common_words([short, long])
+    words = common_word_count([short, long])
     assert words == 5
-    one, other = diversity(short, words), diversity(long, words)
+    one, other = measure_diversity(short, words), measure_diversity(long, words)
     for name in ("distinct_1", "distinct_2", "self_bleu", "self_bleu_within", "answers"):
         assert getattr(one, name) == getattr(other, name)
-    uncut = diversity(long, 12)
+    uncut = measure_diversity(long, 12)
     assert uncut.distinct_1 < one.distinct_1
 
 
 def test_a_collapsed_policy_is_at_the_far_end_of_every_figure():
     said = {f"q{n}": ["I do not know that."] * 2 for n in range(10)}
-    found = diversity(said, 5)
+    found = measure_diversity(said, 5)
     assert (found.self_bleu, found.self_bleu_within) == (pytest.approx(100), pytest.approx(100))
     assert (found.unique, found.unique_within) == (1 / 20, 1 / 2)
     assert found.distinct_1 == 5 / 100
-    alive = diversity(spoken(), 5)
+    alive = measure_diversity(spoken(), 5)
     assert alive.self_bleu < 40
     assert alive.distinct_2 > found.distinct_2
 
 
 def test_one_answer_to_each_prompt_has_nothing_within():
-    found = diversity({"a": ["one two"], "b": ["three four"]}, 2)
+    found = measure_diversity({"a": ["one two"], "b": ["three four"]}, 2)
     assert found.self_bleu_within is found.unique_within is None
     assert found.self_bleu == 0.0
-    alone = diversity({"a": ["one two", "one three"]}, 2)
+    alone = measure_diversity({"a": ["one two", "one three"]}, 2)
     assert alone.self_bleu is None
     assert alone.self_bleu_within is not None
 
 
 def test_short_answers_are_left_out_of_what_depends_on_length_and_none_is_nothing():
-    found = diversity({"a": ["one two three", ""], "b": ["one"]}, 2)
+    found = measure_diversity({"a": ["one two three", ""], "b": ["one"]}, 2)
     assert (found.answers, found.distinct_1, found.unique, found.unique_within) == (1, 1.0, 1.0, 1.0)
-    none = diversity({"a": ["", ""]}, 2)
+    none = measure_diversity({"a": ["", ""]}, 2)
     assert (none.answers, none.distinct_1, none.distinct_2, none.self_bleu) == (0, None, None, None)
     assert none.unique == 0.5
-    assert diversity({}, 1).unique == 0.0
+    assert measure_diversity({}, 1).unique == 0.0
     with pytest.raises(ValueError, match="cut to 0 words"):
-        diversity({}, 0)
+        measure_diversity({}, 0)
 
 
 def test_many_pairs_are_drawn_and_drawn_the_same_again(monkeypatch):
     said = spoken(prompts=20, each=4)
-    monkeypatch.setattr(module, "PAIRS", 10**6)
-    whole = diversity(said, 5)
-    monkeypatch.setattr(module, "PAIRS", 1000)
-    drawn = diversity(said, 5)
+    monkeypatch.setattr(module, "MAX_BLEU_PAIRS", 10**6)
+    whole = measure_diversity(said, 5)
+    monkeypatch.setattr(module, "MAX_BLEU_PAIRS", 1000)
+    drawn = measure_diversity(said, 5)
     assert drawn.self_bleu != whole.self_bleu
     assert drawn.self_bleu == pytest.approx(whole.self_bleu, abs=2.0)
     assert drawn.self_bleu_within == whole.self_bleu_within
-    assert diversity(said, 5) == drawn
+    assert measure_diversity(said, 5) == drawn
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -129,11 +129,11 @@ def test_every_pair_comes_up_once_and_drawn_ones_are_of_the_right_kind(within, m
     sizes = [3, 0, 1, 4]
     group = np.repeat(range(4), sizes)
     wanted = {(i, j) for i in range(8) for j in range(8) if i != j and (group[i] == group[j]) == within}
-    found = module._pairs(sizes, within=within)
+    found = module._ordered_pairs(sizes, within=within)
     assert len(found) == len(set(found))
     assert set(found) == wanted
-    monkeypatch.setattr(module, "PAIRS", 15)
-    some = module._pairs(sizes, within=within)
+    monkeypatch.setattr(module, "MAX_BLEU_PAIRS", 15)
+    some = module._ordered_pairs(sizes, within=within)
     assert len(some) == 15
     assert set(some) <= wanted
 
@@ -141,8 +141,8 @@ def test_every_pair_comes_up_once_and_drawn_ones_are_of_the_right_kind(within, m
 def test_the_common_length_keeps_nine_tenths_of_every_policy():
     terse = {f"q{n}": [" ".join(["a"] * (3 if n < 2 else 9))] for n in range(40)}
     wordy = {f"q{n}": [" ".join(["a"] * (n + 1))] for n in range(40)}
-    assert common_words([terse]) == 9
-    words = common_words([terse, wordy])
+    assert common_word_count([terse]) == 9
+    words = common_word_count([terse, wordy])
     assert words == 4
-    assert diversity(wordy, words).answers >= 36
-    assert common_words([]) == common_words([{}]) == common_words([{"q": ["", ""]}]) == 1
+    assert measure_diversity(wordy, words).answers >= 36
+    assert common_word_count([]) == common_word_count([{}]) == common_word_count([{"q": ["", ""]}]) == 1

@@ -6,12 +6,16 @@ import shutil
 
 import pytest
 
+from plaudit.data.records import Comparison, Prompt, user_turn
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.drawn import Drawing, asked_of, check_policy, drawn
-from plaudit.evaluation.policies.figures import no_distance
-from plaudit.records.feedback import Comparison, Prompt
-from plaudit.records.messages import user_says
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.evaluation.policies.generate import (
+    GenerationSettings,
+    check_policy_folder,
+    evaluation_prompts,
+    generate_completions,
+)
+from plaudit.evaluation.policies.scores import why_no_kl
+from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, policy
 
 SHORT = SamplingSettings(max_tokens=5)
@@ -20,41 +24,49 @@ SHORT = SamplingSettings(max_tokens=5)
 def test_the_same_model_says_the_same_whoever_else_is_asked(tmp_path):
     folder = policy(tmp_path, 0)
     twin = shutil.copytree(folder, tmp_path / "twin")
-    drawing = Drawing(sampling=SHORT, answers=2, seeds=(4, 9), device="cpu")
-    one, other = drawn("one", folder, ASKED, drawing), drawn("other", twin, ASKED[:1], drawing)
+    drawing = GenerationSettings(sampling=SHORT, answers=2, seeds=(4, 9), device="cpu")
+    one, other = (
+        generate_completions("one", folder, ASKED, drawing),
+        generate_completions("other", twin, ASKED[:1], drawing),
+    )
     assert [len(group) for group in one.rollouts] == [4, 4]
     assert [a.ids for a in other.rollouts[0]] == [a.ids for a in one.rollouts[0]]
-    alone = drawn("alone", folder, ASKED, Drawing(sampling=SHORT, answers=2, seeds=(9,), device="cpu"))
+    alone = generate_completions(
+        "alone", folder, ASKED, GenerationSettings(sampling=SHORT, answers=2, seeds=(9,), device="cpu")
+    )
     for whole, second in zip(one.rollouts, alone.rollouts, strict=True):
         assert [a.ids for a in whole[2:]] == [a.ids for a in second]
-    for group, thought in zip(one.rollouts, one.thoughts, strict=True):
+    for group, thought in zip(one.rollouts, one.scores, strict=True):
         assert [one.logp for one in thought] == pytest.approx(
             [sum(one.whole_logp) for one in group], abs=1e-4
         )
 
 
 def test_where_kl_cannot_be_measured_it_is_said_why(tmp_path):
-    one, other = (drawn(str(n), policy(tmp_path, n), ASKED, Drawing(sampling=SHORT)) for n in (0, 1))
-    assert no_distance(one, other, Drawing(sampling=SHORT)) is None
-    cut = Drawing(sampling=SamplingSettings(top_p=0.9, max_tokens=5))
-    assert "top-p 0.9, at most 5 tokens" in str(no_distance(one, other, cut))
+    one, other = (
+        generate_completions(str(n), policy(tmp_path, n), ASKED, GenerationSettings(sampling=SHORT))
+        for n in (0, 1)
+    )
+    assert why_no_kl(one, other, GenerationSettings(sampling=SHORT)) is None
+    cut = GenerationSettings(sampling=SamplingSettings(top_p=0.9, max_tokens=5))
+    assert "top-p 0.9, at most 5 tokens" in str(why_no_kl(one, other, cut))
     assert "the likeliest token each time" in str(
-        no_distance(one, other, Drawing(sampling=SamplingSettings(temperature=0)))
+        why_no_kl(one, other, GenerationSettings(sampling=SamplingSettings(temperature=0)))
     )
     folder = policy(tmp_path, 2)
     template = (folder / "chat_template.jinja").read_text("utf-8")
     (folder / "chat_template.jinja").write_text(template.replace("}} <|end|>", "}} w5 <|end|>"), "utf-8")
-    told = drawn("told", folder, ASKED, Drawing(sampling=SHORT))
-    assert "chat templates differ" in str(no_distance(told, other, Drawing(sampling=SHORT)))
+    told = generate_completions("told", folder, ASKED, GenerationSettings(sampling=SHORT))
+    assert "chat templates differ" in str(why_no_kl(told, other, GenerationSettings(sampling=SHORT)))
 
 
 def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
     rows = [
         Prompt(prompt="2 + 2?", answer="4", metadata={"category": "sums", "level": 1}),
-        Comparison(prompt=user_says("Hi"), chosen=(), rejected=(), category="talk"),
+        Comparison(prompt=user_turn("Hi"), chosen=(), rejected=(), category="talk"),
         Prompt(prompt="2 + 2?", answer="5"),
     ]
-    first, second = asked_of(rows)
+    first, second = evaluation_prompts(rows)
     assert (first.category, first.truth, first.facts["level"]) == ("sums", "4", 1)
     assert (second.category, second.truth) == ("talk", None)
     assert first.task([("4", True)]).answers == ("4",)
@@ -64,23 +76,23 @@ def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
 
 def test_what_draws_nothing_is_refused():
     with pytest.raises(UserError, match="all 2 answers to a prompt are the same"):
-        Drawing(sampling=SamplingSettings(temperature=0), seeds=(0, 1))
+        GenerationSettings(sampling=SamplingSettings(temperature=0), seeds=(0, 1))
     with pytest.raises(UserError, match="all of them different"):
-        Drawing(seeds=(1, 1))
+        GenerationSettings(seeds=(1, 1))
     with pytest.raises(UserError, match="answers 0"):
-        Drawing(answers=0)
+        GenerationSettings(answers=0)
     with pytest.raises(UserError, match="dtype"):
-        Drawing(dtype="int8")
+        GenerationSettings(dtype="int8")
 
 
 def test_a_folder_that_cannot_answer_is_refused_before_it_is_loaded(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
-        check_policy(tmp_path / "none")
+        check_policy_folder(tmp_path / "none")
     with pytest.raises(UserError, match="no language model lies here"):
-        check_policy(tmp_path)
+        check_policy_folder(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="it has not finished"):
-        check_policy(tmp_path)
+        check_policy_folder(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"]}')
     with pytest.raises(UserError, match="this is a reward model"):
-        check_policy(tmp_path)
+        check_policy_folder(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plaudit.evaluation.policies.dueled import judged, verdicts
+from plaudit.evaluation.policies.win_rate import verdict_array, with_verdict
 from tests.evaluation.policies.duels import duel
 
 
@@ -25,10 +25,10 @@ from tests.evaluation.policies.duels import duel
 def test_both_orders_are_averaged_and_a_contradiction_is_a_tie(forward, backward, verdict):
     one = duel(forward, backward, category="fact", reason="refused")
     assert one.verdict == pytest.approx(verdict) if verdict is not None else one.verdict is None
-    turned = one.turned.verdict
+    turned = one.swapped.verdict
     assert turned == pytest.approx(1 - verdict) if verdict is not None else turned is None
-    assert one.turned.turned == one
-    assert (one.turned.mine, one.turned.category, one.turned.reason) == ("other", "fact", "refused")
+    assert one.swapped.swapped == one
+    assert (one.swapped.mine, one.swapped.category, one.swapped.reason) == ("other", "fact", "refused")
 
 
 @pytest.mark.parametrize("chance", [1.1, -0.1, float("nan")])
@@ -38,5 +38,5 @@ def test_what_is_no_chance_is_refused(chance):
 
 
 def test_only_pairs_with_a_verdict_are_counted():
-    told = judged([duel(1.0), duel(None), duel(0.5)])
-    assert verdicts(told).tolist() == [1.0, 0.5]
+    told = with_verdict([duel(1.0), duel(None), duel(0.5)])
+    assert verdict_array(told).tolist() == [1.0, 0.5]

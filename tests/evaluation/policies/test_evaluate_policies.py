@@ -13,33 +13,32 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from plaudit.cli.main import main
+from plaudit.data.records import Prompt
+from plaudit.data.write import write_records
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.drawn import Asked, Drawing
-from plaudit.evaluation.policies.evaluate import EvaluationSettings, Witnesses, evaluate_policies
-from plaudit.evaluation.policies.files import read_results
-from plaudit.evaluation.policies.judging import judge_named
-from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.evaluation.resample import Resampling
-from plaudit.records.feedback import Prompt
-from plaudit.rollouts.sampling import SamplingSettings
-from plaudit.sources.write import write_records
-from plaudit.world.exam import exam, truth
-from plaudit.world.shipped import base_folder
+from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings
+from plaudit.evaluation.policies.judge import load_judge
+from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.world.exam import exam_prompts, gold_reward
+from plaudit.world.shipped import base_model_folder
 from tests.evaluation.policies.tiny import policy
 from tests.models.reward_zoo import saved
-from tests.rewards.judges import honest
+from tests.rewards.llm.judges import honest
 from tests.rewards.server import serving
 
-ASKED = exam(24)
+ASKED = exam_prompts(24)
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, Path]:
     """The base model, and two copies of it that were knocked about, one more than the other."""
     where = tmp_path_factory.mktemp("models")
-    found = {"base": base_folder()}
+    found = {"base": base_model_folder()}
     for name, noise in (("shaken", 0.03), ("broken", 0.3)):
-        found[name] = shutil.copytree(base_folder(), where / name)
+        found[name] = shutil.copytree(base_model_folder(), where / name)
         chance = torch.Generator().manual_seed(0)
         weights = load_file(found[name] / "model.safetensors")
         for key, value in weights.items():
@@ -53,26 +52,26 @@ def models(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def reward(tmp_path_factory) -> Path:
     """A reward model that has learnt nothing yet, on the world's base model."""
-    return saved(tmp_path_factory.mktemp("model"), base_folder())[0]
+    return saved(tmp_path_factory.mktemp("model"), base_model_folder())[0]
 
 
 @pytest.fixture(scope="module")
 def found(models, reward) -> PolicyEvaluation:
-    gold = truth()
-    from plaudit.rewards.folder import load_reward
+    gold = gold_reward()
+    from plaudit.rewards.load import load_reward
 
     learnt = load_reward(reward, device="cpu")
     known = {"gold": gold, str(reward): learnt}
     return evaluate_policies(
         models,
         ASKED,
-        Witnesses(
+        Scorers(
             gold=gold,
             reward=learnt,
-            judges={word: judge_named(word, known) for word in ("gold", str(reward))},
+            judges={word: load_judge(word, known) for word in ("gold", str(reward))},
         ),
         EvaluationSettings(
-            drawing=Drawing(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu"),
+            drawing=GenerationSettings(sampling=SamplingSettings(max_tokens=32), answers=2, device="cpu"),
             resampling=Resampling(times=100),
             shown=5,
             best_of=4,
@@ -100,8 +99,8 @@ def test_a_model_that_was_broken_is_worse_further_away_and_loses(found):
 
 
 def test_every_figure_is_that_of_the_answers_that_are_kept(found):
-    assert len(found.every) == 48
-    said = [one for shown in found.every for one in shown.said if one.policy == "shaken"]
+    assert len(found.all_answers) == 48
+    said = [one for shown in found.all_answers for one in shown.said if one.policy == "shaken"]
     shaken = found.policies[1]
     for figure, values in (
         (shaken.gold, [one.gold for one in said]),
@@ -113,7 +112,7 @@ def test_every_figure_is_that_of_the_answers_that_are_kept(found):
         assert figure.value == pytest.approx(math.fsum(values) / len(values))
         assert (figure.n, figure.prompts) == (48, 24)
     assert sum(part.value.n for part in shaken.by_category) == 48
-    assert all(one in found.every for one in found.shown)
+    assert all(one in found.all_answers for one in found.shown)
     assert len(found.shown) == 5
     assert found.best_of.points[-1].n == 4
     assert found.best_of.points[0].kl == 0
@@ -129,7 +128,7 @@ def test_what_a_reader_has_to_know_is_said(found, reward):
 
 
 def test_the_same_seed_gives_the_same_figures_and_the_order_of_policies_none(models):
-    drawing = Drawing(sampling=SamplingSettings(max_tokens=16), device="cpu")
+    drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=16), device="cpu")
     settings = EvaluationSettings(drawing=drawing, against=("base",), resampling=Resampling(times=50))
     two = {name: models[name] for name in ("base", "shaken")}
     one = evaluate_policies(two, ASKED[:8], settings=settings)
@@ -142,8 +141,8 @@ def test_the_same_seed_gives_the_same_figures_and_the_order_of_policies_none(mod
 
 
 def test_truncated_answers_have_no_kl_and_another_tokenizer_has_none(models, tmp_path):
-    plain = [Asked(prompt=one.prompt) for one in ASKED[:4]]
-    cut = Drawing(sampling=SamplingSettings(max_tokens=8, top_p=0.5), device="cpu")
+    plain = [EvaluationPrompt(prompt=one.prompt) for one in ASKED[:4]]
+    cut = GenerationSettings(sampling=SamplingSettings(max_tokens=8, top_p=0.5), device="cpu")
     two = {name: models[name] for name in ("base", "shaken")}
     found = evaluate_policies(two, plain, settings=EvaluationSettings(drawing=cut))
     assert [one.kl for one in found.policies] == [None, None]
@@ -177,7 +176,7 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
         capsys, *models.values(), "--world", "--n", 16, "--against", "base", "--against", "shaken",
         "--out", tmp_path / "e", *QUICK,
     )  # fmt: skip
-    found = read_results(tmp_path / "e")
+    found = read_policy_evaluation(tmp_path / "e")
     assert [one.name for one in found.policies] == ["base", "shaken", "broken"]
     assert [(one.policy, one.against) for one in found.contests] == [
         ("shaken", "base"),
@@ -193,7 +192,7 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
 
 
 def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models, tmp_path):
-    rows = [Prompt(prompt=one.prompt, answer=one.truth) for one in exam(24) if one.truth is not None]
+    rows = [Prompt(prompt=one.prompt, answer=one.truth) for one in exam_prompts(24) if one.truth is not None]
     data = write_records(rows, tmp_path / "facts.jsonl").path
     text = said(
         capsys, models["base"], models["broken"], "--prompts", data, "--judge", "length:1-5", "--n", 6,
@@ -203,7 +202,7 @@ def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models,
     assert "facts (exact)" in text
     [tax] = json.loads((tmp_path / "e" / "tax.json").read_text("utf-8"))
     assert (tax["policy"], tax["against"], tax["change"]["n"]) == ("broken", "base", len(rows))
-    assert read_results(tmp_path / "e").prompts == 6
+    assert read_policy_evaluation(tmp_path / "e").prompts == 6
 
 
 def test_a_judge_on_a_server_is_asked_once_for_two_commands(capsys, models, tmp_path, monkeypatch):
@@ -244,7 +243,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_loaded(capsys, m
 
 def test_questions_are_asked_once_each():
     with pytest.raises(UserError, match="a prompt is there twice"):
-        evaluate_policies({"base": base_folder()}, [ASKED[0], ASKED[0]])
+        evaluate_policies({"base": base_model_folder()}, [ASKED[0], ASKED[0]])
 
 
 def test_help_does_not_import_torch_nor_scipy():

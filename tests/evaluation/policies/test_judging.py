@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.data.judging import Mark, Task, Verdict
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.contests import Names, contest
-from plaudit.evaluation.policies.drawn import Asked, Drawing, drawn
-from plaudit.evaluation.policies.judging import (
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, generate_completions
+from plaudit.evaluation.policies.judge import (
     CompareJudge,
     PairJudge,
     ScoreJudge,
     check_judge,
-    duels,
-    judge_named,
-    kinship,
+    family_note,
+    judge_pairs,
+    load_judge,
 )
-from plaudit.evaluation.resample import Resampling
-from plaudit.records.judging import Mark, Task, Verdict
-from plaudit.rewards.comparing import OwnComparer
-from plaudit.rewards.judge_endpoint import Orders
-from plaudit.rewards.named import OwnReward
-from plaudit.rewards.reward import FunctionReward
-from plaudit.rollouts.sampling import SamplingSettings
+from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.rewards.base import FunctionReward
+from plaudit.rewards.llm.comparer import UserFunctionComparer
+from plaudit.rewards.llm.judge import OrderVerdicts
+from plaudit.rewards.registry import UserFunctionReward
+from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, policy
 
 
@@ -54,10 +54,10 @@ LENGTH = FunctionReward(name="length", function=length)
 def test_a_score_judge_prefers_the_higher_and_a_learnt_one_says_how_likely():
     tasks = [pair("abc", "a"), pair("a", "abc"), pair("ab", "cd"), pair("a", "")]
     gold = ScoreJudge(name="gold", reward=LENGTH, log_odds=False)
-    silent = Orders(forward=None, backward=None, reason="no verdict")
+    silent = OrderVerdicts(forward=None, backward=None, reason="no verdict")
     assert isinstance(gold, PairJudge)
-    assert not gold.order_seen
-    assert gold.orders(tasks) == [Orders(forward=p, backward=p) for p in (1.0, 0.0, 0.5)] + [silent]
+    assert not gold.sees_order
+    assert gold.orders(tasks) == [OrderVerdicts(forward=p, backward=p) for p in (1.0, 0.0, 0.5)] + [silent]
     learnt = ScoreJudge(name="reward", reward=LENGTH, log_odds=True).orders(tasks)
     sigma = 1 / (1 + math.exp(-2))
     assert [one.forward for one in learnt] == pytest.approx([sigma, 1 - sigma, 0.5, None])
@@ -65,24 +65,27 @@ def test_a_score_judge_prefers_the_higher_and_a_learnt_one_says_how_likely():
 
 
 def test_a_function_is_asked_in_both_orders_and_its_chance_counts():
-    judge = judge_named(f"{__name__}:shorter")
+    judge = load_judge(f"{__name__}:shorter")
     assert isinstance(judge, CompareJudge)
     found = judge.orders([pair("a", "abc"), pair("abc", "a"), pair("ab", "cd"), pair("a?", "b")])
     assert [one.forward for one in found] == [1.0, 0.0, 0.5, None]
     assert [one.backward for one in found] == [1.0, 0.0, 0.5, None]
     assert found[3].reason == "no verdict"
-    biased = CompareJudge(comparer=OwnComparer(name="biased", function=likes_the_first))
+    biased = CompareJudge(comparer=UserFunctionComparer(name="biased", function=likes_the_first))
     [one] = biased.orders([pair("a", "b")])
     assert (one.forward, one.backward) == (0.8, pytest.approx(0.2))
 
 
 def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
-    drawing = Drawing(sampling=SamplingSettings(max_tokens=5), answers=3, device="cpu")
-    mine, theirs = (drawn(str(n), policy(tmp_path, n), ASKED, drawing) for n in (0, 1))
-    biased = CompareJudge(comparer=OwnComparer(name="biased", function=likes_the_first))
-    found = duels(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
-    told = contest(
-        Names(policy="0", against="1", judge="biased"), found["0", "1"], Resampling(times=50), order_seen=True
+    drawing = GenerationSettings(sampling=SamplingSettings(max_tokens=5), answers=3, device="cpu")
+    mine, theirs = (generate_completions(str(n), policy(tmp_path, n), ASKED, drawing) for n in (0, 1))
+    biased = CompareJudge(comparer=UserFunctionComparer(name="biased", function=likes_the_first))
+    found = judge_pairs(biased, ASKED, {("0", "1"): (mine, theirs), ("1", "0"): (theirs, mine)})
+    told = contest_result(
+        ContestNames(policy="0", against="1", judge="biased"),
+        found["0", "1"],
+        Resampling(times=50),
+        sees_order=True,
     )
     assert (told.won, told.tied, told.lost) == (0, 6, 0)
     assert told.consistency is not None
@@ -94,23 +97,23 @@ def test_a_judge_that_sees_only_places_finds_nobody_better(tmp_path):
 
 
 def test_gold_is_told_of_answers_that_were_cut_off():
-    gold = OwnReward(name="gold", function=lambda answer, ended: float(ended))
-    task = Asked(prompt="q").task([("a", True), ("a", False)])
+    gold = UserFunctionReward(name="gold", function=lambda answer, ended: float(ended))
+    task = EvaluationPrompt(prompt="q").task([("a", True), ("a", False)])
     assert ScoreJudge(name="gold", reward=gold, log_odds=False).orders([task])[0].forward == 1.0
 
 
 def test_words_that_name_no_judge_are_refused():
     with pytest.raises(UserError, match="where the true worth is known"):
-        check_judge("gold", gold=False)
+        check_judge("gold", has_gold=False)
     with pytest.raises(UserError, match="nobody knows"):
-        judge_named("gold")
+        load_judge("gold")
     with pytest.raises(UserError, match="cannot be imported"):
-        check_judge("no_such_module:f", gold=False)
+        check_judge("no_such_module:f", has_gold=False)
     with pytest.raises(UserError, match="no reward"):
-        check_judge("nonsense", gold=True)
-    check_judge("openai:http://127.0.0.1:8000/v1#m", gold=False)
+        check_judge("nonsense", has_gold=True)
+    check_judge("openai:http://127.0.0.1:8000/v1#m", has_gold=False)
     with pytest.raises(UserError, match="name the model behind a #"):
-        check_judge("openai:http://127.0.0.1:8000/v1", gold=False)
+        check_judge("openai:http://127.0.0.1:8000/v1", has_gold=False)
 
 
 def test_a_judge_of_the_same_family_is_named(tmp_path):
@@ -120,9 +123,9 @@ def test_a_judge_of_the_same_family_is_named(tmp_path):
         return tmp_path / name
 
     policies = {"sft": folder("sft", "Qwen2ForCausalLM"), "gpt": folder("gpt", "GPT2LMHeadModel")}
-    said = kinship("openai:http://x/v1#Qwen2.5-72B-Instruct", "judge", policies)
+    said = family_note("openai:http://x/v1#Qwen2.5-72B-Instruct", "judge", policies)
     assert said == "judge is of the same family of models as sft; a judge may prefer its own kind"
-    assert kinship("openai:http://x/v1#mistral-large", "judge", policies) is None
+    assert family_note("openai:http://x/v1#mistral-large", "judge", policies) is None
     reward = folder("reward", "Qwen3ForSequenceClassification")
-    assert "as sft" in str(kinship(str(reward), "reward", policies))
-    assert kinship("length:1-20", "length", policies) is None
+    assert "as sft" in str(family_note(str(reward), "reward", policies))
+    assert family_note("length:1-20", "length", policies) is None

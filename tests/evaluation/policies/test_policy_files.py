@@ -8,19 +8,22 @@ from dataclasses import replace
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.files import ANSWERS, FIGURES, read_results, write_results
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.policies.result import (
+    ANSWERS_FILE,
+    FIGURES_FILE,
+    CategoryFigure,
     Contest,
     Diversity,
-    Part,
+    PolicyAnswer,
     PolicyEvaluation,
     PolicyFigures,
+    PromptAnswers,
     Rating,
-    Said,
-    Shown,
+    read_policy_evaluation,
+    write_policy_evaluation,
 )
-from plaudit.evaluation.result import BestOf, BestOfCurve, Estimate
+from plaudit.evaluation.reward_models.result import BestOfNCurve, BestOfNPoint, Estimate
 
 SURE = Estimate(value=1.0, low=None, high=None, n=2, prompts=1)
 HALF = Estimate(value=0.5, low=0.25, high=0.75, n=4, prompts=2)
@@ -33,7 +36,7 @@ FIGURES_OF_ONE = PolicyFigures(
     name="ppo",
     model="runs/ppo",
     gold=HALF,
-    by_category=(Part(name="fact", value=SURE),),
+    by_category=(CategoryFigure(name="fact", value=SURE),),
     reward=None,
     length=HALF,
     finished=SURE,
@@ -73,14 +76,16 @@ TURNED = OverOptimisation(
 )
 
 
-def said(policy: str, text: str, gold: float | None) -> Said:
-    return Said(policy=policy, text=text, ended=True, tokens=3, gold=gold, reward=None, logp=-2.5, kl=0.125)
+def said(policy: str, text: str, gold: float | None) -> PolicyAnswer:
+    return PolicyAnswer(
+        policy=policy, text=text, ended=True, tokens=3, gold=gold, reward=None, logp=-2.5, kl=0.125
+    )
 
 
 def found() -> PolicyEvaluation:
     strange = (said("ppo", "\ud800 <b>[[A]]\u2028\r\n", 0.1), said("sft", "", None))
     plain = (said("ppo", "Again", 1.0), said("sft", "Same", 0.0))
-    every = tuple(Shown(prompt="Hi\nthere", category=None, said=both) for both in (strange, plain))
+    every = tuple(PromptAnswers(prompt="Hi\nthere", category=None, said=both) for both in (strange, plain))
     return PolicyEvaluation(
         policies=(FIGURES_OF_ONE, replace(FIGURES_OF_ONE, name="sft", kl=None)),
         reference="sft",
@@ -92,33 +97,36 @@ def found() -> PolicyEvaluation:
         seeds=(0, 1),
         contests=(CONTEST,),
         ratings=(Rating(name="ppo", elo=1010.0, low=None, high=None),),
-        best_of=BestOfCurve(
+        best_of=BestOfNCurve(
             answers=2,
             prompts=1,
             left_out=0,
-            points=(BestOf(n=1, kl=0.0, truth=HALF, proxy=1.0, possible=0.5),),
+            points=(BestOfNPoint(n=1, kl=0.0, truth=HALF, proxy=1.0, possible=0.5),),
         ),
         shown=every[:1],
         notes=("few",),
         over_optimisation=TURNED,
-        every=every,
+        all_answers=every,
     )
 
 
 def test_what_was_written_is_read_back_equal(tmp_path):
     one = found()
-    assert write_results(one, tmp_path / "new") == [tmp_path / "new" / FIGURES, tmp_path / "new" / ANSWERS]
-    assert read_results(tmp_path / "new") == one
-    assert read_results(tmp_path / "new" / FIGURES) == one
-    lines = [json.loads(line) for line in (tmp_path / "new" / ANSWERS).read_bytes().split(b"\n") if line]
+    assert write_policy_evaluation(one, tmp_path / "new") == [
+        tmp_path / "new" / FIGURES_FILE,
+        tmp_path / "new" / ANSWERS_FILE,
+    ]
+    assert read_policy_evaluation(tmp_path / "new") == one
+    assert read_policy_evaluation(tmp_path / "new" / FIGURES_FILE) == one
+    lines = [json.loads(line) for line in (tmp_path / "new" / ANSWERS_FILE).read_bytes().split(b"\n") if line]
     assert [(line["policy"], line["number"]) for line in lines] == [
         ("ppo", 0),
         ("sft", 0),
         ("ppo", 1),
         ("sft", 1),
     ]
-    (tmp_path / "new" / ANSWERS).unlink()
-    assert read_results(tmp_path / "new") == replace(one, every=())
+    (tmp_path / "new" / ANSWERS_FILE).unlink()
+    assert read_policy_evaluation(tmp_path / "new") == replace(one, all_answers=())
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -126,21 +134,21 @@ def test_a_figure_that_is_no_number_is_named_and_nothing_is_written(tmp_path, nu
     one = found()
     bad = replace(one.policies[0], entropy=replace(HALF, low=number))
     with pytest.raises(UserError, match=r"policies\[0\].entropy.low: (nan|inf) is not a finite number"):
-        write_results(replace(one, policies=(bad,)), tmp_path)
-    worse = replace(one.every[0], said=(replace(one.every[0].said[0], gold=number),))
+        write_policy_evaluation(replace(one, policies=(bad,)), tmp_path)
+    worse = replace(one.all_answers[0], said=(replace(one.all_answers[0].said[0], gold=number),))
     with pytest.raises(UserError, match=r"answers.jsonl\[0\].gold"):
-        write_results(replace(one, every=(worse,)), tmp_path)
+        write_policy_evaluation(replace(one, all_answers=(worse,)), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_is_something_else_is_refused_in_words(tmp_path):
     with pytest.raises(UserError, match="no evaluation of policies can be read there"):
-        read_results(tmp_path)
+        read_policy_evaluation(tmp_path)
     for content in ("{", "[]", "{}", '{"policies": 3}', '{"policies": [{"name": 3}]}'):
-        (tmp_path / FIGURES).write_text(content)
+        (tmp_path / FIGURES_FILE).write_text(content)
         with pytest.raises(UserError, match="this is no evaluation of policies"):
-            read_results(tmp_path)
-    write_results(found(), tmp_path)
-    (tmp_path / ANSWERS).write_text('{"number": 0}\n')
+            read_policy_evaluation(tmp_path)
+    write_policy_evaluation(found(), tmp_path)
+    (tmp_path / ANSWERS_FILE).write_text('{"number": 0}\n')
     with pytest.raises(UserError, match="damaged"):
-        read_results(tmp_path)
+        read_policy_evaluation(tmp_path)

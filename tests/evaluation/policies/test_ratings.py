@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.ratings import ratings, why_unrated
+from plaudit.evaluation.policies.elo import elo_ratings, why_unrated
 from tests.evaluation.policies.duels import DRAWS, duel
 
 NAMES = ("base", "sft", "dpo", "ppo")
@@ -53,59 +53,61 @@ def likeliest(table):
 @pytest.mark.parametrize("soft", [False, True])
 def test_ratings_are_the_maximum_of_the_likelihood(soft):
     table = tournament(soft=soft)
-    assert {one.name: one.elo for one in ratings(table, DRAWS)} == pytest.approx(likeliest(table), abs=1e-4)
+    assert {one.name: one.elo for one in elo_ratings(table, DRAWS)} == pytest.approx(
+        likeliest(table), abs=1e-4
+    )
 
 
 def test_the_mean_is_1000_and_two_policies_have_the_gap_of_their_win_rate():
-    found = ratings(tournament(), DRAWS)
+    found = elo_ratings(tournament(), DRAWS)
     assert np.mean([one.elo for one in found]) == pytest.approx(1000)
     assert [one.name for one in found] == list(NAMES)
     table = {("a", "b"): [duel(float(n < 3), prompt=f"{n}") for n in range(4)]}
-    first, second = ratings(table, DRAWS)
+    first, second = elo_ratings(table, DRAWS)
     assert first.elo - second.elo == pytest.approx(SCALE * log(3))
 
 
 def test_neither_the_order_of_the_pairs_nor_the_side_that_is_told_matters():
     table = tournament()
-    turned = {(b, a): [d.turned for d in some] for (a, b), some in reversed(table.items())}
-    here, there = ({one.name: one for one in ratings(some, DRAWS)} for some in (table, turned))
+    turned = {(b, a): [d.swapped for d in some] for (a, b), some in reversed(table.items())}
+    here, there = ({one.name: one for one in elo_ratings(some, DRAWS)} for some in (table, turned))
     for name in NAMES:
         assert here[name].elo == pytest.approx(there[name].elo, abs=1e-6)
 
 
 def test_intervals_draw_prompts_and_hold_the_planted_strengths():
     table = tournament(prompts=150, seed=4)
-    found = ratings(table, DRAWS)
+    found = elo_ratings(table, DRAWS)
     assert all(one.low < one.elo < one.high for one in found)
-    again = ratings({pair: some * 3 for pair, some in table.items()}, DRAWS)
+    again = elo_ratings({pair: some * 3 for pair, some in table.items()}, DRAWS)
     for one, other in zip(found, again, strict=True):
         assert (other.low, other.high) == pytest.approx((one.low, one.high), abs=1e-4)
-    assert found == ratings(table, DRAWS)
+    assert found == elo_ratings(table, DRAWS)
 
 
 def test_pairs_without_a_verdict_are_left_out():
     table = tournament()
     more = {pair: [*some, duel(None, prompt="new")] for pair, some in table.items()}
-    assert [one.elo for one in ratings(more, DRAWS)] == pytest.approx(
-        [one.elo for one in ratings(table, DRAWS)]
+    assert [one.elo for one in elo_ratings(more, DRAWS)] == pytest.approx(
+        [one.elo for one in elo_ratings(table, DRAWS)]
     )
 
 
 def test_policies_that_never_met_have_no_common_scale():
     mixed = [duel(1.0, prompt="a"), duel(0.0, prompt="b")]
     table = {("a", "b"): mixed, ("c", "d"): mixed}
-    assert ratings(table, DRAWS) == ()
+    assert elo_ratings(table, DRAWS) == ()
     assert why_unrated(table) == "there is no verdict that joins a, b and c, d: have them compared"
     table["b", "c"] = mixed
     assert why_unrated(table) is None
-    assert len(ratings(table, DRAWS)) == 4
+    assert len(elo_ratings(table, DRAWS)) == 4
 
 
 def test_whoever_never_lost_is_named():
     mixed = [duel(1.0, prompt="a"), duel(0.0, prompt="b")]
     won = [duel(1.0, prompt="a"), duel(1.0, prompt="b")]
     table = {("a", "b"): mixed, ("a", "c"): won, ("b", "c"): won}
-    assert ratings(table, DRAWS) == ()
+    assert elo_ratings(table, DRAWS) == ()
     assert why_unrated(table).startswith("a, b never lost to the others")
     table["b", "c"] = [*won, duel(0.5, prompt="c")]
     assert why_unrated(table) is None
@@ -113,17 +115,17 @@ def test_whoever_never_lost_is_named():
 
 def test_a_rating_that_hangs_on_one_prompt_has_no_interval():
     table = {("a", "b"): [duel(float(n > 0), prompt=f"{n}") for n in range(20)]}
-    found = ratings(table, DRAWS)
+    found = elo_ratings(table, DRAWS)
     assert found[0].elo - found[1].elo == pytest.approx(SCALE * log(19))
     assert {(one.low, one.high) for one in found} == {(None, None)}
 
 
 def test_nobody_and_oneself_cannot_be_rated():
-    assert ratings({}, DRAWS) == ()
+    assert elo_ratings({}, DRAWS) == ()
     assert (
         why_unrated({})
         == why_unrated({("a", "b"): [duel(None)]})
         == "there is no verdict on any two policies"
     )
     with pytest.raises(UserError, match="a cannot be rated against itself"):
-        ratings({("a", "a"): [duel(1.0)]}, DRAWS)
+        elo_ratings({("a", "a"): [duel(1.0)]}, DRAWS)

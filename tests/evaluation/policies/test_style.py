@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.contests import Names, contest
-from plaudit.evaluation.policies.dueled import verdicts
-from plaudit.evaluation.policies.style import density, density_gap, features_of, length_gap, style_controlled
+from plaudit.evaluation.policies.win_rate import (
+    ContestNames,
+    contest_result,
+    density,
+    density_gap,
+    length_gap,
+    style_controlled_win_rate,
+    style_differences,
+    verdict_array,
+)
 from tests.evaluation.policies.duels import DRAWS, duel
 
 CODE = "```python\n# a comment\n* 3\n**kwargs**\n```"
@@ -42,17 +49,17 @@ def styled(worth, tastes, *, habit, prompts=600, seed=0):
     ],
 )
 def test_marks_are_counted_outside_of_code(text, counts):
-    from plaudit.evaluation.policies.style import outside_code
+    from plaudit.evaluation.policies.win_rate import without_code_blocks
 
-    words = len(outside_code(text).split())
+    words = len(without_code_blocks(text).split())
     for mark in ("headers", "lists", "bold"):
         assert density(text, mark) == pytest.approx(counts.get(mark, 0) / (words + 1)), mark
 
 
 def test_columns_are_antisymmetric_scaled_and_not_centred():
     duels = styled(0.0, {}, habit={"headers": 0.9, "lists": 0.9, "bold": 0.3}, prompts=80)
-    x_BF = features_of(duels)
-    assert features_of([one.turned for one in duels]) == pytest.approx(-x_BF)
+    x_BF = style_differences(duels)
+    assert style_differences([one.swapped for one in duels]) == pytest.approx(-x_BF)
     assert (x_BF**2).mean(0) == pytest.approx(np.ones(4))
     assert (x_BF.mean(0) > 0.1)[1:3].all()
 
@@ -60,8 +67,8 @@ def test_columns_are_antisymmetric_scaled_and_not_centred():
 def test_a_taste_for_marks_wins_raw_and_not_at_equal_style():
     habit = {"headers": 0.9, "lists": 0.9, "bold": 0.9}
     duels = styled(0.0, {"headers": 8.0, "lists": 8.0, "bold": 8.0}, habit=habit)
-    assert verdicts(duels).mean() > 0.65
-    found = style_controlled(duels, DRAWS).value
+    assert verdict_array(duels).mean() > 0.65
+    found = style_controlled_win_rate(duels, DRAWS).value
     assert found.low < 0.5 < found.high
     assert found.high - found.low < 0.3
 
@@ -69,7 +76,7 @@ def test_a_taste_for_marks_wins_raw_and_not_at_equal_style():
 def test_worth_is_left_when_style_is_taken_away():
     habit = {"headers": 0.9, "lists": 0.3, "bold": 0.3}
     duels = styled(1.0, {"headers": 8.0}, habit=habit)
-    found = style_controlled(duels, DRAWS).value
+    found = style_controlled_win_rate(duels, DRAWS).value
     assert found.low < 1 / (1 + np.exp(-1.0)) < found.high
     assert found.low > 0.55
 
@@ -78,27 +85,31 @@ def test_it_is_what_statsmodels_finds():
     from statsmodels.discrete.discrete_model import Logit
 
     duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=200)
-    peer = Logit(verdicts(duels), np.column_stack([np.ones(200), features_of(duels)])).fit(disp=0, tol=1e-12)
-    assert style_controlled(duels, DRAWS).value.value == pytest.approx(1 / (1 + np.exp(-peer.params[0])))
+    peer = Logit(verdict_array(duels), np.column_stack([np.ones(200), style_differences(duels)])).fit(
+        disp=0, tol=1e-12
+    )
+    assert style_controlled_win_rate(duels, DRAWS).value.value == pytest.approx(
+        1 / (1 + np.exp(-peer.params[0]))
+    )
 
 
 def test_first_fault_of_others_repeated_rows_do_not_narrow_the_interval():
     """Arena-Hard counts a strong verdict as three rows and draws rows anew: half the honest width."""
     duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=150)
-    once, thrice = (style_controlled(some, DRAWS).value for some in (duels, duels * 3))
+    once, thrice = (style_controlled_win_rate(some, DRAWS).value for some in (duels, duels * 3))
     assert (thrice.low, thrice.high) == pytest.approx((once.low, once.high), abs=1e-9)
 
 
 def test_second_fault_of_others_a_feature_is_chosen_by_its_name_not_by_its_place():
     duels = styled(0.0, {"lists": 9.0}, habit={"headers": 0.3, "lists": 0.95, "bold": 0.3})
-    x_BF = features_of(duels, ("lists", "length"))
-    assert x_BF == pytest.approx(features_of(duels)[:, [2, 0]])
-    by_lists = style_controlled(duels, DRAWS, features=("lists",)).value
-    by_bold = style_controlled(duels, DRAWS, features=("bold",)).value
+    x_BF = style_differences(duels, ("lists", "length"))
+    assert x_BF == pytest.approx(style_differences(duels)[:, [2, 0]])
+    by_lists = style_controlled_win_rate(duels, DRAWS, features=("lists",)).value
+    by_bold = style_controlled_win_rate(duels, DRAWS, features=("bold",)).value
     assert by_lists.low < 0.5 < by_lists.high
     assert by_bold.low > 0.5
     with pytest.raises(UserError, match="no feature of style is called lenght; there is length, headers"):
-        style_controlled(duels, DRAWS, features=("lenght",))
+        style_controlled_win_rate(duels, DRAWS, features=("lenght",))
 
 
 def test_third_fault_of_others_one_look_takes_nothing_from_the_next():
@@ -106,28 +117,33 @@ def test_third_fault_of_others_one_look_takes_nothing_from_the_next():
     duels = styled(0.5, {"lists": 6.0}, habit={"headers": 0.5, "lists": 0.8, "bold": 0.5}, prompts=150)
     before = list(duels)
     parts = [duels[:75], duels[75:]]
-    together = [style_controlled(part, DRAWS) for part in parts]
+    together = [style_controlled_win_rate(part, DRAWS) for part in parts]
     assert duels == before
-    assert [style_controlled(part, DRAWS) for part in reversed(parts)] == together[::-1]
+    assert [style_controlled_win_rate(part, DRAWS) for part in reversed(parts)] == together[::-1]
     assert all(one.value is not None for one in together)
 
 
 def test_a_mark_that_nobody_uses_or_that_decides_a_few_pairs_does_not_spoil_the_rest():
     plain = styled(0.5, {}, habit={"headers": 0.0, "lists": 0.0, "bold": 0.0}, prompts=120)
     duels = [duel(one.forward, prompt=one.prompt, mine=one.mine, theirs="b" * 14) for one in plain]
-    alone = style_controlled(duels, DRAWS).value
+    alone = style_controlled_win_rate(duels, DRAWS).value
     rare = [duel(1.0, prompt=f"r{n}", mine="**so** " + "a" * 9, theirs="b" * 14) for n in range(3)]
-    found = style_controlled(duels + rare, DRAWS).value
+    found = style_controlled_win_rate(duels + rare, DRAWS).value
     assert found.n == alone.n == 120
     assert found.value == pytest.approx(alone.value, abs=1e-6)
-    told = contest(Names(policy="a", against="b", judge="j"), duels + rare, DRAWS, order_seen=False)
+    told = contest_result(
+        ContestNames(policy="a", against="b", judge="j"), duels + rare, DRAWS, sees_order=False
+    )
     assert told.style_controlled == found
     assert told.notes == ("style-controlled win rate: 3 pairs are left out, whose looks alone decide them",)
 
 
 def test_where_nothing_differs_it_is_the_raw_rate_and_few_prompts_give_none():
     same = [duel(float(n % 4 > 0), prompt=f"q{n}", mine="abc", theirs="xyz") for n in range(40)]
-    assert style_controlled(same, DRAWS).value.value == 0.75
+    assert style_controlled_win_rate(same, DRAWS).value.value == 0.75
     few = styled(0.0, {}, habit={"headers": 0.5, "lists": 0.5, "bold": 0.5}, prompts=45)
-    assert style_controlled(few, DRAWS).reason == "45 prompts are too few for 5 coefficients: it takes 50"
-    assert style_controlled([], DRAWS).reason == "there is no verdict"
+    assert (
+        style_controlled_win_rate(few, DRAWS).reason
+        == "45 prompts are too few for 5 coefficients: it takes 50"
+    )
+    assert style_controlled_win_rate([], DRAWS).reason == "there is no verdict"

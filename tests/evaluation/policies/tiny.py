@@ -8,13 +8,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plaudit.evaluation.policies.drawn import Asked
-from plaudit.records.messages import user_says
-from plaudit.rollouts.sampling import Answer, Rollout
+from plaudit.data.records import user_turn
+from plaudit.evaluation.policies.generate import EvaluationPrompt
+from plaudit.rollouts.sampler import Answer, Rollout
 from tests.models.reward_zoo import END, EOS, encoder_of, start
 from tests.models.zoo import VOCABULARY, build
 
-ASKED = (Asked(prompt=user_says("w9 w12"), category="odd"), Asked(prompt=user_says("w20"), category="even"))
+ASKED = (
+    EvaluationPrompt(prompt=user_turn("w9 w12"), category="odd"),
+    EvaluationPrompt(prompt=user_turn("w20"), category="even"),
+)
 """Two questions."""
 ENDS = (EOS, END)
 """Tokens that end an answer."""

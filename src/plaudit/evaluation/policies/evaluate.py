@@ -1,50 +1,177 @@
-"""Policies on the same questions: drawn, scored, compared and told in one record."""
+"""What becomes of the reference where a reward chooses among its answers, and how far that leads from it.
+
+Evaluates policies on the same prompts: generates, scores and compares completions, in one record.
+
+Notes that a reader of an evaluation of policies has to know before believing it.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.best import chosen_curve
-from plaudit.evaluation.policies.choices import Closed
-from plaudit.evaluation.policies.contests import Names, contest
-from plaudit.evaluation.policies.distances import Thoughts, thoughts
-from plaudit.evaluation.policies.diversity import common_words
-from plaudit.evaluation.policies.drawn import (
-    Asked,
-    Drawing,
-    Drawn,
-    answers_of,
-    check_policy,
-    drawn,
-    load_speaker,
+from plaudit.evaluation.policies.alignment_tax import check_libraries
+from plaudit.evaluation.policies.diversity import common_word_count
+from plaudit.evaluation.policies.elo import elo_ratings, why_unrated
+from plaudit.evaluation.policies.generate import (
+    EvaluationPrompt,
+    GenerationSettings,
+    PolicyCompletions,
+    check_policy_folder,
+    generate_completions,
+    generate_rollouts,
+    load_policy_folder,
 )
-from plaudit.evaluation.policies.dueled import Dueled
-from plaudit.evaluation.policies.figures import Evidence, answers_by_prompt, figures, no_distance, rows
-from plaudit.evaluation.policies.judging import PairJudge, duels
-from plaudit.evaluation.policies.libraries import check_libraries
-from plaudit.evaluation.policies.notes import notes_of, rating_note
-from plaudit.evaluation.policies.over_optimisation import OverOptimisation
-from plaudit.evaluation.policies.ratings import ratings
-from plaudit.evaluation.policies.result import PolicyEvaluation, Shown
-from plaudit.evaluation.policies.worth import worths
-from plaudit.evaluation.resample import Resampling
-from plaudit.evaluation.result import BestOfCurve
-from plaudit.rewards.reward import Reward
-from plaudit.rollouts.sampling import Rollout
+from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note, judge_pairs
+from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
+from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
+from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
+from plaudit.evaluation.policies.scores import (
+    AnswerScores,
+    PolicyEvaluationData,
+    answer_rows,
+    answers_by_prompt,
+    count_missing,
+    policy_figures,
+    score_answers,
+    why_no_kl,
+)
+from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
+from plaudit.evaluation.reward_models.accuracy import best_of_n_curve
+from plaudit.evaluation.reward_models.pairs import score_tasks
+from plaudit.evaluation.reward_models.result import BestOfNCurve
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.models.reward_files import first_differing_token
+from plaudit.rewards.base import Reward
+from plaudit.rollouts.sampler import Rollout
 
-Pair = tuple[str, str]
+
+def best_of_n_by_reward(
+    prompts: Sequence[EvaluationPrompt],
+    groups: Sequence[Sequence[Rollout]],
+    scorers: tuple[Reward, Reward],
+    resampling: Resampling,
+) -> tuple[BestOfNCurve, OverOptimisation | None]:
+    """The best-of-n curve of a policy's rollouts, chosen by the first scorer and judged by the second, and
+    its over-optimisation fit.
+    """
+    tasks = [
+        prompt.task((one.answer.text, one.answer.ended) for one in group)
+        for prompt, group in zip(prompts, groups, strict=True)
+    ]
+    proxies, truths = (score_tasks(tasks, scorer) for scorer in scorers)
+    curve = best_of_n_curve(tasks, proxies, truths, resampling)
+    return curve, best_of_n_over_optimisation(tasks, proxies, truths, resampling)
+
+
+MIN_PROMPTS = 30
+"""Prompts below which an interval says little."""
+
+
+def evaluation_notes(
+    data: PolicyEvaluationData,
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    judges: Mapping[str, PairJudge],
+    settings: GenerationSettings,
+) -> tuple[str, ...]:
+    """Sentences, the most general first."""
+    return (
+        *_prompt_notes(data),
+        *_kl_notes(data, settings),
+        *_missing_score_notes("gold", data.gold),
+        *_missing_score_notes("the reward", data.reward),
+        *_judge_notes(data, duels_by_judge, judges),
+    )
+
+
+def unrated_note(duels: Mapping[PolicyPair, Sequence[JudgedPair]]) -> tuple[str, ...]:
+    """Why there are no ratings, where there are none."""
+    reason = why_unrated(duels)
+    return () if reason is None else (f"no ratings: {reason}",)
+
+
+def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
+    if len(data.prompts) < MIN_PROMPTS:
+        yield f"{len(data.prompts)} prompts are few: believe the intervals, and not even them too much"
+    if not data.gold:
+        yield (
+            "nobody knows the true worth of these answers: the figures say what judges and rewards like, "
+            "and each of them can be gamed"
+        )
+    first, *others = data.policies
+    other_tokenizers = [
+        one.name for one in others if first_differing_token(one.encoder.info, first.encoder.info) is not None
+    ]
+    if other_tokenizers:
+        yield (
+            f"{', '.join(other_tokenizers)}: another tokenizer than that of {first.name}; lengths and "
+            "entropies in its "
+            "tokens do not compare, and answers are drawn with other random numbers"
+        )
+
+
+def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Iterator[str]:
+    if not settings.sampling.is_unrestricted:
+        yield (
+            f"no KL: answers were drawn with {settings.description}, and it needs answers from the whole "
+            f"distribution (--temperature 1 and nothing cut); entropy is that of the whole distribution at "
+            f"temperature {settings.temperature:g}, at the places that these answers came to"
+        )
+        return
+    if settings.temperature != 1:
+        yield (
+            f"KL and entropy are those of all models at temperature {settings.temperature:g}, at which "
+            "answers were drawn; at temperature 1 they are others"
+        )
+    [reference] = [one for one in data.policies if one.name == data.reference]
+    for one in data.policies:
+        reason = why_no_kl(one, reference, settings)
+        if reason is not None:
+            yield f"no KL of {one.name} from {reference.name}: {reason}"
+
+
+def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]) -> Iterator[str]:
+    missing_counts = {
+        policy: count for policy, scores in scores_by_policy.items() if (count := count_missing(scores))
+    }
+    if missing_counts:
+        counts = ", ".join(f"{count} of {policy}" for policy, count in missing_counts.items())
+        yield f"answers without a verdict of {name}, which are in none of its figures: {counts}"
+
+
+def _judge_notes(
+    data: PolicyEvaluationData,
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    judges: Mapping[str, PairJudge],
+) -> Iterator[str]:
+    if len(data.policies) > 1 and not duels_by_judge:
+        yield "nobody compared answers, so there is no win rate; name a judge"
+    folders = {one.name: one.folder for one in data.policies}
+    for judge_name in duels_by_judge:
+        judge = judges[judge_name]
+        if isinstance(judge, ScoreJudge) and judge.log_odds:
+            yield (
+                f"{judge.name} judges by a learnt reward; of policies that were trained on it, its verdict "
+                "says how well they please it, not how good they are"
+            )
+        family = family_note(judge_name, judge.name, folders)
+        if family is not None:
+            yield family
+
+
+PolicyPair = tuple[str, str]
 """The policy whose wins are counted, and the one that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witnesses:
-    """Who says what answers are worth.
+class Scorers:
+    """Who scores and compares answers: the true utility, a learnt reward, judges.
 
-    Example: ``Witnesses(gold=truth(), reward=load_reward(Path("runs/reward")), judges={"gold": judge})``
+    Example: ``Scorers(gold=truth(), reward=load_reward(Path("runs/reward")), judges={"gold": judge})``
     """
 
     gold: Reward | None = None
@@ -59,10 +186,10 @@ class Witnesses:
 class EvaluationSettings:
     """What is drawn, compared and shown.
 
-    Example: ``EvaluationSettings(drawing=Drawing(answers=2), against=("sft",), best_of=16)``
+    Example: ``EvaluationSettings(drawing=GenerationSettings(answers=2), against=("sft",), best_of=16)``
     """
 
-    drawing: Drawing = field(default_factory=Drawing)
+    drawing: GenerationSettings = field(default_factory=GenerationSettings)
     """How answers are drawn."""
     against: tuple[str, ...] = ()
     """What others are compared with; the first is also what KL is measured from. Empty: the first policy."""
@@ -72,176 +199,186 @@ class EvaluationSettings:
     """Prompts that are shown with everybody's answers."""
     best_of: int = 0
     """Answers of the reference from which the reward chooses; 0 takes what is drawn anyway, if several."""
-    closed: tuple[Closed, ...] = ()
+    closed: tuple[ChoiceQuestion, ...] = ()
     """Questions with choices, of which it is asked how sure policies are and how often right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reference:
-    """What is read off the reference.
+class _ReferenceScores:
+    """What the reference model contributes: its scores of others' completions, and its own rollouts.
 
-    Example: ``_Reference(name="sft", theirs={"ppo": thoughts}, groups=())``
+    Example: ``_ReferenceScores(name="sft", scores={"ppo": score_rollouts}, rollouts=())``
     """
 
     name: str
-    theirs: Mapping[str, Thoughts]
-    groups: Sequence[Sequence[Rollout]]
+    scores: Mapping[str, CompletionScores]
+    rollouts: Sequence[Sequence[Rollout]]
 
 
 def evaluate_policies(
     models: Mapping[str, Path],
-    asked: Sequence[Asked],
-    witnesses: Witnesses | None = None,
+    prompts: Sequence[EvaluationPrompt],
+    scorers: Scorers | None = None,
     settings: EvaluationSettings | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
+    on_progress: Callable[[str], None] = lambda sentence: None,
 ) -> PolicyEvaluation:
-    """All that can be said of policies, by their names, on these questions; ``say`` is told what goes on."""
-    witnesses, settings = witnesses or Witnesses(), settings or EvaluationSettings()
-    check_policies(models, asked, settings)
-    policies: list[Drawn] = []
+    """Evaluates policies, by their names, on these prompts; ``on_progress`` is called with a sentence on
+    what goes on.
+    """
+    scorers, settings = scorers or Scorers(), settings or EvaluationSettings()
+    check_policies(models, prompts, settings)
+    policies: list[PolicyCompletions] = []
     for name, folder in models.items():
-        say(f"{name} answers {len(asked)} prompts")
-        policies.append(drawn(name, folder, asked, settings.drawing, settings.closed))
+        on_progress(f"{name} answers {len(prompts)} prompts")
+        policies.append(generate_completions(name, folder, prompts, settings.drawing, settings.closed))
     against = settings.against or (policies[0].name,)
-    reference = _reference(against[0], policies, asked, witnesses, settings)
-    scored = {
-        kind: worths(scorer, asked, policies)
-        for kind, scorer in (("gold", witnesses.gold), ("reward", witnesses.reward))
+    reference = _score_by_reference(against[0], policies, prompts, scorers, settings)
+    scores_by_kind = {
+        kind: score_answers(scorer, prompts, policies)
+        for kind, scorer in (("gold", scorers.gold), ("reward", scorers.reward))
         if scorer is not None
     }
-    evidence = Evidence(
-        asked=asked,
+    data = PolicyEvaluationData(
+        prompts=prompts,
         policies=policies,
         reference=against[0],
-        theirs=reference.theirs,
-        gold=scored.get("gold", {}),
-        reward=scored.get("reward", {}),
+        reference_scores=reference.scores,
+        gold=scores_by_kind.get("gold", {}),
+        reward=scores_by_kind.get("reward", {}),
     )
-    met = _met(witnesses, asked, policies, against, say)
-    return _found(evidence, met, reference, witnesses, settings)
+    duels_by_judge = _judge_pairs(scorers, prompts, policies, against, on_progress)
+    return _policy_evaluation(data, duels_by_judge, reference, scorers, settings)
 
 
-def check_policies(models: Mapping[str, Path], asked: Sequence[Asked], settings: EvaluationSettings) -> None:
-    """Complain, before anything is loaded, about what cannot be evaluated."""
+def check_policies(
+    models: Mapping[str, Path], prompts: Sequence[EvaluationPrompt], settings: EvaluationSettings
+) -> None:
+    """Raises `UserError`, before anything is loaded, about what cannot be evaluated."""
     check_libraries()
-    if not models or not asked:
+    if not models or not prompts:
         raise UserError("an evaluation needs at least one policy and one prompt")
     for folder in models.values():
-        check_policy(folder)
+        check_policy_folder(folder)
     unknown = [name for name in settings.against if name not in models]
     if unknown:
         raise UserError(f"no policy is called {unknown[0]!r}; there is {', '.join(models)}")
-    if len({one.prompt for one in asked}) < len(asked):
+    if len({one.prompt for one in prompts}) < len(prompts):
         raise UserError("a prompt is there twice; ask each once, and for more answers to it")
     if settings.best_of == 1 or settings.best_of < 0:
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
 
 
-def _reference(
+def _score_by_reference(
     name: str,
-    policies: Sequence[Drawn],
-    asked: Sequence[Asked],
-    witnesses: Witnesses,
+    policies: Sequence[PolicyCompletions],
+    prompts: Sequence[EvaluationPrompt],
+    scorers: Scorers,
     settings: EvaluationSettings,
-) -> _Reference:
+) -> _ReferenceScores:
     """What the reference thinks of others' answers, and its own answers to choose from."""
-    [own] = [one for one in policies if one.name == name]
-    theirs: dict[str, Thoughts] = {}
-    if settings.drawing.sampling.whole:
-        theirs[name] = own.thoughts
-    others = [one for one in policies if one is not own and no_distance(one, own, settings.drawing) is None]
-    wanted = settings.best_of if witnesses.gold is not None and witnesses.reward is not None else 0
-    groups = own.rollouts
-    if others or wanted > settings.drawing.each:
-        speaker = load_speaker(own.folder, settings.drawing)
+    [reference] = [one for one in policies if one.name == name]
+    scores: dict[str, CompletionScores] = {}
+    if settings.drawing.sampling.is_unrestricted:
+        scores[name] = reference.scores
+    others = [
+        one
+        for one in policies
+        if one is not reference and why_no_kl(one, reference, settings.drawing) is None
+    ]
+    wanted_answers = settings.best_of if scorers.gold is not None and scorers.reward is not None else 0
+    rollouts = reference.rollouts
+    if others or wanted_answers > settings.drawing.completions_per_prompt:
+        loaded = load_policy_folder(reference.folder, settings.drawing)
         for one in others:
-            theirs[one.name] = thoughts(
-                speaker.policy, one.rollouts, temperature=settings.drawing.temperature
+            scores[one.name] = score_rollouts(
+                loaded.policy, one.rollouts, temperature=settings.drawing.temperature
             )
-        if wanted > settings.drawing.each:
-            more = Drawing(
-                sampling=settings.drawing.sampling, answers=wanted, seeds=settings.drawing.seeds[:1]
+        if wanted_answers > settings.drawing.completions_per_prompt:
+            more_settings = GenerationSettings(
+                sampling=settings.drawing.sampling, answers=wanted_answers, seeds=settings.drawing.seeds[:1]
             )
-            groups = answers_of(speaker, asked, more)
-    return _Reference(name=name, theirs=theirs, groups=groups)
+            rollouts = generate_rollouts(loaded, prompts, more_settings)
+    return _ReferenceScores(name=name, scores=scores, rollouts=rollouts)
 
 
-def _met(
-    witnesses: Witnesses,
-    asked: Sequence[Asked],
-    policies: Sequence[Drawn],
+def _judge_pairs(
+    scorers: Scorers,
+    prompts: Sequence[EvaluationPrompt],
+    policies: Sequence[PolicyCompletions],
     against: Sequence[str],
-    say: Callable[[str], None],
-) -> dict[str, dict[Pair, list[Dueled]]]:
-    """By the word of the judge, every policy against those that were asked for."""
+    on_progress: Callable[[str], None],
+) -> dict[str, dict[PolicyPair, list[JudgedPair]]]:
+    """The judged pairs by judge and by pair of policies: every policy against those in ``against``."""
     by_name = {one.name: one for one in policies}
-    pairs: dict[Pair, tuple[Drawn, Drawn]] = {}
+    pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
     for other in against:
-        for one, of_one in by_name.items():
+        for one, policy in by_name.items():
             if one != other and (other, one) not in pairs:
-                pairs[one, other] = of_one, by_name[other]
-    found: dict[str, dict[Pair, list[Dueled]]] = {}
-    for word, judge in witnesses.judges.items() if pairs else ():
-        say(f"{judge.name} compares {sum(len(one.rollouts) for one, _ in pairs.values())} times")
-        found[word] = duels(judge, asked, pairs)
-    return found
+                pairs[one, other] = policy, by_name[other]
+    duels_by_judge: dict[str, dict[PolicyPair, list[JudgedPair]]] = {}
+    for judge_name, judge in scorers.judges.items() if pairs else ():
+        on_progress(f"{judge.name} compares {sum(len(one.rollouts) for one, _ in pairs.values())} times")
+        duels_by_judge[judge_name] = judge_pairs(judge, prompts, pairs)
+    return duels_by_judge
 
 
-def _found(
-    evidence: Evidence,
-    met: Mapping[str, Mapping[Pair, Sequence[Dueled]]],
-    reference: _Reference,
-    witnesses: Witnesses,
+def _policy_evaluation(
+    data: PolicyEvaluationData,
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    reference: _ReferenceScores,
+    scorers: Scorers,
     settings: EvaluationSettings,
 ) -> PolicyEvaluation:
-    words = common_words([answers_by_prompt(one) for one in evidence.policies])
-    first = next(iter(met.values()), {})
-    rate = len(evidence.policies) > 2 and bool(first)
-    every = rows(evidence)
-    curve, turning = _best_of(evidence, reference, witnesses, settings)
-    notes = notes_of(evidence, met, witnesses.judges, settings.drawing)
+    cut_to = common_word_count([answers_by_prompt(one) for one in data.policies])
+    first_judge_duels = next(iter(duels_by_judge.values()), {})
+    is_rated = len(data.policies) > 2 and bool(first_judge_duels)
+    all_rows = answer_rows(data)
+    curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
+    notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
     return PolicyEvaluation(
-        policies=tuple(figures(one, evidence, words, settings.resampling) for one in evidence.policies),
+        policies=tuple(policy_figures(one, data, cut_to, settings.resampling) for one in data.policies),
         reference=reference.name,
-        gold=None if witnesses.gold is None else witnesses.gold.name,
-        reward=None if witnesses.reward is None else witnesses.reward.name,
-        prompts=len(evidence.asked),
-        answers=settings.drawing.each,
-        sampling=settings.drawing.in_words,
+        gold=None if scorers.gold is None else scorers.gold.name,
+        reward=None if scorers.reward is None else scorers.reward.name,
+        prompts=len(data.prompts),
+        answers=settings.drawing.completions_per_prompt,
+        sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
         contests=tuple(
-            contest(
-                Names(policy=one, against=other, judge=witnesses.judges[word].name),
-                some,
+            contest_result(
+                ContestNames(policy=one, against=other, judge=scorers.judges[judge_name].name),
+                judged_pairs,
                 settings.resampling,
-                order_seen=witnesses.judges[word].order_seen,
+                sees_order=scorers.judges[judge_name].sees_order,
             )
-            for word, of_judge in met.items()
-            for (one, other), some in of_judge.items()
+            for judge_name, duels_of_judge in duels_by_judge.items()
+            for (one, other), judged_pairs in duels_of_judge.items()
         ),
-        ratings=ratings(first, settings.resampling) if rate else (),
+        ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
-        over_optimisation=turning,
-        shown=_some(every, settings),
-        notes=(*notes, *(rating_note(first) if rate else ())),
-        every=every,
-        weighed=tuple(row for one in evidence.policies for row in one.weighed),
+        over_optimisation=over_optimisation_fit,
+        shown=_sample_prompts(all_rows, settings),
+        notes=(*notes, *(unrated_note(first_judge_duels) if is_rated else ())),
+        all_answers=all_rows,
+        choice_logprobs=tuple(row for one in data.policies for row in one.choice_logprobs),
     )
 
 
-def _best_of(
-    evidence: Evidence, reference: _Reference, witnesses: Witnesses, settings: EvaluationSettings
-) -> tuple[BestOfCurve | None, OverOptimisation | None]:
+def _best_of_n(
+    data: PolicyEvaluationData, reference: _ReferenceScores, scorers: Scorers, settings: EvaluationSettings
+) -> tuple[BestOfNCurve | None, OverOptimisation | None]:
     """Of the reference's answers, where a reward can choose and the truth is known."""
-    if witnesses.gold is None or witnesses.reward is None or len(reference.groups[0]) < 2:
+    if scorers.gold is None or scorers.reward is None or len(reference.rollouts[0]) < 2:
         return None, None
-    scorers = (witnesses.reward, witnesses.gold)
-    return chosen_curve(evidence.asked, reference.groups, scorers, settings.resampling)
+    chooser_and_judge = (scorers.reward, scorers.gold)
+    return best_of_n_by_reward(data.prompts, reference.rollouts, chooser_and_judge, settings.resampling)
 
 
-def _some(every: Sequence[Shown], settings: EvaluationSettings) -> tuple[Shown, ...]:
-    """The first answers to prompts that are drawn by chance, in their order."""
-    first = every[:: settings.drawing.each]
-    chance = random.Random(f"shown {settings.resampling.seed}")
-    chosen = sorted(chance.sample(range(len(first)), min(settings.shown, len(first))))
-    return tuple(first[place] for place in chosen)
+def _sample_prompts(
+    all_rows: Sequence[PromptAnswers], settings: EvaluationSettings
+) -> tuple[PromptAnswers, ...]:
+    """The first answers to prompts that are sampled with a seed, in their order."""
+    first = all_rows[:: settings.drawing.completions_per_prompt]
+    rng = random.Random(f"shown {settings.resampling.seed}")
+    chosen = sorted(rng.sample(range(len(first)), min(settings.shown, len(first))))
+    return tuple(first[index] for index in chosen)

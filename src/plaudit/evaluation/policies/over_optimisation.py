@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.evaluation.best_of import best_of, best_of_kl, scored_row
-from plaudit.evaluation.pairs import Scores
-from plaudit.evaluation.resample import Resampling
-from plaudit.evaluation.result import Estimate
-from plaudit.records.judging import Task
+from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
+from plaudit.evaluation.reward_models.pairs import ScoresByAnswer
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling
 
 Form = Literal["best-of-n", "policy"]
 """Whose distance it is: d(α − β·d) of best-of-n, d(α − β·ln d) of policy optimisation."""
-FEWEST = 5
+MIN_ANSWERS = 5
 """Answers to a prompt from which best of 1, 2, 4 and all are more points than a curve has coefficients."""
 
 
@@ -60,15 +60,15 @@ class OverOptimisation:
             f"{self.height:+.3f}; the curve misses the measured gains by {self.error:.3f}"
         )
 
-    def at(self, distance: int | float) -> float | None:
+    def gain_at(self, distance: int | float) -> float | None:
         """The fitted gain; None beyond what was measured."""
         if not 0 <= distance <= self.furthest:
             return None
-        columns = _columns(np.array([distance], dtype=float), self.form)[0]
+        columns = _basis_columns(np.array([distance], dtype=float), self.form)[0]
         return float(columns @ [self.alpha.value, self.beta.value])
 
 
-def over_optimisation(
+def fit_over_optimisation(
     kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"], form: Form, resampling: Resampling
 ) -> OverOptimisation:
     """Least squares of the mean gain on both terms of the curve (Gao et al. 2023, arXiv:2210.10760).
@@ -78,51 +78,53 @@ def over_optimisation(
     point. d·ln d is 0 at 0. Intervals draw prompts anew and hold the distances as they are.
 
     >>> d = np.array([0.0, 1.0, 2.0, 3.0])
-    >>> found = over_optimisation(d**2, np.array([d * (2 - 0.5 * d)] * 3), "best-of-n", Resampling())
+    >>> found = fit_over_optimisation(d**2, np.array([d * (2 - 0.5 * d)] * 3), "best-of-n", Resampling())
     >>> round(found.alpha.value, 6), round(found.peak.value, 6), round(found.height, 6)
     (2.0, 2.0, 2.0)
     """
-    _check(kl_S, gain_PS)
+    _check_gains(kl_S, gain_PS)
     d_S, mean_S, prompts = np.sqrt(kl_S), gain_PS.mean(0), len(gain_PS)
-    columns_S2 = _columns(d_S, form)
+    columns_S2 = _basis_columns(d_S, form)
     solve_2S = np.linalg.pinv(columns_S2)
     fitted_2 = solve_2S @ mean_S
     times_TP = np.random.default_rng(resampling.seed).multinomial(
         prompts, np.full(prompts, 1 / prompts), size=resampling.times
     )
-    drawn_T2 = times_TP / prompts @ gain_PS @ solve_2S.T
-    peak, note = _peak(fitted_2, form, d_S)
+    resampled_T2 = times_TP / prompts @ gain_PS @ solve_2S.T
+    peak, note = _measured_peak(fitted_2, form, d_S)
     return OverOptimisation(
         form=form,
-        alpha=_estimate(fitted_2[0], drawn_T2[:, 0], gain_PS.shape),
-        beta=_estimate(fitted_2[1], drawn_T2[:, 1], gain_PS.shape),
-        peak=None if peak is None else _estimate(peak, _peaks(drawn_T2, form), gain_PS.shape, d_S.max()),
-        height=None if peak is None else float(_columns(np.array([peak]), form)[0] @ fitted_2),
+        alpha=_estimate_from_draws(fitted_2[0], resampled_T2[:, 0], gain_PS.shape),
+        beta=_estimate_from_draws(fitted_2[1], resampled_T2[:, 1], gain_PS.shape),
+        peak=None
+        if peak is None
+        else _estimate_from_draws(peak, _peak_distances(resampled_T2, form), gain_PS.shape, d_S.max()),
+        height=None if peak is None else float(_basis_columns(np.array([peak]), form)[0] @ fitted_2),
         furthest=float(d_S.max()),
         error=float(np.sqrt(((mean_S - columns_S2 @ fitted_2) ** 2).mean())),
         note=note,
     )
 
 
-def of_best_of(
-    tasks: Sequence[Task], proxies: Scores, truths: Scores, resampling: Resampling
+def best_of_n_over_optimisation(
+    tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
 ) -> OverOptimisation | None:
     """The curve of best-of-n, from the prompts on whose every answer there is a verdict.
 
     The distance of n is √(ln n − (n − 1)/n), an upper bound where answers share a reward. None with fewer
     than five answers to a prompt.
     """
-    rows = [row for task in tasks if (row := scored_row(task, proxies, truths)) is not None]
+    rows = [row for task in tasks if (row := proxy_and_truth_scores(task, proxies, truths)) is not None]
     answers = min((len(proxy_N) for proxy_N, _ in rows), default=0)
-    if answers < FEWEST:
+    if answers < MIN_ANSWERS:
         return None
     sizes = [n for n in (2**power for power in range(32)) if n < answers] + [answers]
-    truth_PS = np.stack([best_of(proxy_N, truth_N, sizes) for proxy_N, truth_N in rows])
-    kl_S = np.array([best_of_kl(n) for n in sizes])
-    return over_optimisation(kl_S, truth_PS - truth_PS[:, :1], "best-of-n", resampling)
+    truth_PS = np.stack([best_of_n_truth(proxy_N, truth_N, sizes) for proxy_N, truth_N in rows])
+    kl_S = np.array([best_of_n_kl(n) for n in sizes])
+    return fit_over_optimisation(kl_S, truth_PS - truth_PS[:, :1], "best-of-n", resampling)
 
 
-def _check(kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"]) -> None:
+def _check_gains(kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"]) -> None:
     if not (np.isfinite(kl_S).all() and np.isfinite(gain_PS).all()):
         raise ValueError("over-optimisation: a distance or a gain is no finite number")
     if (kl_S < 0).any():
@@ -134,44 +136,44 @@ def _check(kl_S: Float[np.ndarray, " S"], gain_PS: Float[np.ndarray, "P S"]) -> 
         )
 
 
-def _columns(d_S: Float[np.ndarray, " S"], form: str) -> Float[np.ndarray, "S 2"]:
+def _basis_columns(d_S: Float[np.ndarray, " S"], form: str) -> Float[np.ndarray, "S 2"]:
     """What α and β are multiplied with."""
     bend_S = d_S if form == "best-of-n" else np.log(np.where(d_S > 0, d_S, 1.0))
     return np.stack([d_S, -d_S * bend_S], 1)
 
 
-def _peaks(beta_T2: Float[np.ndarray, "T 2"], form: str) -> Float[np.ndarray, " T"]:
+def _peak_distances(beta_T2: Float[np.ndarray, "T 2"], form: str) -> Float[np.ndarray, " T"]:
     """Where each curve is highest: 0 where it falls from the start, infinite where it never turns."""
-    alpha_T, bend_T = beta_T2.T
-    turns_T = bend_T > 0
+    alpha_T, beta_T = beta_T2.T
+    has_peak_T = beta_T > 0
     with np.errstate(over="ignore"):
-        ratio_T = alpha_T / np.where(turns_T, bend_T, 1.0)
-        top_T = np.maximum(ratio_T / 2, 0.0) if form == "best-of-n" else np.exp(ratio_T - 1)
-    return np.where(turns_T, top_T, np.inf)
+        ratio_T = alpha_T / np.where(has_peak_T, beta_T, 1.0)
+        peak_T = np.maximum(ratio_T / 2, 0.0) if form == "best-of-n" else np.exp(ratio_T - 1)
+    return np.where(has_peak_T, peak_T, np.inf)
 
 
-def _peak(
+def _measured_peak(
     alpha_beta: Float[np.ndarray, " 2"], form: str, d_S: Float[np.ndarray, " S"]
 ) -> tuple[float | None, str | None]:
-    top = float(_peaks(alpha_beta[None], form)[0])
-    if top > d_S.max():
+    peak = float(_peak_distances(alpha_beta[None], form)[0])
+    if peak > d_S.max():
         return (
             None,
             f"the gain has not turned: a peak would lie beyond what was measured, √KL {d_S.max():.3g}",
         )
-    if top < d_S[d_S > 0].min():
+    if peak < d_S[d_S > 0].min():
         return None, f"the gain falls from the first distance that was measured, √KL {d_S[d_S > 0].min():.3g}"
-    return top, None
+    return peak, None
 
 
-def _estimate(
-    value: float, drawn_T: Float[np.ndarray, " T"], shape: tuple[int, ...], furthest: float = np.inf
+def _estimate_from_draws(
+    value: float, resampled_T: Float[np.ndarray, " T"], shape: tuple[int, ...], furthest: float = np.inf
 ) -> Estimate:
     """With the interval of the draws; an end further than what was measured is None."""
     low, high = None, None
     if shape[0] > 1:
         # Without interpolation, which has no answer between a number and infinity.
-        low, high = (float(end) for end in np.quantile(drawn_T, (0.025, 0.975), method="inverted_cdf"))
+        low, high = (float(end) for end in np.quantile(resampled_T, (0.025, 0.975), method="inverted_cdf"))
     return Estimate(
         value=float(value),
         low=None if low is None or low > furthest else low,

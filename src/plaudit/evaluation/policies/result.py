@@ -2,23 +2,33 @@
 
 A share or a mean comes as an `Estimate` with its 95 % interval over prompts; whatever cannot be said is None,
 and why is said in words under ``notes``.
+
+What an evaluation of policies leaves: policies.json, every answer in answers.jsonl, and choices.jsonl.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from plaudit.evaluation.policies.confidence import Calibration, Weighed
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.calibration import ChoiceLogprobs, PolicyCalibration
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
-from plaudit.evaluation.result import BestOfCurve, Estimate
+from plaudit.evaluation.restore import restore
+from plaudit.evaluation.reward_models.result import BestOfNCurve, Estimate
+from plaudit.files.atomic import AtomicFile, make_output_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A figure of a part of the prompts.
+class CategoryFigure:
+    """A figure on the prompts of one category.
 
-    Example: ``Part(name="harmful", value=Estimate(value=0.6, low=0.4, high=0.8, n=20, prompts=20))``
+    Example: ``CategoryFigure(name="harmful", value=Estimate(value=0.6, low=0.4, high=0.8,
+        n=20, prompts=20))``
     """
 
     name: str
@@ -54,7 +64,7 @@ class Diversity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """What one policy says and how.
+    """All figures of one policy.
 
     Example: ``PolicyFigures(name="ppo", model="runs/ppo/model", answers=400, …)``
     """
@@ -65,7 +75,7 @@ class PolicyFigures:
     """Its folder."""
     gold: Estimate | None
     """The true utility of its answers, or a function's score of them; None where nobody knows it."""
-    by_category: tuple[Part, ...]
+    by_category: tuple[CategoryFigure, ...]
     """The same by category of the prompt."""
     reward: Estimate | None
     """The learnt reward of its answers: what may have been optimised."""
@@ -81,7 +91,7 @@ class PolicyFigures:
     """Of its next token, in nats, over the tokens of its own answers."""
     diversity: Diversity
     """How unlike each other its answers are."""
-    calibration: Calibration | None = None
+    calibration: PolicyCalibration | None = None
     """Whether it is as often right as it is sure, on questions with choices; None where there were none."""
 
 
@@ -122,7 +132,7 @@ class Contest:
     """How often the answer that is shown first is preferred, of verdicts that prefer one: 0.5 is fair."""
     p_value: float | None
     """Of a paired test that neither is better: signs by prompt are flipped, all ways or 9,999 drawn ones."""
-    by_category: tuple[Part, ...]
+    by_category: tuple[CategoryFigure, ...]
     """``raw`` by category."""
     notes: tuple[str, ...] = ()
     """Why a controlled win rate cannot be given, or what it leaves out."""
@@ -146,10 +156,11 @@ class Rating:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One policy's answer.
+class PolicyAnswer:
+    """One policy's answer to a prompt, with its scores.
 
-    Example: ``Said(policy="ppo", text="The owl eats mice.", ended=True, tokens=6, gold=1.0, reward=0.8)``
+    Example: ``PolicyAnswer(policy="ppo", text="The owl eats mice.", ended=True, tokens=6,
+        gold=1.0, reward=0.8)``
     """
 
     policy: str
@@ -171,23 +182,23 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A prompt and what every policy said to it.
+class PromptAnswers:
+    """A prompt with the answers of every policy.
 
-    Example: ``Shown(prompt="What does the owl eat?", category="fact", said=(…))``
+    Example: ``PromptAnswers(prompt="What does the owl eat?", category="fact", said=(…))``
     """
 
     prompt: str
     """What was asked; turns of a conversation one under the other."""
     category: str | None
     """The kind of question."""
-    said: tuple[Said, ...]
+    said: tuple[PolicyAnswer, ...]
     """In the order of the policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEvaluation:
-    """All that was found.
+    """Everything found about policies that were evaluated on the same prompts.
 
     Example: ``PolicyEvaluation(policies=(base, sft, ppo), reference="sft", …)``
     """
@@ -212,17 +223,17 @@ class PolicyEvaluation:
     """Every policy against those that were asked for, by each judge."""
     ratings: tuple[Rating, ...]
     """Of three policies or more; empty otherwise."""
-    best_of: BestOfCurve | None
+    best_of: BestOfNCurve | None
     """What the best of n answers of the reference by the learnt reward is worth."""
-    shown: tuple[Shown, ...]
+    shown: tuple[PromptAnswers, ...]
     """Some prompts, drawn by chance, with everybody's answers."""
     notes: tuple[str, ...]
     """What a reader has to know."""
     over_optimisation: OverOptimisation | None = None
     """The curve through ``best_of`` and its peak; None with fewer than five answers to choose from."""
-    every: tuple[Shown, ...] = ()
+    all_answers: tuple[PromptAnswers, ...] = ()
     """All answers: of each prompt as many rows as there are answers of a policy to it."""
-    weighed: tuple[Weighed, ...] = ()
+    choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
     """What each policy thinks of the choices of questions that have some, policy after policy."""
 
     @property
@@ -232,3 +243,103 @@ class PolicyEvaluation:
             f"{one.policy} against {one.against}: {note}" for one in self.contests for note in one.notes
         )
         return tuple(dict.fromkeys((*self.notes, *of_contests)))
+
+
+FIGURES_FILE = "policies.json"
+"""All figures, and the prompts that are shown."""
+ANSWERS_FILE = "answers.jsonl"
+"""A row for each answer."""
+CHOICES_FILE = "choices.jsonl"
+"""A row for each policy and each question with choices; not there where none was asked."""
+
+
+def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[Path]:
+    """The files into a folder, each whole or not at all; a figure that is no number is refused."""
+    make_output_folder(folder)
+    figures = asdict(replace(evaluation, all_answers=(), choice_logprobs=()))
+    del figures["all_answers"], figures["choice_logprobs"]
+    rows = {
+        ANSWERS_FILE: _answer_lines(evaluation),
+        CHOICES_FILE: [asdict(one) for one in evaluation.choice_logprobs],
+    }
+    if not evaluation.choice_logprobs:
+        del rows[CHOICES_FILE]
+    for where in (*_non_finite_values(figures, FIGURES_FILE), *_non_finite_values(rows, "")):
+        raise UserError(f"{where} is not a finite number, so nothing was written to {folder}")
+    (folder / CHOICES_FILE).unlink(missing_ok=True)
+    # The rows first: whoever finds the figures finds all that they rest on.
+    for name, lines in rows.items():
+        with AtomicFile(folder / name) as file:
+            file.stream.writelines(_json_bytes(line) for line in lines)
+    with AtomicFile(folder / FIGURES_FILE) as file:
+        file.stream.write(_json_bytes(figures, indent=2))
+    return [folder / FIGURES_FILE, *(folder / name for name in rows)]
+
+
+def read_policy_evaluation(path: Path) -> PolicyEvaluation:
+    """What `write_results` wrote: of its folder, or of policies.json with the answers beside it, if any."""
+    figures_path = path / FIGURES_FILE if path.is_dir() else path
+    try:
+        evaluation = restore(PolicyEvaluation, json.loads(figures_path.read_bytes()))
+        all_answers = tuple(_prompt_rows(_read_lines(figures_path.parent / ANSWERS_FILE)))
+        choice_logprobs = tuple(
+            restore(ChoiceLogprobs, line) for line in _read_lines(figures_path.parent / CHOICES_FILE)
+        )
+        return replace(evaluation, all_answers=all_answers, choice_logprobs=choice_logprobs)
+    except OSError as error:
+        raise UserError(
+            f"{figures_path}: no evaluation of policies can be read there ({error.strerror}); "
+            "plaudit eval policy --out makes one"
+        ) from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{figures_path}: this is no evaluation of policies, or it is damaged ({error})"
+        ) from error
+
+
+def _answer_lines(evaluation: PolicyEvaluation) -> list[dict[str, Any]]:
+    return [
+        {"number": number, "prompt": row.prompt, "category": row.category, **asdict(answer)}
+        for number, row in enumerate(evaluation.all_answers)
+        for answer in row.said
+    ]
+
+
+def _read_lines(path: Path) -> list[Any]:
+    content = path.read_bytes().split(b"\n") if path.is_file() else []
+    return [json.loads(line) for line in content if line]
+
+
+def _prompt_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[PromptAnswers]:
+    """Neighbouring answers of one number are those of all policies to one prompt."""
+    by_number: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        by_number.setdefault(line["number"], []).append(line)
+    for lines_of_row in by_number.values():
+        answers = tuple(
+            restore(PolicyAnswer, {key: line[key] for key in PolicyAnswer.__dataclass_fields__})
+            for line in lines_of_row
+        )
+        yield PromptAnswers(
+            prompt=lines_of_row[0]["prompt"], category=lines_of_row[0]["category"], said=answers
+        )
+
+
+def _json_bytes(value: object, indent: int | None = None) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    # A model may say half of a surrogate pair, which is no UTF-8; JSON has an escape for it.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _non_finite_values(value: object, where: str) -> Iterator[str]:
+    """The paths of all numbers that JSON cannot hold (NaN and infinities)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{where}: {value}"
+    parts: dict[Any, Any] = {}
+    if isinstance(value, dict):
+        parts = value
+    elif isinstance(value, list | tuple):
+        parts = dict(enumerate(value))
+    for name, one in parts.items():
+        dotted = f"{where}.{name}".lstrip(".") if isinstance(name, str) else f"{where}[{name}]"
+        yield from _non_finite_values(one, dotted)

@@ -1,0 +1,375 @@
+"""``plaudit eval policy``: how good policies are, beside each other, and how far they went for it.
+
+What policies were able to do before, and no longer are: the alignment tax on the console.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plaudit.cli.parser import HelpAll, Subparsers, integer, positive_integer
+from plaudit.cli.sample import make_console, short_names
+from plaudit.errors import UserError
+from plaudit.world.prompts import SPLITS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from plaudit.evaluation.policies.alignment_tax import HarnessTasks, TaskChange, TaskItem
+    from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
+    from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings
+    from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
+    from plaudit.evaluation.reward_models.result import Estimate
+    from plaudit.rewards.base import Reward
+
+WORLD_PROMPTS = 200
+"""How many prompts of the world are used, unless another number is given."""
+_CHOICES_HELP = "questions with all their answers, to see how sure and how often right (default: the world's)"
+_EPILOG = """\
+preferred   the mean chance of being the better answer; a tie counts one half
+at equal …  what that would be if both answers were as long, or as ornate, as each other
+KL          how far a policy went from the first --against, in nats; measured on its own answers
+calibration how often right, and how sure, of closed questions: {"prompt", "choices", "right"}
+intervals   95 %, from prompts drawn anew
+judges      gold (with --world), a reward's folder, a rule, module:function of first and second,
+            openai:http://host:port/v1#model"""
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add ``eval policy``."""
+    policy = verbs.add_parser(
+        "policy",
+        help="win rates, KL, diversity, true worth; several policies side by side",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=_EPILOG,
+    )
+    add = policy.add_argument
+    add("models", nargs="+", metavar="MODEL", help="folders of runs or of language models")
+    add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
+    add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
+    add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
+    add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
+    add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
+    add(
+        "--n",
+        type=positive_integer,
+        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
+    )
+    add("--answers", type=positive_integer, default=1, help="to each prompt, with each seed (default: 1)")
+    add("--seeds", type=positive_integer, default=1, help="how many, counted from --seed (default: 1)")
+    add("--seed", type=integer, default=0, help="of chance (default: 0)")
+    add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
+    add("--max-tokens", type=positive_integer, default=64, help="where an answer is cut (default: 64)")
+    add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
+    add("--reward", type=Path, metavar="DIR", help="a learnt reward, shown beside")
+    add(
+        "--best-of",
+        type=positive_integer,
+        metavar="N",
+        help="of N answers of the reference --reward takes the best",
+    )
+    tax_help = "prompts with answers and a rule: what became of it since the first --against; may be repeated"
+    add("--tax", action="append", default=[], metavar="FILE:RULE", help=tax_help)
+    add("--tasks", action="append", default=[], metavar="NAME", help="the same by lm-eval, --n items")
+    add("--out", type=Path, metavar="DIR", help="write policies.json and answers.jsonl there")
+    _add_advanced_options(policy)
+
+
+def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
+    """Add the options that few need; --help-all shows them."""
+
+    def add_hidden(*names: str, help: str, **settings: Any) -> tuple[argparse.Action, str]:
+        return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
+
+    bootstrap_help = "how often prompts are drawn anew (default: 1000)"
+    token_help = "environment variable with the token of an openai: judge"
+    hidden = [
+        add_hidden("--bootstrap", type=positive_integer, default=1000, help=bootstrap_help),
+        add_hidden("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
+        add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
+        add_hidden("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are"),
+        add_hidden("--token-from", metavar="VAR", help=token_help),
+    ]
+    policy.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every option and exit")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generate, score, compare, print the tables, write the files."""
+    _check_arguments(args)
+    from plaudit.cli.eval_tables import print_policy_tables
+
+    pass  # MERGED
+    from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
+    from plaudit.evaluation.policies.judge import check_judge
+    from plaudit.evaluation.policies.result import write_policy_evaluation
+    from plaudit.files.atomic import make_output_folder
+
+    models = _folders_by_name(args.models)
+    settings = _evaluation_settings(args, models)
+    for word in args.judge:
+        check_judge(word, has_gold=args.world)
+    read_tax_tasks(args.tax)
+    lm_eval_harness(args)
+    prompts = _evaluation_prompts(args)
+    check_policies(models, prompts, settings)
+    if args.out is not None:
+        make_output_folder(args.out)
+    console = make_console()
+    evaluation = evaluate_policies(
+        models,
+        prompts,
+        _judges_and_rewards(args),
+        settings,
+        on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
+    )
+    print_policy_tables(evaluation, console)
+    report_alignment_tax(args, models, settings, console)
+    if args.out is not None:
+        console.print(", ".join(str(path) for path in write_policy_evaluation(evaluation, args.out)))
+    return 0
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    if args.world == (args.prompts is not None):
+        raise UserError("give either --world, for the world's prompts, or --prompts FILE")
+    if args.bootstrap < 2:
+        raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
+    if args.best_of is not None and not (args.world and args.reward):
+        raise UserError("--best-of needs a reward that chooses (--reward DIR) and the true worth (--world)")
+    for option in ("models", "judge"):
+        values = getattr(args, option)
+        repeated = next((one for one in values if values.count(one) > 1), None)
+        if repeated is not None:
+            raise UserError(f"{repeated} is given {values.count(repeated)} times; name each once")
+
+
+def _folders_by_name(models: Sequence[str]) -> dict[str, Path]:
+    folders = [Path(model) for model in models]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise UserError("two of the folders are the same; name each policy once")
+    return dict(zip(short_names(folders), folders, strict=True))
+
+
+def _evaluation_settings(args: argparse.Namespace, models: dict[str, Path]) -> EvaluationSettings:
+    from plaudit.evaluation.policies.evaluate import EvaluationSettings
+    from plaudit.evaluation.stats.bootstrap import Resampling
+
+    folders = {str(folder): name for name, folder in models.items()}
+    return EvaluationSettings(
+        drawing=_generation_settings(args),
+        against=tuple(dict.fromkeys(folders.get(str(name), str(name)) for name in args.against)),
+        resampling=Resampling(times=args.bootstrap, seed=args.seed),
+        best_of=args.best_of or 0,
+        closed=_closed_questions(args),
+    )
+
+
+def _generation_settings(args: argparse.Namespace) -> GenerationSettings:
+    from plaudit.evaluation.policies.generate import GenerationSettings
+    from plaudit.rollouts.sampler import SamplingSettings
+
+    return GenerationSettings(
+        sampling=SamplingSettings(temperature=args.temperature, max_tokens=args.max_tokens),
+        answers=args.answers,
+        seeds=tuple(range(args.seed, args.seed + args.seeds)),
+        device=args.device,
+        dtype=args.dtype,
+    )
+
+
+def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...]:
+    if args.world:
+        from plaudit.world.exam import exam_prompts
+
+        return exam_prompts(args.n or WORLD_PROMPTS, split=args.split, seed=args.seed)
+    from plaudit.data.read import read_records
+    from plaudit.evaluation.policies.generate import evaluation_prompts
+
+    prompts = evaluation_prompts(read_records(args.prompts).records)
+    if args.n is None or args.n >= len(prompts):
+        return prompts
+    chosen = sorted(random.Random(f"prompts {args.seed}").sample(range(len(prompts)), args.n))
+    return tuple(prompts[index] for index in chosen)
+
+
+def _closed_questions(args: argparse.Namespace) -> tuple[ChoiceQuestion, ...]:
+    if args.choices is not None:
+        from plaudit.evaluation.policies.multiple_choice import read_choices
+
+        return read_choices(args.choices)
+    if not args.world:
+        return ()
+    from plaudit.world.exam import MAX_CLOSED_QUESTIONS, closed_questions
+
+    return closed_questions(
+        min(args.n or WORLD_PROMPTS, MAX_CLOSED_QUESTIONS), split=args.split, seed=args.seed
+    )
+
+
+def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
+    from plaudit.evaluation.policies.evaluate import Scorers
+    from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
+    from plaudit.rewards.http import RetryPolicy
+    from plaudit.rewards.load import load_reward
+
+    rewards: dict[str, Reward] = {}
+    if args.world:
+        from plaudit.world.exam import gold_reward
+
+        rewards[GOLD] = gold_reward()
+    if args.reward is not None:
+        rewards[str(args.reward)] = load_reward(args.reward, device=args.device, dtype=args.dtype)
+    settings = JudgeSettings(
+        device=args.device, dtype=args.dtype, manners=RetryPolicy(token_from=args.token_from)
+    )
+    judge_names = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
+    return Scorers(
+        gold=rewards.get(GOLD),
+        reward=rewards.get(str(args.reward)),
+        judges={word: load_judge(word, rewards, settings) for word in judge_names},
+    )
+
+
+TAX_FILE = "tax.json"
+"""What became of each task, by policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaxTask:
+    """A set of prompts with right answers, and the reward rule that checks them.
+
+    Example: ``read_tax_tasks(["sums.jsonl:number"])[0].name``
+    """
+
+    name: str
+    """What tables call it."""
+    prompts: tuple[EvaluationPrompt, ...]
+    """The questions."""
+    rule: Reward
+    """What scores answers."""
+
+
+def read_tax_tasks(words: Sequence[str]) -> tuple[TaxTask, ...]:
+    """The batteries of ``TAX_FILE:RULE``, every file and rule looked at."""
+    from plaudit.data.read import read_records
+    from plaudit.evaluation.policies.generate import evaluation_prompts
+    from plaudit.rewards.registry import resolve_reward
+
+    tasks: list[TaxTask] = []
+    for word in words:
+        file, _, rule = word.partition(":")
+        if not rule or not Path(file).is_file():
+            raise UserError(f"--tax {word}: give a file and a rule, as in --tax sums.jsonl:number")
+        prompts = evaluation_prompts(read_records(file).records)
+        tasks.append(TaxTask(name=f"{Path(file).stem} ({rule})", prompts=prompts, rule=resolve_reward(rule)))
+    return tuple(tasks)
+
+
+def lm_eval_harness(args: argparse.Namespace) -> HarnessTasks | None:
+    """What lm-evaluation-harness is to ask, where it is to ask anything."""
+    if args.tasks_folder is not None and not args.tasks:
+        raise UserError("--tasks-folder says where tasks are; name them with --tasks")
+    if not args.tasks:
+        return None
+    from plaudit.evaluation.policies.alignment_tax import HarnessTasks
+    from plaudit.models.load import device_of
+
+    if find_spec("lm_eval") is None:
+        raise UserError('--tasks needs lm-evaluation-harness: pip install "plaudit[tax]"')
+    return HarnessTasks(
+        tasks=tuple(args.tasks), folder=args.tasks_folder, device=str(device_of(args.device)), limit=args.n
+    )
+
+
+def report_alignment_tax(
+    args: argparse.Namespace,
+    models: Mapping[str, Path],
+    settings: EvaluationSettings,
+    console: Console,
+) -> None:
+    """Evaluate all policies on the tasks, print the changes since the reference, write them to --out."""
+    from plaudit.evaluation.policies.alignment_tax import paired_changes, run_harness
+    from plaudit.rewards.load import model_folder
+
+    if not (args.tax or args.tasks):
+        return
+    tasks, harness = read_tax_tasks(args.tax), lm_eval_harness(args)
+    reference = settings.against[0] if settings.against else next(iter(models))
+    items_by_policy = {name: _evaluate_tasks(folder, tasks, settings) for name, folder in models.items()}
+    if harness is not None:
+        for name, folder in models.items():
+            console.print(f"lm-evaluation-harness asks {name} …", style="dim")
+            items_by_policy[name] += run_harness(model_folder(folder), harness)
+    taxes = {
+        name: paired_changes(items_by_policy[reference], items, settings.resampling)
+        for name, items in items_by_policy.items()
+        if name != reference
+    }
+    _print_taxes(reference, taxes, console)
+    if args.out is not None:
+        _write_taxes(args.out / TAX_FILE, reference, taxes)
+        console.print(str(args.out / TAX_FILE))
+
+
+def _evaluate_tasks(folder: Path, tasks: Sequence[TaxTask], settings: EvaluationSettings) -> list[TaskItem]:
+    from plaudit.evaluation.policies.alignment_tax import items_from_prompts
+    from plaudit.evaluation.policies.generate import load_policy_folder
+
+    policy = load_policy_folder(folder, settings.drawing)
+    max_tokens = settings.drawing.sampling.max_tokens
+    return [
+        item
+        for task in tasks
+        for item in items_from_prompts(task.name, policy, task.prompts, task.rule, max_tokens=max_tokens)
+    ]
+
+
+def _print_taxes(
+    reference: str, taxes_by_policy: Mapping[str, Sequence[TaskChange]], console: Console
+) -> None:
+    from plaudit.cli.eval_tables import print_table
+
+    for name, taxes in taxes_by_policy.items():
+        rows = [
+            (
+                tax.task,
+                [*_format_before_and_after(tax), _format_change(tax.change), f"{tax.gained} / {tax.lost}"],
+            )
+            for tax in taxes
+        ]
+        heads = [reference, name, "change", "gained / lost"]
+        print_table(
+            f"What {name} can do that {reference} could: likeliest answers, item by item",
+            rows,
+            heads,
+            console,
+        )
+
+
+def _format_before_and_after(tax: TaskChange) -> list[str]:
+    return [f"{100 * estimate.value:.1f} %" for estimate in (tax.before, tax.after)]
+
+
+def _format_change(change: Estimate) -> str:
+    if change.low is None or change.high is None:
+        return f"{100 * change.value:+.1f}"
+    return f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+
+
+def _write_taxes(path: Path, reference: str, taxes_by_policy: Mapping[str, Sequence[TaskChange]]) -> None:
+    from plaudit.files.atomic import AtomicFile
+
+    rows = [
+        {"policy": name, "against": reference, **asdict(tax)}
+        for name, taxes in taxes_by_policy.items()
+        for tax in taxes
+    ]
+    with AtomicFile(path) as file:
+        file.stream.write(json.dumps(rows, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")

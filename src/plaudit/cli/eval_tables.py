@@ -1,0 +1,363 @@
+"""An evaluation of policies on the console: what each says, and whose answers are preferred.
+
+An evaluation on the console: what matters first, several models side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
+from plaudit.evaluation.reward_models.result import BestOfNCurve, Ceiling, Estimate, RewardEvaluation, Slice
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_SLICE_ROWS = 12
+"""Rows of a table of slices; the files hold all."""
+
+
+def print_reward_tables(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
+    """The headline, then categories worst first, then what explains them."""
+    first = evaluations[0]
+    ties = f", {first.ties.pairs} of them ties" if first.ties else ""
+    console.print(f"{first.data}: {first.pairs} pairs of answers to {first.prompts} prompts{ties}")
+    _print_headline(evaluations, console)
+    for title, parts in (
+        ("category", lambda evaluation: evaluation.categories),
+        ("group", lambda evaluation: evaluation.groups),
+        ("strength", lambda evaluation: evaluation.strengths),
+        ("annotator", lambda evaluation: evaluation.annotators),
+    ):
+        _print_slices(title, [parts(evaluation) for evaluation in evaluations], evaluations, console)
+    _print_benchmarks(evaluations, console)
+    _print_reward_best_of(evaluations, console)
+    _print_probes(evaluations, console)
+
+
+def format_share(estimate: Estimate | None) -> str:
+    """A share with its interval.
+
+    >>> format_share(Estimate(value=0.712, low=0.66, high=0.75, n=400, prompts=180))
+    '71.2 % (66.0–75.0)'
+    """
+    if estimate is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.1%}".replace("%", " %")
+    return f"{100 * estimate.value:.1f} % ({100 * estimate.low:.1f}–{100 * estimate.high:.1f})"
+
+
+def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
+    digits = _format_three_digits
+    rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
+        ("accuracy", lambda one: format_share(one.accuracy)),
+        ("ceiling", lambda one: _format_ceiling(one.ceiling)),
+        ("worst category", _format_worst),
+        ("log-loss (coin: 0.693)", lambda one: digits(one.calibration and one.calibration.log_loss)),
+        ("Brier (coin: 0.250)", lambda one: digits(one.calibration and one.calibration.brier)),
+        ("ECE, equal mass", lambda one: digits(one.calibration and one.calibration.ece_mass)),
+        ("ECE, equal width", lambda one: digits(one.calibration and one.calibration.ece_width)),
+        ("|r₁ − r₂|, ties", lambda one: digits(one.ties and one.ties.gap)),
+        ("|r₁ − r₂|, others", lambda one: digits(one.ties and one.ties.gap_elsewhere)),
+        ("equal rewards", lambda one: str(one.equal)),
+        ("no verdict", lambda one: str(one.missing)),
+    ]
+    print_table(
+        "",
+        [(name, [cell(evaluation) for evaluation in evaluations]) for name, cell in rows],
+        _model_names(evaluations),
+        console,
+    )
+
+
+def _print_slices(
+    title: str,
+    parts: Sequence[Sequence[Slice]],
+    evaluations: Sequence[RewardEvaluation],
+    console: Console,
+) -> None:
+    """In the order of the first model."""
+    if len(parts[0]) < 2:
+        return
+    accuracies = [{one.name: one.accuracy for one in part} for part in parts]
+    names = list(accuracies[0])[:MAX_SLICE_ROWS]
+    rows = [
+        (f"{name} ({accuracies[0][name].n})", [format_share(one.get(name)) for one in accuracies])
+        for name in names
+    ]
+    order = "faint first" if title == "strength" else "worst first"
+    print_table(f"Accuracy by {title} (pairs), {order}", rows, _model_names(evaluations), console)
+    if len(names) < len(accuracies[0]):
+        console.print(f"… and {len(accuracies[0]) - len(names)} more")
+
+
+def _print_benchmarks(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
+    if any(one.benchmark is None for one in evaluations):
+        return
+    benchmarks = [one.benchmark for one in evaluations if one.benchmark is not None]
+    scores = [{section.name: section.score for section in one.sections} for one in benchmarks]
+    rows = [(name, [format_share(one.get(name)) for one in scores]) for name in scores[0]]
+    overall = ["–" if one.overall is None else f"{100 * one.overall:.1f} %" for one in benchmarks]
+    print_table(
+        f"{benchmarks[0].name}, by its rules",
+        [*rows, ("overall", overall)],
+        _model_names(evaluations),
+        console,
+    )
+    for note in benchmarks[0].notes:
+        console.print(note)
+
+
+def _print_reward_best_of(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
+    curves = [one.best_of for one in evaluations if one.best_of is not None]
+    if len(curves) < len(evaluations):
+        return
+    rows = []
+    for index, point in enumerate(curves[0].points):
+        truths = (curve.points[index].truth for curve in curves)
+        cells = [format_mean(one) for one in truths]
+        rows.append((f"n = {point.n}, KL ≤ {point.kl:.2f}", [*cells, f"{point.possible:.3f}"]))
+    title = f"True utility of the answer liked best of n, {curves[0].prompts} prompts; KL in nats"
+    print_table(title, rows, (*_model_names(evaluations), "possible"), console)
+
+
+def _print_probes(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
+    for evaluation in evaluations:
+        console.print(f"{evaluation.model}:")
+        for probe in evaluation.probes.features:
+            console.print(f"  {probe.name} ({probe.unit}, {probe.pairs} pairs): {probe.words}")
+        for sentence in (evaluation.probes.words, *evaluation.notes):
+            if sentence:
+                console.print(f"  {sentence}")
+    console.print(f"Ceiling: {evaluations[0].ceiling.words}.")
+
+
+def _model_names(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
+    return tuple(one.model for one in evaluations)
+
+
+def print_table(
+    title: str, rows: Sequence[tuple[str, Sequence[str]]], heads: Sequence[str], console: Console
+) -> None:
+    """Print a table of rows and one column for each head, as many side by side as fit, below the title."""
+    from rich.table import Table
+
+    if title:
+        console.print(title)
+    available = console.width - max((len(name) for name, _ in rows), default=0) - 4
+    widths = [max((len(cells[index]) for _, cells in rows), default=0) for index in range(len(heads))]
+    for column_group in _column_groups(widths, available):
+        rich_table = Table()
+        rich_table.add_column("", no_wrap=True)
+        for index in column_group:
+            rich_table.add_column(heads[index], justify="right", overflow="fold", min_width=widths[index])
+        for name, cells in rows:
+            rich_table.add_row(name, *(cells[index] for index in column_group))
+        console.print(rich_table)
+
+
+def _column_groups(widths: Sequence[int], available: int) -> list[list[int]]:
+    """As many columns together as have room with their frames; heads give way, cells do not.
+
+    >>> _column_groups([10, 10, 40], 26)
+    [[0, 1], [2]]
+    """
+    groups: list[list[int]] = [[]]
+    remaining = available
+    for index, width in enumerate(widths):
+        if groups[-1] and width + 3 > remaining:
+            groups.append([])
+            remaining = available
+        groups[-1].append(index)
+        remaining -= width + 3
+    return groups
+
+
+def format_mean(estimate: Estimate | None, digits: int = 3) -> str:
+    """A mean with its interval.
+
+    >>> format_mean(Estimate(value=0.712, low=0.66, high=0.75, n=400, prompts=180))
+    '0.712 (0.660–0.750)'
+    """
+    if estimate is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.{digits}f}"
+    to = " to " if estimate.low < 0 else "–"
+    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f}{to}{estimate.high:.{digits}f})"
+
+
+def _format_ceiling(ceiling: Ceiling) -> str:
+    if ceiling.accuracy is None:
+        return "not known"
+    if ceiling.at_most is None or ceiling.at_most == ceiling.accuracy.value:
+        return format_share(ceiling.accuracy)
+    return f"{100 * ceiling.accuracy.value:.1f} to {100 * ceiling.at_most:.1f} %"
+
+
+def _format_worst(evaluation: RewardEvaluation) -> str:
+    return evaluation.worst or "–"
+
+
+def _format_three_digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+_CALIBRATION_ROWS: list[tuple[str, Callable[[PolicyFigures], str]]] = [
+    ("right, of closed questions", lambda one: format_share(one.calibration and one.calibration.accuracy)),
+    ("how sure it is of them", lambda one: format_share(one.calibration and one.calibration.confidence)),
+    ("calibration error", lambda one: format_share(one.calibration and one.calibration.ece)),
+]
+
+
+def print_policy_tables(evaluation: PolicyEvaluation, console: Console) -> None:
+    """The figures of each policy, then win rates, then what explains them."""
+    each = "1 answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
+    console.print(f"{evaluation.prompts} prompts, {each} of each policy to each: {evaluation.sampling}")
+    if len(evaluation.policies) > 2:
+        _print_overview(evaluation, console)
+    _print_figures(evaluation, console)
+    matchups = dict.fromkeys((contest.judge, contest.against) for contest in evaluation.contests)
+    for judge, against in matchups:
+        contests = [
+            contest for contest in evaluation.contests if (contest.judge, contest.against) == (judge, against)
+        ]
+        _print_contests(contests, console)
+    _print_ratings(evaluation, console)
+    _print_categories(evaluation, console)
+    if evaluation.best_of is not None:
+        _print_policy_best_of(evaluation, evaluation.best_of, console)
+    if evaluation.over_optimisation is not None:
+        console.print(f"Of more answers to choose from: {evaluation.over_optimisation.sentence}")
+    for note in evaluation.all_notes:
+        console.print(f"- {note}")
+
+
+def _print_overview(evaluation: PolicyEvaluation, console: Console) -> None:
+    """A row for each policy, where their columns do not stand side by side any more."""
+    judge = evaluation.contests[0].judge if evaluation.contests else None
+    win_rates = {
+        item.policy: format_share(item.raw)
+        for item in evaluation.contests
+        if (item.judge, item.against) == (judge, evaluation.reference)
+    }
+    heads = ["true worth", f"preferred to {evaluation.reference}", "KL", "length"]
+    rows = [
+        (
+            item.name,
+            [
+                format_mean(item.gold),
+                win_rates.get(item.name, "–"),
+                _format_value(item.kl, 2),
+                _format_value(item.length, 1),
+            ],
+        )
+        for item in evaluation.policies
+    ]
+    judge_note = "" if judge is None else f", preferred by {judge}"
+    print_table(f"In short{judge_note}", rows, heads, console)
+
+
+def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
+    rows: list[tuple[str, Callable[[PolicyFigures], str]]] = [
+        (
+            f"true worth ({evaluation.gold})" if evaluation.gold else "true worth",
+            lambda policy: format_mean(policy.gold),
+        ),
+        (f"reward ({evaluation.reward})", lambda policy: format_mean(policy.reward, 2)),
+        (f"KL from {evaluation.reference}, nats an answer", lambda policy: format_mean(policy.kl, 2)),
+        ("KL, nats a token", lambda policy: format_mean(policy.kl_token)),
+        ("entropy, nats a token", lambda policy: format_mean(policy.entropy)),
+        ("length, tokens", lambda policy: format_mean(policy.length, 1)),
+        ("finished", lambda policy: format_share(policy.finished)),
+        ("unlike answers", lambda policy: f"{100 * policy.diversity.unique:.1f} %"),
+        ("distinct pairs of words", lambda policy: _format_number(policy.diversity.distinct_2)),
+        ("self-BLEU (100: all alike)", lambda policy: _format_number(policy.diversity.self_bleu, 1)),
+        *(_CALIBRATION_ROWS if evaluation.policies[0].calibration else ()),
+    ]
+    if evaluation.reward is None:
+        del rows[1]
+    names = [policy.name for policy in evaluation.policies]
+    print_table(
+        "", [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows], names, console
+    )
+
+
+def _print_contests(contests: Sequence[Contest], console: Console) -> None:
+    rows: list[tuple[str, Callable[[Contest], str]]] = [
+        ("won / tied / lost", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
+        ("preferred", lambda contest: format_share(contest.raw)),
+        ("won of the decided", lambda contest: format_share(contest.decided)),
+        ("at equal length", lambda contest: format_share(contest.length_controlled)),
+        ("at equal style", lambda contest: format_share(contest.style_controlled)),
+        ("p, neither is better", lambda contest: _format_p_value(contest.p_value)),
+    ]
+    if any(contest.consistency is not None for contest in contests):
+        rows += [
+            ("both orders agree", lambda contest: format_share(contest.consistency)),
+            ("shown first preferred", lambda contest: format_share(contest.first)),
+        ]
+    if any(contest.unjudged for contest in contests):
+        rows.append(("no verdict", _format_reasons))
+    heads = [contest.policy for contest in contests]
+    title = f"Against {contests[0].against}, by {contests[0].judge}"
+    print_table(
+        title, [(name, [cell(contest) for contest in contests]) for name, cell in rows], heads, console
+    )
+
+
+def _print_ratings(evaluation: PolicyEvaluation, console: Console) -> None:
+    if evaluation.ratings:
+        rows = [
+            (
+                rating.name,
+                [
+                    f"{rating.elo:.0f}"
+                    + (f" ({rating.low:.0f}–{rating.high:.0f})" if rating.low and rating.high else "")
+                ],
+            )
+            for rating in sorted(evaluation.ratings, key=lambda rating: -rating.elo)
+        ]
+        print_table("Ratings by Bradley and Terry, 1000 on average", rows, ["rating"], console)
+
+
+def _print_categories(evaluation: PolicyEvaluation, console: Console) -> None:
+    parts = [{part.name: part.value for part in one.by_category} for one in evaluation.policies]
+    if parts[0]:
+        rows = [
+            (category, [format_mean(by_category.get(category)) for by_category in parts])
+            for category in parts[0]
+        ]
+        print_table("True worth by category", rows, [one.name for one in evaluation.policies], console)
+
+
+def _print_policy_best_of(evaluation: PolicyEvaluation, curve: BestOfNCurve, console: Console) -> None:
+    rows = [
+        (
+            f"n = {point.n}, KL ≤ {point.kl:.2f}",
+            [format_mean(point.truth), f"{point.proxy:.2f}", f"{point.possible:.3f}"],
+        )
+        for point in curve.points
+    ]
+    title = f"The answer of {evaluation.reference} that {evaluation.reward} likes best of n; KL in nats"
+    print_table(title, rows, ["true worth", "reward", "possible"], console)
+
+
+def _format_reasons(contest: Contest) -> str:
+    return ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "0"
+
+
+def _format_p_value(p: float | None) -> str:
+    if p is None:
+        return "–"
+    return f"{p:.4f}"
+
+
+def _format_value(estimate: Estimate | None, digits: int) -> str:
+    return _format_number(None if estimate is None else estimate.value, digits)
+
+
+def _format_number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

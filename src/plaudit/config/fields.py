@@ -1,0 +1,335 @@
+"""The settings inside a frozen dataclass: their names, types, defaults and docstrings, read from the class.
+
+A nested dataclass is a group of settings with dotted names; a nested dataclass that may be None is a
+group that can be turned on and off as a whole.
+
+The nearest thing that exists, for a word that does not.
+
+From a word on the command line, or a value in a YAML file, to the type that a setting has.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import math
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def nearest_word(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was most likely meant; None when none is near.
+
+    >>> nearest_word("--lerning_rate", ["--learning-rate", "--warmup"])
+    '--learning-rate'
+    >>> nearest_word("--beta2", ["--optimizer.beta1", "--optimizer.beta2"])
+    '--optimizer.beta2'
+    """
+    names = list(candidates)
+    normalised = {name: _normalised(name) for name in names}
+    target = _normalised(word)
+    for name in names:
+        if normalised[name].rpartition(".")[2] == target:
+            return name
+    close = get_close_matches(target, normalised.values(), n=1)
+    return next((name for name in names if close and normalised[name] == close[0]), None)
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The sentence to put behind a complaint; an empty string when nothing is near.
+
+    >>> did_you_mean("trian", ["data", "train"])
+    '; did you mean train?'
+    """
+    match = nearest_word(word, candidates)
+    return f"; did you mean {match}?" if match else ""
+
+
+def _normalised(name: str) -> str:
+    return name.lstrip("-").replace("_", "-").lower()
+
+
+def convert(value: object, value_type: object) -> object:
+    """The value as the wanted type; ``ValueError`` says what was expected.
+
+    Numbers may be written as text, since YAML reads ``1e-4`` as text.
+
+    >>> convert("1e-4", float)
+    0.0001
+    >>> convert(["a", "b"], tuple[str, ...])
+    ('a', 'b')
+    """
+    for member in _union_members(value_type):
+        try:
+            return _convert_to(value, member)
+        except ValueError:
+            continue
+    raise ValueError(f"expected {describe_type(value_type)}, got {value!r}{_hint(value, value_type)}")
+
+
+def parse_word(word: str, value_type: object) -> object:
+    """As `convert`, for the command line, where ``none`` is how None is written.
+
+    >>> parse_word("none", int | None) is None
+    True
+    """
+    return None if word == "none" and type(None) in _union_members(value_type) else convert(word, value_type)
+
+
+def describe_type(value_type: object) -> str:
+    """A type in words; ``TypeError`` when settings cannot have it.
+
+    >>> describe_type(int | None)
+    'a whole number or none'
+    """
+    return " or ".join(_describe_member(member) for member in _union_members(value_type))
+
+
+def is_switch(value_type: object) -> bool:
+    """Whether a setting is turned on and off: a bool, or a bool that may be left open."""
+    return set(_union_members(value_type)) - {type(None)} == {bool}
+
+
+def item_type(value_type: object) -> object | None:
+    """The type of the items, when a setting is a list of them."""
+    tuples = [member for member in _union_members(value_type) if get_origin(member) is tuple]
+    return get_args(tuples[0])[0] if tuples else None
+
+
+def _union_members(value_type: object) -> tuple[object, ...]:
+    """The alternatives; text comes last but for none, since any word is text."""
+    members = get_args(value_type) if get_origin(value_type) in (Union, types.UnionType) else (value_type,)
+    return tuple(sorted(members, key=lambda member: (member is type(None), member is str)))
+
+
+def _describe_member(member: object) -> str:
+    if get_origin(member) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in get_args(member))
+    if get_origin(member) is tuple and get_args(member)[1:] == (...,):
+        return f"a list, each {describe_type(item_type(member))}"
+    for kind, (words, _) in _SCALAR_TYPES.items():
+        if member is kind:
+            return words
+    raise TypeError(f"a setting cannot be of type {member}")
+
+
+def _convert_to(value: object, member: object) -> object:
+    if get_origin(member) is Literal:
+        return _choice(value, get_args(member))
+    if get_origin(member) is tuple:
+        return _items(value, item_type(member))
+    for kind, (_, read) in _SCALAR_TYPES.items():
+        if member is kind:
+            return read(value)
+    raise TypeError(f"a setting cannot be of type {member}")
+
+
+def _choice(value: object, choices: tuple[object, ...]) -> object:
+    for choice in choices:
+        if str(choice) == str(value):
+            return choice
+    raise ValueError(value)
+
+
+def _items(value: object, item_value_type: object) -> tuple[object, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(value)
+    return tuple(convert(item, item_value_type) for item in value)
+
+
+def _none(value: object) -> None:
+    if value is not None:
+        raise ValueError(value)
+
+
+def _bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError(value)
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    return int(value)
+
+
+def _float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or math.isnan(float(value)):
+        raise ValueError(value)
+    return float(value)
+
+
+def _path(value: object) -> Path:
+    # Path("") is the current folder: an unset shell variable would silently write there.
+    if not isinstance(value, str) or not value:
+        raise ValueError(value)
+    return Path(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+_SCALAR_TYPES: dict[object, tuple[str, Callable[[object], object]]] = {
+    type(None): ("none", _none),
+    bool: ("true or false", _bool),
+    int: ("a whole number", _int),
+    float: ("a number", _float),
+    Path: ("a path", _path),
+    str: ("text", _text),
+}
+
+
+def _hint(value: object, value_type: object) -> str:
+    members = _union_members(value_type)
+    choices = [
+        str(choice) for member in members if get_origin(member) is Literal for choice in get_args(member)
+    ]
+    takes_words = bool(choices) or str in members or Path in members
+    if isinstance(value, bool) and takes_words:
+        return "; in YAML, yes, no, on and off are true and false unless they stand in quotes"
+    if isinstance(value, int | float) and takes_words:
+        return "; in YAML, text that looks like a number stands in quotes"
+    return did_you_mean(str(value), choices)
+
+
+SettingPath = tuple[str, ...]
+"""The names that lead to a setting: ``("optimizer", "beta2")``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One field of a config.
+
+    Example: ``Setting(path=("optimizer", "beta2"), value_type=float, default=0.95, doc="How slowly.")``
+    """
+
+    path: SettingPath
+    """The names that lead to it."""
+    value_type: Any
+    """Its type."""
+    default: Any
+    """Its default; ``dataclasses.MISSING`` when it has none."""
+    doc: str
+    """Its docstring, on one line."""
+    group: type | None = None
+    """The nested dataclass, when the setting is a group."""
+    hidden: bool = False
+    """Whether only ``--help-all`` shows it, as it does whatever is inside a group."""
+
+    @property
+    def key(self) -> str:
+        """Its name in a file and in messages."""
+        return ".".join(self.path)
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def optional_group(self) -> bool:
+        """Whether it is a group that may be None."""
+        return self.group is not None and self.value_type is not self.group
+
+
+def direct_settings(
+    config_type: type, path: SettingPath = (), defaults: object = MISSING
+) -> Iterator[Setting]:
+    """The fields of one config, groups not entered; ``base`` is where the defaults are taken from."""
+    hints, docs = get_type_hints(config_type), _docstrings(config_type)
+    for field in dataclasses.fields(config_type):
+        if not field.init:
+            continue
+        doc = field.metadata.get("doc") or docs.get(field.name)
+        if doc is None:
+            raise TypeError(
+                f"{config_type.__name__}.{field.name} needs a docstring: it is the text of --help"
+            )
+        value_type = hints[field.name]
+        setting = Setting(
+            path=(*path, field.name),
+            value_type=value_type,
+            default=_field_default(field) if defaults is MISSING else getattr(defaults, field.name),
+            doc=doc,
+            group=_group_type(value_type),
+            hidden=bool(path) or field.metadata.get("hidden", False),
+        )
+        if setting.group is None:
+            describe_type(value_type)
+        yield setting
+
+
+def all_settings(config_type: type, path: SettingPath = (), defaults: object = MISSING) -> Iterator[Setting]:
+    """The fields of a config and of every group inside it, each group before what is inside it."""
+    for setting in direct_settings(config_type, path, defaults):
+        yield setting
+        if setting.group is not None:
+            yield from all_settings(setting.group, setting.path, group_defaults(setting))
+
+
+def group_defaults(setting: Setting) -> object:
+    """Where the fields of a group take their defaults from: the group's own default, when it has one."""
+    return MISSING if setting.default is None else setting.default
+
+
+def _group_type(value_type: Any) -> type | None:
+    members = [member for member in get_args(value_type) if member is not type(None)] or [value_type]
+    is_config = len(members) == 1 and isinstance(members[0], type) and dataclasses.is_dataclass(members[0])
+    return members[0] if is_config else None
+
+
+def _field_default(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@cache
+def _docstrings(config_type: type) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for ancestor in reversed(config_type.__mro__):
+        # A class that was made of a function's signature has no source; its fields carry their docs.
+        if dataclasses.is_dataclass(ancestor) and "generated" not in vars(ancestor):
+            docs |= _docstrings_in(_class_definition(ancestor).body)
+    return docs
+
+
+def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for statement, following in pairwise(body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
+            case _:
+                pass
+    return docs
+
+
+def _class_definition(config_type: type) -> ast.ClassDef:
+    """The class statement, found by its qualified name (``outer.<locals>.Config``)."""
+    node: ast.AST = _module_tree(config_type.__module__)
+    for name in config_type.__qualname__.split("."):
+        if name != "<locals>":
+            node = next(n for n in ast.walk(node) if isinstance(n, _DEFINITION_NODES) and n.name == name)
+    assert isinstance(node, ast.ClassDef)
+    return node
+
+
+_DEFINITION_NODES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def _module_tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))

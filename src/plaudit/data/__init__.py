@@ -1,0 +1,25 @@
+"""Records of human feedback: prompts, completions, and what annotators judged of them.
+
+Standard library only: the labelling web app and ``plaudit --help`` import this without torch.
+
+Files of rows become records; bad rows are named and put aside. Never imports torch.
+"""
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.registry import FORMATS, format_named, formats_table
+from plaudit.data.read import ReadResult, open_rows, read_records
+from plaudit.data.row import Problem
+from plaudit.data.write import WriteResult, write_records
+
+__all__ = [
+    "FORMATS",
+    "Problem",
+    "ReadOptions",
+    "ReadResult",
+    "WriteResult",
+    "format_named",
+    "formats_table",
+    "open_rows",
+    "read_records",
+    "write_records",
+]

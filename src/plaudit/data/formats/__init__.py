@@ -1,0 +1,1 @@
+"""How the public data sets and the usual tools lay out their rows: one reader a layout."""

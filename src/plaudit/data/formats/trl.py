@@ -1,0 +1,296 @@
+"""TRL's layouts, standard (texts) and conversational (messages).
+
+https://huggingface.co/docs/trl/dataset_formats
+"""
+
+from __future__ import annotations
+
+import json
+
+from plaudit.data.fields import (
+    AnnotationInfo,
+    Node,
+    annotation_info,
+    optional_number,
+    read_completion,
+    read_messages,
+    read_prompt,
+    read_text_or_messages,
+    require_different,
+    require_not_empty,
+    split_prompt,
+    split_shared_text,
+    split_shared_turns,
+)
+from plaudit.data.formats.base import (
+    BOOLEAN,
+    BOOLEANS,
+    MESSAGES,
+    TEXT,
+    TEXT_OR_MESSAGES,
+    TEXTS,
+    ReadOptions,
+    RowFormat,
+)
+from plaudit.data.records import Comparison, Demonstration, Prompt, Rating, Record, Steps, Text, plain_text
+from plaudit.data.row import BadRowError, describe_value
+
+_COMPLETION_FIELDS = frozenset(
+    ["messages", "text", "completion", "completions", "response", "responses", "output", "chosen", "rejected"]
+)
+
+
+def read_comparison(row: Node, origin: str, *, prompt: Text, chosen: Text, rejected: Text) -> Comparison:
+    """A comparison with whatever the row says about its clarity and its judge; a tie must call itself one."""
+    require_different(chosen, rejected, "chosen, rejected")
+    strength = optional_number(row, "strength")
+    probability_node = row.optional("probability")
+    probability = None if probability_node is None else probability_node.number_between(0.0, 1.0)
+    if strength == 0 and probability != 0.5:
+        raise BadRowError(
+            "tie as preference",
+            "strength",
+            expected="a strength other than 0, or probability 0.5 beside it",
+            found="strength 0",
+        )
+    return Comparison(
+        prompt=prompt,
+        chosen=chosen,
+        rejected=rejected,
+        strength=strength,
+        margin=optional_number(row, "margin"),
+        probability=probability,
+        origin=origin,
+        **annotation_info(row),
+    )
+
+
+def _text(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    completion = require_not_empty(row.get("text").text(), "text")
+    return (Demonstration(prompt="", completion=completion, origin=origin),)
+
+
+def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    prompt, completion = split_prompt(read_messages(row.get("messages")), "messages")
+    return (Demonstration(prompt=prompt, completion=completion, origin=origin, **annotation_info(row)),)
+
+
+def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    prompt = read_prompt(row.get("prompt"))
+    if not plain_text(prompt).strip():
+        raise BadRowError(
+            "empty side", "prompt", expected="a prompt", found=describe_value(row.get("prompt").value)
+        )
+    reference_answer = row.optional("answer")
+    rest = {name: row.get(name).value for name in row.fields() if row.optional(name) is not None}
+    return (
+        Prompt(
+            prompt=prompt,
+            answer=None if reference_answer is None else _read_reference_answer(reference_answer),
+            metadata={name: value for name, value in rest.items() if name not in ("prompt", "answer")},
+            origin=origin,
+        ),
+    )
+
+
+def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    prompt = _read_optional_prompt(row)
+    return (
+        Demonstration(
+            prompt=prompt,
+            completion=read_completion(row.get("completion"), prompt),
+            origin=origin,
+            **annotation_info(row),
+        ),
+    )
+
+
+def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    _refuse_tied_scores(row)
+    prompt = _read_optional_prompt(row)
+    chosen_value = read_text_or_messages(row.get("chosen"))
+    if isinstance(prompt, str) and not isinstance(chosen_value, str):
+        return (_repeated_prompt_pair(row, origin, prompt),)
+    chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
+    return (read_comparison(row, origin, prompt=prompt, chosen=chosen, rejected=rejected),)
+
+
+def _preference_implicit(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    _refuse_tied_scores(row)
+    chosen, rejected = read_text_or_messages(row.get("chosen")), read_text_or_messages(row.get("rejected"))
+    return (_split_pair(row, origin, chosen, rejected),)
+
+
+def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    _refuse_tools(row)
+    prompt = _read_optional_prompt(row)
+    return (
+        Rating(
+            prompt=prompt,
+            completion=read_completion(row.get("completion"), prompt),
+            score=float(row.get("label").boolean()),
+            thumb=True,
+            origin=origin,
+            **annotation_info(row),
+        ),
+    )
+
+
+def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    steps = tuple(str(require_not_empty(item.text(), item.path)) for item in row.get("completions").items())
+    labels = tuple(float(item.boolean()) for item in row.get("labels").items())
+    if len(steps) != len(labels):
+        raise BadRowError(
+            "wrong value", "labels", expected=f"{len(steps)} labels, one a step", found=f"{len(labels)}"
+        )
+    prompt = row.get("prompt").text()
+    return (Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row)),)
+
+
+def _split_pair(row: Node, origin: str, chosen: Text, rejected: Text) -> Comparison:
+    """Two whole texts or conversations as one comparison."""
+    require_different(chosen, rejected, "chosen, rejected")
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        require_not_empty(chosen, "chosen")
+        require_not_empty(rejected, "rejected")
+        prompt, better, worse = split_shared_text(chosen, rejected)
+    elif not isinstance(chosen, str) and not isinstance(rejected, str):
+        prompt, better, worse = split_shared_turns(chosen, rejected)
+    else:
+        raise row.get("rejected").wrong_type_error("what chosen is: a text, or messages")
+    better, worse = require_not_empty(better, "chosen"), require_not_empty(worse, "rejected")
+    return read_comparison(row, origin, prompt=prompt, chosen=better, rejected=worse)
+
+
+def _repeated_prompt_pair(row: Node, origin: str, prompt: str) -> Comparison:
+    """Rows with a prompt as text and both answers as whole conversations that hold it again."""
+    pair = _split_pair(
+        row, origin, read_text_or_messages(row.get("chosen")), read_text_or_messages(row.get("rejected"))
+    )
+    if prompt.strip() not in plain_text(pair.prompt):
+        raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
+    return pair
+
+
+def _read_optional_prompt(row: Node) -> Text:
+    """The prompt; in CSV an empty cell is the empty prompt."""
+    if row.cells and "prompt" in row.fields() and row.optional("prompt") is None:
+        return ""
+    return read_prompt(row.get("prompt"))
+
+
+def _refuse_tied_scores(row: Node) -> None:
+    """Some exports score both sides; equal scores are a tie, and a tie is not a preference."""
+    chosen, rejected = (optional_number(row, f"score_{side}") for side in ("chosen", "rejected"))
+    if chosen is None or rejected is None or chosen > rejected:
+        return
+    raise BadRowError(
+        "tie as preference" if chosen == rejected else "wrong value",
+        "score_chosen",
+        expected=f"more than score_rejected ({rejected:g})",
+        found=f"{chosen:g}",
+    )
+
+
+def _refuse_tools(row: Node) -> None:
+    tools = row.optional("tools")
+    if tools is None or tools.value in ([], "", "[]"):
+        return
+    raise BadRowError(
+        "unsupported",
+        "tools",
+        expected="no tool schemas, which are not put into the template yet (write them into the system turn)",
+        found=describe_value(tools.value),
+    )
+
+
+def _read_reference_answer(node: Node) -> str:
+    """A reference answer; a number stands for its digits."""
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return json.dumps(node.value)
+    return node.text()
+
+
+_ANNOTATION_FIELDS = frozenset(AnnotationInfo.__annotations__)
+_TOOL_FIELDS = frozenset(["tools"])
+_STRENGTH_FIELDS = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
+
+TRL_FORMATS = (
+    RowFormat(
+        name="trl-text",
+        title="TRL language modelling, texts",
+        schema={"text": TEXT},
+        excluded_fields=frozenset(["message_id", "parent_id"]),
+        optional_fields=_TOOL_FIELDS,
+        parse=_text,
+        produces="demonstration with an empty prompt",
+    ),
+    RowFormat(
+        name="trl-messages",
+        title="TRL language modelling, messages",
+        schema={"messages": MESSAGES},
+        excluded_fields=frozenset(["chosen", "rejected"]),
+        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        parse=_messages,
+        produces="demonstration; the answer reaches from the first assistant turn to the last",
+    ),
+    RowFormat(
+        name="trl-prompt",
+        title="TRL prompt-only",
+        schema={"prompt": TEXT_OR_MESSAGES},
+        excluded_fields=_COMPLETION_FIELDS,
+        optional_fields=None,
+        parse=_prompt,
+        produces="prompt; `answer` is the reference, other fields are metadata",
+    ),
+    RowFormat(
+        name="trl-prompt-completion",
+        title="TRL prompt-completion",
+        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES},
+        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        parse=_prompt_completion,
+        produces="demonstration",
+    ),
+    RowFormat(
+        name="trl-preference",
+        title="TRL preference, explicit prompt",
+        schema={"prompt": TEXT_OR_MESSAGES, "chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
+        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
+        parse=_preference,
+        produces="comparison, with `margin` where the row has it",
+    ),
+    RowFormat(
+        name="trl-preference-implicit",
+        title="TRL preference, implicit prompt",
+        schema={"chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
+        excluded_fields=frozenset(["prompt"]),
+        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
+        parse=_preference_implicit,
+        produces="comparison; the prompt is what both sides begin with, in whole turns or words",
+    ),
+    RowFormat(
+        name="trl-unpaired",
+        title="TRL unpaired preference (KTO)",
+        schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES, "label": BOOLEAN},
+        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        parse=_unpaired,
+        produces="rating (a thumb)",
+        aliases=("kto", "trl-kto"),
+    ),
+    RowFormat(
+        name="trl-stepwise",
+        title="TRL stepwise supervision",
+        schema={"prompt": TEXT, "completions": TEXTS, "labels": BOOLEANS},
+        optional_fields=_ANNOTATION_FIELDS,
+        parse=_stepwise,
+        produces="steps",
+        aliases=("stepwise",),
+    ),
+)
+"""The eight dataset formats of TRL."""

@@ -1,0 +1,193 @@
+"""Layouts with scores or votes beside the answers: SHP, HelpSteer2, HelpSteer3, UltraFeedback."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from plaudit.data.fields import Node, optional_name, read_completion, read_prompt, require_different
+from plaudit.data.formats.base import NUMBER, OBJECTS, TEXT, TEXT_OR_MESSAGES, ReadOptions, RowFormat
+from plaudit.data.records import Comparison, Ranking, Rating, Record, Text
+from plaudit.data.row import BadRowError, LeftOutError, describe_value
+
+HELPSTEER_ASPECTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+"""What HelpSteer2 rates, each from 0 to 4."""
+ULTRA_ASPECTS = ("instruction_following", "honesty", "truthfulness", "helpfulness")
+"""What UltraFeedback rates, each from 1 to 5."""
+
+
+def _shp(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """Reddit's votes (Ethayarajh et al. 2022, https://arxiv.org/abs/2110.08420): label 1 is answer A."""
+    prompt = row.get("history").text()
+    a, b = (read_completion(row.get(f"human_ref_{side}"), prompt) for side in "AB")
+    a_wins = row.get("labels").boolean()
+    lead = row.get("score_A").number() - row.get("score_B").number()
+    require_different(a, b, "human_ref_A, human_ref_B")
+    if lead == 0:
+        raise BadRowError(
+            "tie as preference",
+            "labels",
+            expected="answers with different scores",
+            found="score_A = score_B",
+        )
+    if (lead > 0) != a_wins:
+        raise BadRowError(
+            "wrong value",
+            "labels",
+            expected=f"{int(lead > 0)}, as score_A and score_B have it",
+            found=describe_value(row.get("labels").value),
+        )
+    chosen, rejected = (a, b) if a_wins else (b, a)
+    return (
+        Comparison(
+            prompt=prompt,
+            chosen=chosen,
+            rejected=rejected,
+            strength=abs(lead),
+            category=optional_name(row, "domain"),
+            origin=origin,
+        ),
+    )
+
+
+def _helpsteer2(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """Five ratings from 0 to 4 (Wang et al. 2024, https://arxiv.org/abs/2406.08673)."""
+    prompt = row.get("prompt").text()
+    response = read_completion(row.get("response"), prompt)
+    return tuple(
+        Rating(
+            prompt=prompt,
+            completion=response,
+            score=row.get(aspect).number_between(0.0, 4.0),
+            aspect=aspect,
+            origin=origin,
+        )
+        for aspect in HELPSTEER_ASPECTS
+    )
+
+
+def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """-3 to 3, negative for the first response, 0 a tie (Wang et al. 2025, https://arxiv.org/abs/2503.04378)."""
+    prompt = read_prompt(row.get("context"))
+    first, second = (_response(row.get(f"response{i}"), prompt) for i in (1, 2))
+    require_different(first, second, "response1, response2")
+    preference = row.get("overall_preference").number_between(-3.0, 3.0)
+    if preference == 0 and options.ties == "drop":
+        raise LeftOutError("ties (overall_preference 0)")
+    chosen, rejected = (second, first) if preference > 0 else (first, second)
+    return (
+        Comparison(
+            prompt=prompt,
+            chosen=chosen,
+            rejected=rejected,
+            strength=abs(preference),
+            probability=0.5 if preference == 0 else None,
+            category=optional_name(row, "domain"),
+            origin=origin,
+        ),
+    )
+
+
+def _response(node: Node, prompt: Text) -> Text:
+    """HelpSteer3 writes its responses as texts, also below a context of messages."""
+    if isinstance(prompt, str) or not isinstance(node.value, str):
+        return read_completion(node, prompt)
+    turn = Node(value=[{"role": "assistant", "content": node.text()}], path=node.path)
+    return read_completion(turn, prompt)
+
+
+def _ultrafeedback(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """Four ratings an answer, and a ranking by their mean (Cui et al. 2023, https://arxiv.org/abs/2310.01377).
+
+    ``overall_score`` is never read: in files made before 2023-12-29 some thousands of 1s stand there as 10.
+    """
+    prompt, category = row.get("instruction").text(), optional_name(row, "source")
+    rated = tuple(
+        (read_completion(item.get("response"), prompt), _aspect_ratings(item.get("annotations")))
+        for item in row.get("completions").items()
+    )
+    ratings = tuple(
+        Rating(
+            prompt=prompt,
+            completion=response,
+            score=score,
+            aspect=aspect,
+            category=category,
+            origin=origin,
+        )
+        for response, scores in rated
+        for aspect, score in scores.items()
+    )
+    if not ratings:
+        raise LeftOutError("rows in which every Rating is N/A")
+    ranked = [(response, fmean(scores.values())) for response, scores in rated if scores]
+    if len(ranked) < 2:
+        return ratings
+    means = [mean for _, mean in ranked]
+    ranking = Ranking(
+        prompt=prompt,
+        completions=tuple(response for response, _ in ranked),
+        ranks=tuple(float(1 + sum(other > mean for other in means)) for mean in means),
+        category=category,
+        origin=origin,
+    )
+    return (ranking, *ratings)
+
+
+def _aspect_ratings(annotations: Node) -> dict[str, float]:
+    """The ratings of one answer; an aspect that was not applicable is absent."""
+    nodes = {aspect: annotations.get(aspect).get("Rating") for aspect in ULTRA_ASPECTS}
+    return {aspect: _read_rating(node) for aspect, node in nodes.items() if node.value != "N/A"}
+
+
+def _read_rating(node: Node) -> float:
+    """``Rating`` is a string such as ``"4"``."""
+    value = node.value
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, str):
+        raise node.wrong_type_error("a rating from 1 to 5, or N/A")
+    return Node(value=number, path=node.path).number_between(1.0, 5.0)
+
+
+SCORED_FORMATS = (
+    RowFormat(
+        name="shp",
+        title="SHP",
+        schema={"history": TEXT, "human_ref_A": TEXT, "human_ref_B": TEXT, "labels": NUMBER},
+        optional_fields=frozenset(["score_A", "score_B", "domain"]),
+        parse=_shp,
+        produces="comparison; `strength` is the lead in votes, `category` the subreddit",
+    ),
+    RowFormat(
+        name="helpsteer2",
+        title="HelpSteer2",
+        schema={"prompt": TEXT, "response": TEXT, **dict.fromkeys(HELPSTEER_ASPECTS, NUMBER)},
+        parse=_helpsteer2,
+        produces="five ratings, one an aspect",
+    ),
+    RowFormat(
+        name="helpsteer3",
+        title="HelpSteer3 preference",
+        schema={
+            "context": TEXT_OR_MESSAGES,
+            "response1": TEXT_OR_MESSAGES,
+            "response2": TEXT_OR_MESSAGES,
+            "overall_preference": NUMBER,
+        },
+        optional_fields=frozenset(["domain"]),
+        parse=_helpsteer3,
+        produces="comparison with `strength`; a 0 is a tie (probability 0.5, or left out by `ties`); "
+        "`category` "
+        "is the domain",
+    ),
+    RowFormat(
+        name="ultrafeedback",
+        title="UltraFeedback",
+        schema={"instruction": TEXT, "completions": OBJECTS},
+        optional_fields=frozenset(["source"]),
+        parse=_ultrafeedback,
+        produces="one ranking by mean rating, and each rating; `overall_score` is never read; `category` "
+        "is the "
+        "source",
+    ),
+)
+"""The formats of SHP, HelpSteer2, HelpSteer3 and UltraFeedback."""

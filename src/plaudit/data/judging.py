@@ -1,0 +1,214 @@
+"""One way to ask for a judgement and one way to give it, for people, programs and models alike.
+
+A `Task` shows answers to one prompt, a `Judge` gives its `Verdict`, and the verdict becomes the rows that
+training reads: `compared`, `ranked`, `rated`. Whoever judges, the rows are made in this one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+from plaudit.data.records import Comparison, Ranking, Rating, Text
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Answers to one prompt, to be judged together.
+
+    Example: ``Task(prompt="What does the owl eat?", answers=("Mice.", "Bark."), ended=(True, True))``
+    """
+
+    prompt: Text
+    """What was asked."""
+    answers: tuple[Text, ...]
+    """In the order in which they are shown."""
+    ended: tuple[bool, ...]
+    """Whether each came to an end by itself."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    reference_answer: str | None = None
+    """The reference answer, when there is one."""
+    # Left out of the hash: a task stays usable as a key whatever its row carried.
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    """Whatever else the prompt's row carried: unit tests, say."""
+
+    def __post_init__(self) -> None:
+        if not self.answers:
+            raise UserError("a task without answers cannot be judged")
+        if len(self.ended) != len(self.answers):
+            raise UserError(
+                f"a task of {len(self.answers)} answers says of {len(self.ended)} whether they ended"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a judge says of one answer.
+
+    Example: ``Mark(rank=2, rating=2, flags=("false",))``
+    """
+
+    rank: int
+    """Its place among the answers: one more than there are better ones, so equal answers share a rank."""
+    rating: int | None = None
+    """From 1 (bad) to 5 (good); None where points were not asked for."""
+    flags: tuple[str, ...] = ()
+    """What it was reported for: harmful, false …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one judge says of a task.
+
+    Example: ``Verdict(marks=(Mark(rank=1), Mark(rank=2)), strength=3, seconds=6.5, annotator="expert-1")``
+    """
+
+    marks: tuple[Mark, ...]
+    """The mark of each answer, in the order in which the answers were shown."""
+    annotator: str
+    """Who judged, as a pseudonym; of a model, its name and version."""
+    group: str | None = None
+    """The group that the judge belongs to."""
+    strength: int | None = None
+    """How far the best is above the next: 0 is a tie, 1 slightly, 2 clearly, 3 by much; None: not asked."""
+    probability: float | None = None
+    """Of two answers, the chance that the first is better, where the judge gives one (RLAIF's soft label)."""
+    seconds: float | None = None
+    """How long it took, where that was measured."""
+
+    def __post_init__(self) -> None:
+        for error in _verdict_errors(self):
+            raise UserError(f"the verdict of {self.annotator}: {error}")
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Whoever can give a verdict."""
+
+    def judge(self, task: Task, seed: int) -> Verdict | None:
+        """The verdict, or None where there is none: the task was skipped, the model's reply cannot be read.
+
+        A missing verdict is never a tie. A program gives the same one to the same task and seed.
+        """
+        ...
+
+
+def to_comparison(task: Task, verdict: Verdict) -> Comparison:
+    """The row of a verdict on two answers.
+
+    A tie prefers nothing: it has strength 0 and probability 0.5, and ``chosen`` is the answer shown first.
+
+    >>> task = Task(prompt="What does the owl eat?", answers=("Bark.", "Mice."), ended=(True, True))
+    >>> to_comparison(task, Verdict(marks=(Mark(rank=2), Mark(rank=1)), annotator="ada")).chosen
+    'Mice.'
+    >>> row = to_comparison(task, Verdict(marks=(Mark(rank=1), Mark(rank=1)), annotator="ada"))
+    >>> row.strength, row.probability
+    (0.0, 0.5)
+    """
+    first, second = _checked_marks(task, verdict, exactly=2)
+    better = 1 if second.rank < first.rank else 0
+    tied = first.rank == second.rank
+    strength, probability = (0, 0.5) if tied else (verdict.strength, verdict.probability)
+    return Comparison(
+        prompt=task.prompt,
+        chosen=task.answers[better],
+        rejected=task.answers[1 - better],
+        strength=None if strength is None else float(strength),
+        probability=1 - probability if better and probability is not None else probability,
+        annotator=verdict.annotator,
+        group=verdict.group,
+        category=task.category,
+    )
+
+
+def to_ranking(task: Task, verdict: Verdict) -> Ranking:
+    """The row of a verdict on several answers, in the order in which they were shown; ties share a rank.
+
+    >>> task = Task(prompt="Name a fruit.", answers=("Pear.", "No."), ended=(True, True))
+    >>> to_ranking(task, Verdict(marks=(Mark(rank=1), Mark(rank=2)), annotator="ada")).ranks
+    (1.0, 2.0)
+    """
+    marks = _checked_marks(task, verdict)
+    if len(marks) < 2:
+        raise UserError("one answer alone cannot be ranked; rate it")
+    return Ranking(
+        prompt=task.prompt,
+        completions=task.answers,
+        ranks=tuple(float(mark.rank) for mark in marks),
+        annotator=verdict.annotator,
+        group=verdict.group,
+        category=task.category,
+    )
+
+
+def to_ratings(task: Task, verdict: Verdict) -> tuple[Rating, ...]:
+    """A row for each answer that was given points.
+
+    >>> task = Task(prompt="Name a fruit.", answers=("Pear.",), ended=(True,))
+    >>> [row.score for row in to_ratings(task, Verdict(marks=(Mark(rank=1, rating=5),), annotator="ada"))]
+    [5.0]
+    """
+    return tuple(
+        Rating(
+            prompt=task.prompt,
+            completion=answer,
+            score=float(mark.rating),
+            annotator=verdict.annotator,
+            group=verdict.group,
+            category=task.category,
+        )
+        for answer, mark in zip(task.answers, _checked_marks(task, verdict), strict=True)
+        if mark.rating is not None
+    )
+
+
+def to_thumbs(task: Task, verdict: Verdict, *, up_from: int = 4) -> tuple[Rating, ...]:
+    """A thumb for each answer that was given points: up where they are at least ``up_from``.
+
+    >>> task = Task(prompt="Name a fruit.", answers=("Pear.",), ended=(True,))
+    >>> [row.score for row in to_thumbs(task, Verdict(marks=(Mark(rank=1, rating=3),), annotator="ada"))]
+    [0.0]
+    """
+    return tuple(
+        replace(row, score=float(row.score >= up_from), thumb=True) for row in to_ratings(task, verdict)
+    )
+
+
+def _checked_marks(task: Task, verdict: Verdict, exactly: int | None = None) -> tuple[Mark, ...]:
+    expected_count = exactly or len(task.answers)
+    if not len(task.answers) == len(verdict.marks) == expected_count:
+        raise UserError(
+            f"the verdict of {verdict.annotator} is on {len(verdict.marks)} answers, the task has "
+            f"{len(task.answers)}, and {expected_count} are expected"
+        )
+    return verdict.marks
+
+
+def _verdict_errors(verdict: Verdict) -> Iterator[str]:
+    """The errors of a verdict, in words: nothing for a sound one."""
+    ranks = [mark.rank for mark in verdict.marks]
+    if not ranks:
+        yield "no answer was judged"
+    if any(rank != 1 + sum(other < rank for other in ranks) for rank in ranks):
+        yield f"ranks {ranks}: a rank is one more than there are better answers, as in 1, 2, 2, 4"
+    if any(mark.rating is not None and not 1 <= mark.rating <= 5 for mark in verdict.marks):
+        yield f"ratings {[mark.rating for mark in verdict.marks]}: expected points from 1 to 5"
+    if verdict.seconds is not None and not verdict.seconds >= 0:
+        yield f"{verdict.seconds} seconds: expected 0 or more"
+    yield from _contradictions(verdict, ranks)
+
+
+def _contradictions(verdict: Verdict, ranks: list[int]) -> Iterator[str]:
+    """A strength or a probability that says something else than the ranks."""
+    strength, probability = verdict.strength, verdict.probability
+    if strength is not None and (strength not in range(4) or (strength == 0) != (ranks.count(1) > 1)):
+        yield f"strength {strength} at ranks {ranks}: expected 0 where the best are tied, else 1, 2 or 3"
+    if probability is None:
+        return
+    if len(ranks) != 2 or not 0 <= probability <= 1:
+        yield f"probability {probability} of {len(ranks)} answers: expected one from 0 to 1, of two answers"
+    elif (probability > 0.5, probability < 0.5) != (ranks[0] < ranks[1], ranks[0] > ranks[1]):
+        yield f"probability {probability} of the first at ranks {ranks}: they contradict each other"

@@ -1,0 +1,259 @@
+"""Bad rows go into a file of their own, with the reason beside each: nothing is silently dropped.
+
+From a source to records: detect, parse, put bad rows aside, refuse when there are too many.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from types import TracebackType
+
+from plaudit.data.detect import DETECTION_ROWS, Detection, detect_format, detection_by_name
+from plaudit.data.fields import Node
+from plaudit.data.files import Source, raw_rows, source_name
+from plaudit.data.formats.base import ReadOptions, RowFormat
+from plaudit.data.records import RECORD_TYPES, Record, record_kind
+from plaudit.data.row import BadRowError, LeftOutError, Problem, RawRow
+from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
+
+
+class Quarantine:
+    """A JSONL file that appears, whole, when the reading ends and at least one row was bad."""
+
+    def __init__(self, path: Path | None, source: Path | None = None) -> None:
+        if path is not None and source is not None and path.resolve() == source.resolve():
+            raise UserError(f"{path}: the quarantine file would replace the data; choose another name")
+        self.path = path
+        self._file: AtomicFile | None = None
+
+    @property
+    def created_path(self) -> Path | None:
+        """Where the bad rows are; None when there are none, or nobody asked for the file."""
+        return self.path if self._file is not None else None
+
+    def add(self, row: RawRow, problem: Problem) -> None:
+        """Set a row aside."""
+        if self.path is None:
+            return
+        if self._file is None:
+            self._file = AtomicFile(self.path)
+        entry = {
+            "origin": problem.origin,
+            "kind": problem.kind,
+            "field": problem.field,
+            "reason": problem.message,
+            "row": row.text,
+        }
+        self._file.stream.write(json.dumps(entry).encode("ascii") + b"\n")
+
+    def __enter__(self) -> Quarantine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            # The bad rows are wanted most when the reading itself has failed.
+            self._file.__exit__(None, None, None)
+
+
+DEFAULT_OPTIONS = ReadOptions()
+"""The options of a reader who chose none: ties soft, neutral steps 0.5, rows of at most 10 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedRow:
+    """What became of one row: records, or a problem, or a reason to leave it out.
+
+    Example: ``ParsedRow(raw=…, records=(Prompt(prompt="Hi", origin="a.jsonl:1"),))``
+    """
+
+    raw: RawRow
+    """The row itself."""
+    records: tuple[Record, ...] = ()
+    """The records that the row holds."""
+    problem: Problem | None = None
+    """Why it is bad."""
+    left_out: str | None = None
+    """Why it is sound and yet holds no record (a tie, when ties are dropped)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowStream:
+    """A source that is being read, row by row.
+
+    Example: ``RowStream(detection=detected, rows=iter(()))``
+    """
+
+    detection: Detection
+    """The layout, and the sentence about it."""
+    rows: Iterator[ParsedRow]
+    """The rows, read as they are asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """A source that has been read.
+
+    Example: ``ReadResult(records=(…,), layout="trl-prompt", sentence="…", rows=3, counts={"prompt": 3}, …)``
+    """
+
+    records: tuple[Record, ...]
+    """Every record of every sound row."""
+    format_name: str
+    """The name of the layout."""
+    format_sentence: str
+    """What to say aloud about the layout."""
+    rows: int
+    """How many rows there were, bad ones included."""
+    counts: Mapping[str, int]
+    """How many records there are of each kind."""
+    problems: tuple[Problem, ...]
+    """What was wrong, one entry for each bad row."""
+    left_out: Mapping[str, int]
+    """How many sound rows held no record, by reason."""
+    quarantine: Path | None
+    """The file with the bad rows, when there is one."""
+
+
+def open_rows(
+    source: Source, *, format: str | None = None, options: ReadOptions = DEFAULT_OPTIONS
+) -> RowStream:
+    """Begin to read: the layout is known at once, the rows come as they are asked for.
+
+    >>> stream = open_rows([{"prompt": "Hi"}])
+    >>> stream.detection.row_format.name, next(stream.rows).records[0].prompt
+    ('trl-prompt', 'Hi')
+    """
+    rows = raw_rows(source, split=options.split, limit=options.row_limit)
+    first_rows = list(islice(rows, DETECTION_ROWS))
+    name = source_name(source)
+    if not first_rows:
+        raise UserError(f"{name}: there is no row in it")
+    detection = (
+        detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
+    )
+    parsed_rows = (_parse_row(row, detection.row_format, options) for row in chain(first_rows, rows))
+    return RowStream(detection=detection, rows=parsed_rows)
+
+
+def read_records(
+    source: Source,
+    *,
+    format: str | None = None,
+    kinds: Collection[str] | None = None,
+    threshold: float = 0.01,
+    quarantine: str | Path | None = None,
+    options: ReadOptions = DEFAULT_OPTIONS,
+) -> ReadResult:
+    """All records of a source; bad rows are counted and, where ``quarantine`` names a file, put there.
+
+    The share of bad rows may not be above ``threshold``: of 1000 rows ten may be bad at 1 %, of 99 none.
+    ``kinds`` names the kinds of record that are wanted; a row that only holds others is refused at once.
+    """
+    _check_arguments(threshold, kinds)
+    stream = open_rows(source, format=format, options=options)
+    records: list[Record] = []
+    problems: list[Problem] = []
+    left_out: Counter[str] = Counter()
+    rows = 0
+    quarantine_path = None if quarantine is None else Path(quarantine)
+    with Quarantine(
+        quarantine_path, Path(source) if isinstance(source, str | Path) else None
+    ) as quarantine_file:
+        for row in stream.rows:
+            rows += 1
+            records.extend(_records_of_kinds(row, kinds))
+            if row.problem is not None:
+                problems.append(row.problem)
+                quarantine_file.add(row.raw, row.problem)
+            if row.left_out is not None:
+                left_out[row.left_out] += 1
+    result = ReadResult(
+        records=tuple(records),
+        format_name=stream.detection.row_format.name,
+        format_sentence=stream.detection.sentence,
+        rows=rows,
+        counts=Counter(record_kind(record) for record in records),
+        problems=tuple(problems),
+        left_out=left_out,
+        quarantine=quarantine_file.created_path,
+    )
+    _refuse_too_many_bad_rows(result, threshold, source_name(source))
+    return result
+
+
+def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> ParsedRow:
+    if row.problem is not None:
+        return ParsedRow(raw=row, problem=row.problem)
+    try:
+        records = row_format.parse(Node(value=row.value, cells=row.cells), row.origin, options)
+    except BadRowError as error:
+        return ParsedRow(raw=row, problem=error.problem_at(row.origin))
+    except LeftOutError as reason:
+        return ParsedRow(raw=row, left_out=str(reason))
+    return ParsedRow(raw=row, records=records)
+
+
+def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:
+    """The records of the wanted kinds; when a row has none, the advice that fits."""
+    if kinds is None or not row.records:
+        return row.records
+    matching = tuple(record for record in row.records if record_kind(record) in kinds)
+    if matching:
+        return matching
+    other_kind = record_kind(row.records[0])
+    advice = "Choose another file, or the command that trains on this kind."
+    if "demonstration" in kinds and other_kind in ("comparison", "ranking", "rating"):
+        advice = (
+            "To train on the preferred answers only, write them out first: "
+            "plaudit data convert IN OUT --preferred"
+        )
+    raise UserError(
+        f"{row.raw.origin}: wanted a {' or a '.join(kinds)}, and the row is a {other_kind}. {advice}"
+    )
+
+
+def _check_arguments(threshold: float, kinds: Collection[str] | None) -> None:
+    if not 0 <= threshold <= 1:
+        raise UserError(f"threshold {threshold}: expected a share from 0 to 1 (0.01 is 1 %)")
+    unknown = [kind for kind in kinds or () if kind not in RECORD_TYPES]
+    if unknown:
+        raise UserError(f"unknown kind {unknown[0]!r}; the kinds are {', '.join(RECORD_TYPES)}")
+
+
+def _refuse_too_many_bad_rows(result: ReadResult, threshold: float, name: str) -> None:
+    bad = len(result.problems)
+    allowed = math.floor(threshold * result.rows + 1e-9)
+    if bad <= allowed and result.records:
+        return
+    if bad <= allowed:
+        why = "; ".join(f"{count} {reason}" for reason, count in result.left_out.items())
+        raise UserError(f"{name}: {result.rows} rows and no record in them{f' ({why})' if why else ''}")
+    lines = [
+        f"{name}: {bad} of {result.rows} rows are bad ({bad / result.rows:.1%}); "
+        f"the threshold of {threshold:.1%} allows {allowed}. The first:",
+        *(f"  {problem.message}" for problem in result.problems[:5]),
+        f"All of them are in {result.quarantine}."
+        if result.quarantine
+        else "To have them written to a file, name one as the quarantine.",
+        f"Mend them, or go on without them: a threshold of {_rounded_up(bad / result.rows):g} allows that "
+        "(--threshold; in a training run --rows.threshold).",
+    ]
+    raise UserError("\n".join(lines))
+
+
+def _rounded_up(share: float) -> float:
+    """A share that is no smaller, with three digits after the point.
+
+    >>> _rounded_up(1 / 3)
+    0.334
+    """
+    return math.ceil(share * 1000) / 1000

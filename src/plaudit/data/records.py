@@ -1,0 +1,283 @@
+"""Records as plain objects, ready for JSON: what plaudit's own files hold.
+
+What people gave: demonstrations, comparisons, rankings, ratings, labelled steps, bare prompts.
+
+Every record is one prompt and its completions. ``origin`` says where the row came from
+(``pairs.jsonl:12``), so that any later complaint can name it.
+
+The text of prompts and completions: a string, or a conversation of messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Literal, cast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One piece of a message that is more than a string.
+
+    Example: ``Part(kind="text", text="What is in this picture?")``
+    """
+
+    kind: Literal["text", "image"]
+    """What the piece is."""
+    text: str | None = None
+    """The words, when ``kind`` is text."""
+    source: str | None = None
+    """Where the picture is (a path or URL), when ``kind`` is image."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation.
+
+    Example: ``Message(role="user", content="Name three fruits.")``
+    """
+
+    role: str
+    """Who speaks: system, user, assistant or tool."""
+    content: str | tuple[Part, ...]
+    """The words, or the pieces."""
+
+
+Text = str | tuple[Message, ...]
+"""A plain string, or a conversation; the two sides of one record are of the same kind."""
+
+
+def plain_text(text: Text) -> str:
+    """The words of a text without its roles: for lengths, emptiness, comparison and display.
+
+    >>> plain_text((Message(role="user", content="Hi"), Message(role="assistant", content="Hello")))
+    'Hi\\nHello'
+    """
+    if isinstance(text, str):
+        return text
+    return "\n".join(_content_text(message.content) for message in text)
+
+
+def user_turn(content: str) -> tuple[Message, ...]:
+    """A conversation of one user turn.
+
+    >>> user_turn("Hi")[0].role
+    'user'
+    """
+    return (Message(role="user", content=content),)
+
+
+def assistant_turn(content: str) -> tuple[Message, ...]:
+    """A conversation of one assistant turn.
+
+    >>> assistant_turn("Hello")[0].role
+    'assistant'
+    """
+    return (Message(role="assistant", content=content),)
+
+
+def _content_text(content: str | Iterable[Part]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text or "" for part in content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """An answer to learn from.
+
+    Example: ``Demonstration(prompt="2 + 2 =", completion=" 4")``
+    """
+
+    prompt: Text
+    """What was asked; an empty string for plain text without a question."""
+    completion: Text
+    """What was answered: a string, or turns that begin with the assistant's."""
+    annotator: str | None = None
+    """Who wrote it, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Of two answers, the one that was preferred.
+
+    Example: ``Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.", strength=3)``
+    """
+
+    prompt: Text
+    """What both answers reply to."""
+    chosen: Text
+    """The preferred answer."""
+    rejected: Text
+    """The other one."""
+    strength: float | None = None
+    """How clear the preference was, on the annotator's own scale; 0 is a tie."""
+    margin: float | None = None
+    """The reward gap that the loss should ask for (Llama 2)."""
+    probability: float | None = None
+    """The chance that ``chosen`` is the better one; 0.5 is a tie, None means it was simply chosen."""
+    annotator: str | None = None
+    """Who judged, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """K answers in order.
+
+    Example: ``Ranking(prompt="Name a fruit.", completions=("Pear.", "Fig!", "No."), ranks=(1, 1, 3))``
+    """
+
+    prompt: Text
+    """What all the answers reply to."""
+    completions: tuple[Text, ...]
+    """The K answers, K ≥ 2."""
+    ranks: tuple[float, ...]
+    """The rank of each, 1 is best; equal ranks are ties."""
+    annotator: str | None = None
+    """Who ranked, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """One answer with a score or a thumb.
+
+    Example: ``Rating(prompt="Tell a joke.", completion="No.", score=0.0)``
+    """
+
+    prompt: Text
+    """What was asked."""
+    completion: Text
+    """What was answered."""
+    score: float
+    """The score, higher is better; a thumb is 1.0 up, 0.0 down."""
+    aspect: str | None = None
+    """What was rated (helpfulness, correctness …); None is the answer as a whole."""
+    thumb: bool = False
+    """True when the score is a thumb (only 0 and 1 occur), not a point on a scale."""
+    annotator: str | None = None
+    """Who rated, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A solution in steps, each with its label.
+
+    Example: ``Steps(prompt="Solve 2x = 6.", steps=("Divide by 2.", "x = 4."), labels=(1.0, 0.0))``
+    """
+
+    prompt: Text
+    """The problem."""
+    steps: tuple[str, ...]
+    """The steps, in order."""
+    labels: tuple[float, ...]
+    """One label a step: 1 right, 0 wrong; a neutral step is 0.5 or what the reader was told."""
+    annotator: str | None = None
+    """Who labelled, as a pseudonym."""
+    group: str | None = None
+    """The group that the annotator belongs to."""
+    category: str | None = None
+    """The kind of question, or the subset of a benchmark."""
+    origin: str = ""
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A question without an answer: what a policy is sampled on.
+
+    Example: ``Prompt(prompt="What is 3 + 4?", answer="7", metadata={"category": "arithmetic"})``
+    """
+
+    prompt: Text
+    """The question."""
+    answer: str | None = None
+    """The reference answer, when there is one."""
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Whatever else the row carried."""
+    origin: str = ""
+    """File and row."""
+
+
+Record = Demonstration | Comparison | Ranking | Rating | Steps | Prompt
+"""Any fact that a row can hold."""
+
+RECORD_TYPES: dict[str, type[Record]] = {
+    "demonstration": Demonstration,
+    "comparison": Comparison,
+    "ranking": Ranking,
+    "rating": Rating,
+    "steps": Steps,
+    "prompt": Prompt,
+}
+"""The name of each kind of record."""
+
+
+def record_kind(record: Record) -> str:
+    """The name of a record's kind.
+
+    >>> record_kind(Prompt(prompt="Hi"))
+    'prompt'
+    """
+    return type(record).__name__.lower()
+
+
+def record_to_dict(record: Record) -> dict[str, object]:
+    """A record as an object that JSON can hold; fields at their default are left out.
+
+    >>> record_to_dict(Demonstration(prompt="2 + 2 =", completion=" 4"))
+    {'kind': 'demonstration', 'prompt': '2 + 2 =', 'completion': ' 4'}
+    """
+    row: dict[str, object] = {"kind": record_kind(record)}
+    for record_field in fields(record):
+        value: object = getattr(record, record_field.name)
+        factory = record_field.default_factory
+        if value != (record_field.default if factory is MISSING else factory()):
+            row[record_field.name] = _to_json(value)
+    return row
+
+
+def text_to_json(text: Text) -> object:
+    """A string as it is, a conversation as a list of ``{"role": …, "content": …}``.
+
+    >>> text_to_json((Message(role="user", content="Hi"),))
+    [{'role': 'user', 'content': 'Hi'}]
+    """
+    return _to_json(text)
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, Message):
+        return {"role": value.role, "content": _to_json(value.content)}
+    if isinstance(value, Part):
+        return (
+            {"type": "text", "text": value.text}
+            if value.kind == "text"
+            else {"type": "image", "image": value.source}
+        )
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in cast("tuple[object, ...]", value)]
+    return value

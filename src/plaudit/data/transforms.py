@@ -1,0 +1,425 @@
+"""Text put in front of a prompt: a context that is to be distilled, or a control word.
+
+The same function serves training and asking, so the model is asked exactly as it was trained.
+
+Data recipes: what the rows become before plain likelihood sees them; the loss stays what it is.
+
+Preferred answers only; or good and bad ones alike, each behind a word for how good it is: binary reward
+conditioning (Korbak et al. 2023, arXiv:2302.08582) and quantised rewards (Quark, Lu et al. 2022,
+arXiv:2205.13636).
+
+The answer that people liked, as a demonstration: training on preferred answers only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Part,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+)
+from plaudit.errors import UserError
+
+PrefixRole = Literal["system", "user"]
+"""The turn that takes the text: the system turn, or the first user turn."""
+
+
+def with_context(record: Demonstration, context: str, role: PrefixRole = "system") -> Demonstration:
+    """The same answer, to the prompt with a context in front.
+
+    >>> with_context(Demonstration(prompt="Hi.", completion="Hello."), "Be kind.").prompt
+    'Be kind.\\n\\nHi.'
+    """
+    if not context.strip():
+        raise UserError("the context is empty: there is nothing to distil")
+    return replace(record, prompt=prepend_to_prompt(record.prompt, context, role))
+
+
+def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") -> Text:
+    """Words and an empty line before a prompt: the same in training and when the model is asked.
+
+    A conversation gets them at the start of its system turn, or of its first user turn where the chat
+    template knows no system turn; a conversation without such a turn gets one.
+
+    >>> prepend_to_prompt((Message(role="user", content="Hi."),), "GOOD")[0]
+    Message(role='system', content='GOOD')
+    """
+    if isinstance(prompt, str):
+        return f"{prefix}\n\n{prompt}"
+    indices = [i for i, message in enumerate(prompt) if message.role == role]
+    if not indices or (role == "system" and indices[0] != 0):
+        insert_at = 1 if role == "user" and prompt and prompt[0].role == "system" else 0
+        return (*prompt[:insert_at], Message(role=role, content=prefix), *prompt[insert_at:])
+    turn = prompt[indices[0]]
+    content: str | tuple[Part, ...]
+    if isinstance(turn.content, str):
+        content = f"{prefix}\n\n{turn.content}"
+    else:
+        content = (Part(kind="text", text=f"{prefix}\n\n"), *turn.content)
+    return (*prompt[: indices[0]], replace(turn, content=content), *prompt[indices[0] + 1 :])
+
+
+def preferred_demonstration(record: Record) -> Demonstration | None:
+    """The preferred answer of a record; None where nothing was preferred.
+
+    A tie prefers nothing. Of several best answers of a ranking the first is taken, unless all are equal.
+    A thumb up prefers its answer; a score on a scale does not say where good begins.
+
+    >>> preferred_demonstration(Comparison(prompt="Capital of France?", chosen="Paris.",
+    ...     rejected="Lyon.")).completion
+    'Paris.'
+    """
+    match record:
+        case Demonstration():
+            return record
+        case Comparison():
+            return _as_demonstration(record, _preferred_side(record))
+        case Ranking():
+            return _as_demonstration(record, _best_ranked(record))
+        case Rating():
+            return _as_demonstration(
+                record, record.completion if record.thumb and record.score == 1 else None
+            )
+        case Steps() | Prompt():
+            return None
+
+
+def preference_probability(record: Comparison) -> float:
+    """The chance that ``chosen`` is the better answer; ½ is a tie.
+
+    >>> preference_probability(Comparison(prompt="Hi", chosen="Yo", rejected="No", strength=0.0))
+    0.5
+    """
+    if record.probability is not None:
+        return float(record.probability)
+    return 0.5 if record.strength == 0 else 1.0
+
+
+def _as_demonstration(record: Comparison | Ranking | Rating, completion: Text | None) -> Demonstration | None:
+    if completion is None:
+        return None
+    return Demonstration(
+        prompt=record.prompt,
+        completion=completion,
+        annotator=record.annotator,
+        group=record.group,
+        category=record.category,
+        origin=record.origin,
+    )
+
+
+def _preferred_side(pair: Comparison) -> Text | None:
+    probability = preference_probability(pair)
+    return None if probability == 0.5 else pair.chosen if probability > 0.5 else pair.rejected
+
+
+def _best_ranked(ranking: Ranking) -> Text | None:
+    best = min(ranking.ranks)
+    if max(ranking.ranks) == best:
+        return None
+    return ranking.completions[ranking.ranks.index(best)]
+
+
+TIE = "a tie prefers neither answer"
+"""Why a comparison or ranking is left out: it is a tie."""
+UNJUDGED = "nobody judged the answer"
+"""Why a demonstration, a solution in steps or a bare prompt is left out."""
+MIDDLE_RANK = "an answer ranked between the best and the worst is neither good nor bad"
+"""Why an answer in the middle of a ranking is left out."""
+SCALE_SCORE = "a score on a scale does not say where good begins: use levels for it"
+"""Why a rating on a scale is left out where only good and bad are wanted."""
+UNSCORED = "the row has no score: levels are made from ratings, words from comparisons and thumbs"
+"""Why a comparison or ranking is left out where reward levels are wanted."""
+OTHER_ASPECT = "the score is of another aspect"
+"""Why a rating is left out where one aspect was chosen and this is another."""
+NOT_FINITE = "the score is not a finite number"
+"""Why a rating whose score is infinite or not a number is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """Which words tell the model how good an answer is.
+
+    Example: ``ControlSettings(style="levels", levels=5, aspect="helpfulness")``
+    """
+
+    style: Literal["words", "levels"] = "words"
+    """words: comparisons, rankings and thumbs, good or bad; levels: scores, in equal parts."""
+    good: str = "GOOD"
+    """The word before an answer that was preferred."""
+    bad: str = "BAD"
+    """The word before one that was not."""
+    levels: int = 5
+    """How many parts the scores are divided into; the words are <reward_0>, the worst, <reward_1> …"""
+    aspect: str | None = None
+    """Which aspect's scores count, where rows rate several."""
+
+    def __post_init__(self) -> None:
+        """Refuse words that say nothing."""
+        if not self.good.strip() or not self.bad.strip() or self.good.strip() == self.bad.strip():
+            raise UserError("control.good and control.bad must be two different words")
+        if self.levels < 2:
+            raise UserError(f"control.levels must be at least 2, not {self.levels}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """An answer that the recipe has no use for, and why.
+
+    Example: ``LeftOut(origin="pairs.jsonl:12", reason=TIE)``
+    """
+
+    origin: str
+    """File and row."""
+    reason: str
+    """The same sentence for every row that it holds for, so that they can be counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemonstrationSet:
+    """The demonstrations that a data recipe made of the rows, and what it left out.
+
+    Example: ``DemonstrationSet(demonstrations=(…,), word_counts={"BAD": 40, "GOOD": 40})``
+    """
+
+    demonstrations: tuple[Demonstration, ...]
+    """The answers to learn, in the order of the rows."""
+    left_out: tuple[LeftOut, ...] = ()
+    """The answers that were not used, each with the reason."""
+    word_counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many demonstrations carry each control word, from the worst to the best."""
+    notes: tuple[str, ...] = ()
+    """What the user should know."""
+
+    @property
+    def best_word(self) -> str | None:
+        """The word to put in front of a prompt when the model is asked; None without control words."""
+        return list(self.word_counts)[-1] if self.word_counts else None
+
+    @property
+    def reason_counts(self) -> Mapping[str, int]:
+        """Why answers were left out, and how many for each reason."""
+        return Counter(one.reason for one in self.left_out)
+
+
+def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
+    """The preferred answer of each row, for rows that have one.
+
+    >>> preferred_only([Comparison(prompt="p", chosen="a", rejected="b", probability=0.5)]).reasons
+    Traceback (most recent call last):
+    ...
+    plaudit.errors.UserError: no row has a preferred answer (1 × a tie prefers neither answer)
+    """
+    outcomes = [
+        preferred_demonstration(record) or LeftOut(origin=record.origin, reason=_reason_left_out(record))
+        for record in records
+    ]
+    demonstrations = tuple(one for one in outcomes if isinstance(one, Demonstration))
+    result = DemonstrationSet(
+        demonstrations=demonstrations, left_out=tuple(one for one in outcomes if isinstance(one, LeftOut))
+    )
+    if not demonstrations:
+        raise UserError(f"no row has a preferred answer ({_reasons_text(result)})")
+    return result
+
+
+def with_control_words(
+    records: Iterable[Record], settings: ControlSettings | None = None, role: PrefixRole = "system"
+) -> DemonstrationSet:
+    """Good and bad answers alike, each behind the word for how good it is.
+
+    >>> pair = Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon.")
+    >>> lesson = with_control_words([pair])
+    >>> [(row.prompt, row.completion) for row in lesson.demonstrations]
+    [('GOOD\\n\\nCapital of France?', 'Paris.'), ('BAD\\n\\nCapital of France?', 'Lyon.')]
+    >>> lesson.best_word
+    'GOOD'
+    """
+    resolved = settings or ControlSettings()
+    label_records = {"words": _label_with_words, "levels": _label_with_levels}[resolved.style]
+    outcomes = list(label_records(tuple(records), resolved))
+    answers = [one for one in outcomes if isinstance(one, _LabelledAnswer)]
+    word_counts = Counter(one.word for one in answers)
+    order = (resolved.bad, resolved.good) if resolved.style == "words" else _level_words(len(word_counts))
+    result = DemonstrationSet(
+        demonstrations=tuple(_conditioned_demonstration(one, role) for one in answers),
+        left_out=tuple(one for one in outcomes if isinstance(one, LeftOut)),
+        word_counts={word: word_counts[word] for word in order if word_counts[word]},
+    )
+    if len(result.word_counts) < 2:
+        raise UserError(_no_contrast_message(result))
+    return replace(result, notes=_control_notes(result, resolved))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LabelledAnswer:
+    """An answer with the control word that it is to be trained behind."""
+
+    record: Comparison | Ranking | Rating
+    completion: Text
+    word: str
+
+
+def _conditioned_demonstration(answer: _LabelledAnswer, role: PrefixRole) -> Demonstration:
+    return Demonstration(
+        prompt=prepend_to_prompt(answer.record.prompt, answer.word, role),
+        completion=answer.completion,
+        annotator=answer.record.annotator,
+        group=answer.record.group,
+        category=answer.record.category,
+        origin=answer.record.origin,
+    )
+
+
+def _label_with_words(
+    records: Sequence[Record], settings: ControlSettings
+) -> Iterator[_LabelledAnswer | LeftOut]:
+    _refuse_mixed_scales([one for one in records if isinstance(one, Rating) and one.thumb], settings)
+    for record in records:
+        match record:
+            case Comparison():
+                yield from _label_pair(record, settings)
+            case Ranking():
+                yield from _label_ranking_ends(record, settings)
+            case Rating() if (
+                record.thumb and record.score in (0.0, 1.0) and _aspect_matches(record, settings)
+            ):
+                word = settings.good if record.score else settings.bad
+                yield _LabelledAnswer(record=record, completion=record.completion, word=word)
+            case _:
+                yield LeftOut(origin=record.origin, reason=_reason_left_out(record, settings))
+
+
+def _label_pair(pair: Comparison, settings: ControlSettings) -> Iterator[_LabelledAnswer | LeftOut]:
+    winner = preferred_demonstration(pair)
+    if winner is None:
+        yield LeftOut(origin=pair.origin, reason=TIE)
+        return
+    loser = pair.rejected if winner.completion == pair.chosen else pair.chosen
+    yield _LabelledAnswer(record=pair, completion=winner.completion, word=settings.good)
+    yield _LabelledAnswer(record=pair, completion=loser, word=settings.bad)
+
+
+def _label_ranking_ends(ranking: Ranking, settings: ControlSettings) -> Iterator[_LabelledAnswer | LeftOut]:
+    best, worst = min(ranking.ranks), max(ranking.ranks)
+    if best == worst:
+        yield LeftOut(origin=ranking.origin, reason=TIE)
+        return
+    word = {best: settings.good, worst: settings.bad}
+    for completion, rank in zip(ranking.completions, ranking.ranks, strict=True):
+        if rank in word:
+            yield _LabelledAnswer(record=ranking, completion=completion, word=word[rank])
+        else:
+            yield LeftOut(origin=ranking.origin, reason=MIDDLE_RANK)
+
+
+def _label_with_levels(
+    records: Sequence[Record], settings: ControlSettings
+) -> Iterator[_LabelledAnswer | LeftOut]:
+    rated = [one for one in records if isinstance(one, Rating) and math.isfinite(one.score)]
+    _refuse_mixed_scales(rated, settings)
+    level_of_score = quantile_levels(
+        [one.score for one in rated if _aspect_matches(one, settings)], settings.levels
+    )
+    words = _level_words(settings.levels)
+    for record in records:
+        if isinstance(record, Rating) and math.isfinite(record.score) and _aspect_matches(record, settings):
+            yield _LabelledAnswer(
+                record=record, completion=record.completion, word=words[level_of_score[record.score]]
+            )
+        else:
+            yield LeftOut(origin=record.origin, reason=_reason_left_out(record, settings))
+
+
+def quantile_levels(scores: Sequence[float], levels: int) -> Mapping[float, int]:
+    """The level of each score, 0 the worst: parts of about equal size, equal scores always together.
+
+    Up to ``levels`` different scores have a level each. Where many equal scores fill several parts,
+    fewer levels are left; they are numbered without gaps.
+
+    >>> quantile_levels([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], levels=3)
+    {1.0: 0, 2.0: 0, 3.0: 1, 4.0: 1, 5.0: 2, 6.0: 2}
+    """
+    score_counts = Counter(scores)
+    count_below, raw_levels = 0, dict[float, int]()
+    for i, score in enumerate(sorted(score_counts)):
+        raw_levels[score] = i if len(score_counts) <= levels else levels * count_below // len(scores)
+        count_below += score_counts[score]
+    dense_levels = {level: i for i, level in enumerate(dict.fromkeys(raw_levels.values()))}
+    return {score: dense_levels[level] for score, level in raw_levels.items()}
+
+
+def _level_words(levels: int) -> tuple[str, ...]:
+    return tuple(f"<reward_{level}>" for level in range(levels))
+
+
+def _aspect_matches(rating: Rating, settings: ControlSettings) -> bool:
+    return settings.aspect in (None, rating.aspect)
+
+
+def _refuse_mixed_scales(ratings: Sequence[Rating], settings: ControlSettings) -> None:
+    """Scores of different aspects, and thumbs and points, cannot be put in one order."""
+    counted = [one for one in ratings if _aspect_matches(one, settings)]
+    aspects = sorted({one.aspect or "the answer as a whole" for one in counted})
+    if len(aspects) > 1:
+        raise UserError(f"the scores are of {', '.join(aspects)}: choose one with control.aspect")
+    if len({one.thumb for one in counted}) > 1:
+        thumb = next(one for one in counted if one.thumb)
+        raise UserError(
+            f"{thumb.origin}: thumbs and scores on a scale are mixed; give the levels one kind of rows"
+        )
+
+
+def _reason_left_out(record: Record, settings: ControlSettings | None = None) -> str:
+    """Why a record carries no word, or has no preferred answer."""
+    match record:
+        case Rating() if not math.isfinite(record.score):
+            return NOT_FINITE
+        case Rating() if settings is not None and not _aspect_matches(record, settings):
+            return OTHER_ASPECT
+        case Rating() if record.thumb and settings is None:
+            return "a thumb down prefers nothing"
+        case Rating():
+            return SCALE_SCORE
+        case Comparison() | Ranking():
+            return TIE if settings is None or settings.style == "words" else UNSCORED
+        case _:
+            return UNJUDGED
+
+
+def _control_notes(result: DemonstrationSet, settings: ControlSettings) -> tuple[str, ...]:
+    shares = ", ".join(f"{word} {count}" for word, count in result.word_counts.items())
+    notes = [
+        f"control words from worst to best: {shares}; to ask for the best, put {result.best_word!r} in front"
+    ]
+    if settings.style == "levels" and len(result.word_counts) < settings.levels:
+        notes.append(f"{settings.levels} levels were asked for; the scores make {len(result.word_counts)}")
+    return tuple(notes)
+
+
+def _no_contrast_message(result: DemonstrationSet) -> str:
+    if not result.word_counts:
+        return f"no row can carry a control word ({_reasons_text(result)})"
+    ((word, count),) = result.word_counts.items()
+    return (
+        f"all {count} answers that can be used are {word}, so the word would mean nothing; "
+        f"give rows with better and worse answers ({_reasons_text(result)})"
+    )
+
+
+def _reasons_text(result: DemonstrationSet) -> str:
+    reasons = [f"{count} × {reason}" for reason, count in result.reason_counts.items()]
+    return ", ".join(reasons) or "nothing was left out"

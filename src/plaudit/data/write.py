@@ -1,0 +1,397 @@
+"""Records as rows of TRL's layouts; what TRL has no word for stays in extra columns or is named as lost.
+
+Records to a file, in plaudit's own layout or TRL's; what a layout cannot say is counted and said.
+
+A source at a glance: kinds, lengths, duplicates, problems, and the first few records.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import permutations
+from pathlib import Path
+
+from plaudit.data.files import file_ending
+from plaudit.data.read import ParsedRow
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+    plain_text,
+    record_kind,
+    record_to_dict,
+    text_to_json,
+)
+from plaudit.data.row import Problem, shorten
+from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
+
+_ANNOTATION_FIELDS = ("annotator", "group", "category")
+_COMPARISON_EXTRAS = ("strength", "margin", "probability", *_ANNOTATION_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRows:
+    """The rows of one record in an output format, and what the format has no field for.
+
+    Example: ``OutputRows(rows=(), lost=("ties left out: TRL has no word for them",))``
+    """
+
+    rows: tuple[dict[str, object], ...] = ()
+    """The rows, ready for JSON."""
+    lost: tuple[str, ...] = ()
+    """What the rows leave out, a sentence for each loss."""
+
+
+def to_trl_rows(record: Record, number: int) -> OutputRows:
+    """A record as TRL's rows; ``number`` names the group that a ranking's pairs keep.
+
+    >>> to_trl_rows(Rating(prompt="Hi", completion=" Ho", score=1.0, thumb=True), 1).rows
+    ({'prompt': 'Hi', 'completion': ' Ho', 'label': True},)
+    """
+    match record:
+        case Demonstration():
+            return _selected_fields(record, "prompt", "completion", *_ANNOTATION_FIELDS)
+        case Comparison():
+            return _comparison_rows(record)
+        case Ranking():
+            return _ranking_rows(record, number)
+        case Rating():
+            return _rating_rows(record)
+        case Steps():
+            return _steps_rows(record)
+        case Prompt():
+            return _prompt_rows(record)
+
+
+def _selected_fields(record: Record, *names: str, lost: tuple[str, ...] = ()) -> OutputRows:
+    fields = record_to_dict(record)
+    fields.setdefault("prompt", "")
+    return OutputRows(rows=({name: fields[name] for name in names if name in fields},), lost=lost)
+
+
+def _comparison_rows(pair: Comparison) -> OutputRows:
+    if pair.probability == 0.5 or pair.strength == 0:
+        return OutputRows(lost=("ties left out: a TRL preference cannot be a tie",))
+    if pair.probability is not None and pair.probability < 0.5:
+        return OutputRows(lost=("comparisons left out: the rejected answer is the likelier one",))
+    dropped = (
+        ("probabilities kept as a column that TRL does not read",) if pair.probability is not None else ()
+    )
+    return _selected_fields(pair, "prompt", "chosen", "rejected", *_COMPARISON_EXTRAS, lost=dropped)
+
+
+def _ranking_rows(ranking: Ranking, number: int) -> OutputRows:
+    """All pairs of different rank; ``group_id`` lets a trainer put them back together."""
+    completions = [text_to_json(answer) for answer in ranking.completions]
+    fields = record_to_dict(ranking)
+    rows = tuple(
+        {
+            "prompt": fields["prompt"],
+            "chosen": completions[i],
+            "rejected": completions[j],
+            "rank_chosen": ranking.ranks[i],
+            "rank_rejected": ranking.ranks[j],
+            "group_id": f"ranking-{number}",
+            **{name: fields[name] for name in _ANNOTATION_FIELDS if name in fields},
+        }
+        for i, j in permutations(range(len(completions)), 2)
+        if ranking.ranks[i] < ranking.ranks[j] and completions[i] != completions[j]
+    )
+    lost = "rankings split into pairs that TRL weighs one by one (group_id keeps what belongs together)"
+    tied = len(completions) * (len(completions) - 1) // 2 - len(rows)
+    return OutputRows(rows=rows, lost=(lost, *["pairs left out: tied, or twice the same answer"] * tied))
+
+
+def _rating_rows(rating: Rating) -> OutputRows:
+    if not rating.thumb:
+        return OutputRows(lost=("scores left out: a TRL label is a thumb, up or down",))
+    converted = _selected_fields(rating, "prompt", "completion", *_ANNOTATION_FIELDS)
+    (row,) = converted.rows
+    lost = ("aspects left out: a TRL label is for the whole answer",) if rating.aspect is not None else ()
+    return OutputRows(rows=({**row, "label": rating.score == 1},), lost=lost)
+
+
+def _steps_rows(solution: Steps) -> OutputRows:
+    if not isinstance(solution.prompt, str):
+        return OutputRows(lost=("solutions left out: TRL has steps for texts only, not for conversations",))
+    if any(label not in (0, 1) for label in solution.labels):
+        return OutputRows(lost=("solutions left out: a TRL step is right or wrong, never neutral",))
+    row = {"completions": list(solution.steps), "labels": [label == 1 for label in solution.labels]}
+    converted = _selected_fields(solution, "prompt", *_ANNOTATION_FIELDS)
+    return OutputRows(rows=({**converted.rows[0], **row},))
+
+
+def _prompt_rows(prompt: Prompt) -> OutputRows:
+    converted = _selected_fields(prompt, "prompt", "answer")
+    clashing = {"prompt", "answer"} & set(prompt.metadata)
+    lost = ("metadata left out: a field is called as one of TRL's",) if clashing else ()
+    rest = {name: value for name, value in prompt.metadata.items() if name not in clashing}
+    return OutputRows(rows=({**rest, **converted.rows[0]},), lost=lost)
+
+
+OUTPUT_ENDINGS = (".jsonl", ".jsonl.gz", ".parquet")
+"""The files that can be written."""
+
+OUTPUT_FORMATS: Mapping[str, Callable[[Record, int], OutputRows]] = {
+    "plaudit": lambda record, number: OutputRows(rows=(record_to_dict(record),)),
+    "trl": to_trl_rows,
+}
+"""The layouts that can be written: a record and its number to rows."""
+
+_Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """The path, the number of rows and the losses of a file that was written.
+
+    Example: ``WriteResult(path=Path("out.jsonl"), rows=12, lost={"ties left out": 1})``
+    """
+
+    path: Path
+    """The file."""
+    rows: int
+    """How many rows it has."""
+    lost: Mapping[str, int]
+    """How often the format had no field for something, by sentence."""
+
+
+def write_records(records: Iterable[Record], path: str | Path, *, layout: str = "plaudit") -> WriteResult:
+    """Write records to JSON lines or Parquet, by the ending; the file appears whole or not at all."""
+    path = Path(path)
+    check_output_path(path)
+    if layout not in OUTPUT_FORMATS:
+        raise UserError(f"unknown layout {layout!r}: rows are written as {' or '.join(OUTPUT_FORMATS)}")
+    lost: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    records = _refuse_mixed_kinds(records, path) if layout == "trl" else records
+    with AtomicFile(path) as file:
+        rows = _output_rows(records, OUTPUT_FORMATS[layout], lost, count)
+        if path.suffix.lower() == ".parquet":
+            _write_parquet(rows, file)
+        else:
+            _write_lines(rows, file, zipped=path.suffix.lower() == ".gz")
+        if not count["rows"]:
+            why = "; ".join(f"{times} {reason}" for reason, times in lost.items()) or "no record was given"
+            raise UserError(f"{path}: nothing to write ({why})")
+    return WriteResult(path=path, rows=count["rows"], lost=lost)
+
+
+def check_output_path(path: Path) -> None:
+    """Complain, before any work is done, about a place to which rows cannot be written."""
+    file_ending(path, OUTPUT_ENDINGS)
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: no such folder as {path.parent}; make it first")
+    if path.is_dir():
+        raise UserError(f"{path}: a folder; name a file in it")
+
+
+def _output_rows(
+    records: Iterable[Record],
+    convert: Callable[[Record, int], OutputRows],
+    lost: Counter[str],
+    count: Counter[str],
+) -> Iterator[_Row]:
+    for number, record in enumerate(records, start=1):
+        converted = convert(record, number)
+        lost.update(converted.lost)
+        count["rows"] += len(converted.rows)
+        yield from converted.rows
+
+
+def _refuse_mixed_kinds(records: Iterable[Record], path: Path) -> Iterator[Record]:
+    """TRL's rows have one schema a file."""
+    first_kind: str | None = None
+    for record in records:
+        first_kind = first_kind or record_kind(record)
+        if record_kind(record) != first_kind:
+            raise UserError(
+                f"{path}: a TRL file has rows of one kind, and the records are {first_kind}s and "
+                f"{record_kind(record)}s; write them to plaudit's layout, or one kind at a time"
+            )
+        yield record
+
+
+def _write_lines(rows: Iterable[_Row], file: AtomicFile, *, zipped: bool) -> None:
+    if not zipped:
+        file.stream.writelines(map(_json_line, rows))
+        return
+    compressor = zlib.compressobj(wbits=31)
+    file.stream.writelines(compressor.compress(_json_line(row)) for row in rows)
+    file.stream.write(compressor.flush())
+
+
+def _json_line(row: _Row) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{row.get('origin', 'a record')}: cannot be written as JSON ({error})") from error
+
+
+def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise UserError(f'{file.path}: writing it needs pyarrow: pip install "plaudit[data]"') from error
+    table_rows = [_table_row(row) for row in rows]
+    names = list(dict.fromkeys(name for row in table_rows for name in row))
+    try:
+        table = pyarrow.table({name: [row.get(name) for row in table_rows] for name in names})
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise UserError(
+            f"{file.path}: a Parquet column has one type, and these rows mix several "
+            f"(texts with conversations, say); write .jsonl instead ({error})"
+        ) from error
+    pyarrow.parquet.write_table(table, file.stream)
+
+
+def _table_row(row: _Row) -> _Row:
+    """Metadata differs from row to row, so in a table it is the text of its JSON."""
+    if "metadata" not in row:
+        return row
+    return {**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)}
+
+
+_FIRST_RECORDS = 3
+_QUANTILES = (0.0, 0.5, 0.9, 0.99, 1.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class DataSummary:
+    """Counts, lengths, problems and the first records of the rows read so far; it grows meanwhile.
+
+    Example: ``summarise_rows(open_rows("pairs.jsonl").rows).rows``
+    """
+
+    rows: int = 0
+    """How many rows were looked at."""
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    """Records by kind."""
+    word_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The number of words of each text, by field."""
+    character_lengths: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """The number of characters of each text, by field."""
+    duplicates: int = 0
+    """Records that say the same as an earlier one."""
+    problems: Counter[str] = field(default_factory=Counter[str])
+    """Bad rows by kind of problem."""
+    first_problems: list[Problem] = field(default_factory=list[Problem])
+    """The first few of them."""
+    left_out: Counter[str] = field(default_factory=Counter[str])
+    """Sound rows without a record, by reason."""
+    first_records: list[Record] = field(default_factory=list[Record])
+    """The first few records."""
+
+
+def summarise_rows(rows: Iterable[ParsedRow]) -> DataSummary:
+    """Look at rows one by one; only counts, lengths and the first few are kept."""
+    summary = DataSummary()
+    digests: set[bytes] = set()
+    for row in rows:
+        summary.rows += 1
+        if row.left_out is not None:
+            summary.left_out[row.left_out] += 1
+        if row.problem is not None:
+            summary.problems[row.problem.kind] += 1
+            summary.first_problems += [row.problem][: 5 - len(summary.first_problems)]
+        for record in row.records:
+            _count_record(summary, record, digests)
+    return summary
+
+
+def record_texts(record: Record) -> Iterator[tuple[str, Text]]:
+    """The texts of a record, each with the name of its field.
+
+    >>> list(record_texts(Demonstration(prompt="2 + 2 =", completion=" 4")))
+    [('prompt', '2 + 2 ='), ('completion', ' 4')]
+    """
+    yield "prompt", record.prompt
+    match record:
+        case Demonstration() | Rating():
+            yield "completion", record.completion
+        case Comparison():
+            yield "chosen", record.chosen
+            yield "rejected", record.rejected
+        case Ranking():
+            yield from (("completion", completion) for completion in record.completions)
+        case Steps():
+            yield from (("step", step) for step in record.steps)
+        case Prompt():
+            return
+
+
+def summary_text(summary: DataSummary) -> str:
+    """The summary for a reader, plain on any terminal."""
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(summary.kinds.items())) or "none"
+    lines = [
+        f"rows        {summary.rows}",
+        f"records     {kinds}",
+        f"duplicates  {summary.duplicates}",
+        f"bad rows    {summary.problems.total()}",
+        *(f"  {count} × {kind}" for kind, count in summary.problems.most_common()),
+        *(f"  {problem.message}" for problem in summary.first_problems),
+        *(f"left out    {count} × {reason}" for reason, count in summary.left_out.items()),
+        "",
+        *_length_lines(summary.word_lengths, summary.character_lengths),
+    ]
+    return "\n".join([*lines, *(line for record in summary.first_records for line in _record_lines(record))])
+
+
+def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> None:
+    summary.kinds[record_kind(record)] += 1
+    summary.first_records += [record][: _FIRST_RECORDS - len(summary.first_records)]
+    for name, text in record_texts(record):
+        content = plain_text(text)
+        summary.word_lengths.setdefault(name, []).append(len(content.split()))
+        summary.character_lengths.setdefault(name, []).append(len(content))
+    record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
+    digest = blake2b(record_json.encode("utf-8"), digest_size=16).digest()
+    summary.duplicates += digest in digests
+    digests.add(digest)
+
+
+def _length_lines(
+    word_lengths: Mapping[str, Sequence[int]], character_lengths: Mapping[str, Sequence[int]]
+) -> list[str]:
+    if not word_lengths:
+        return []
+    heads = ("shortest", "median", "90 %", "99 %", "longest")
+    lines = [f"{'length':<24}" + "".join(f"{head:>10}" for head in heads)]
+    for name in word_lengths:
+        for unit, lengths in (("words", word_lengths[name]), ("characters", character_lengths[name])):
+            lines.append(
+                f"{name + ', ' + unit:<24}" + "".join(f"{n:>10}" for n in _length_quantiles(lengths))
+            )
+    return lines
+
+
+def _length_quantiles(lengths: Sequence[int]) -> list[int]:
+    """Lengths that occur, at the chosen shares of the sorted list.
+
+    >>> _length_quantiles([5, 1, 9])
+    [1, 5, 9, 9, 9]
+    """
+    ordered = sorted(lengths)
+    return [ordered[round(share * (len(ordered) - 1))] for share in _QUANTILES]
+
+
+def _record_lines(record: Record) -> list[str]:
+    lines = ["", f"{record.origin}, {record_kind(record)}"]
+    for name, text in record_texts(record):
+        if isinstance(text, str):
+            lines.append(f"  {name:<12}{shorten(text, 90)}")
+            continue
+        lines += [f"  {name:<12}{turn.role}: {shorten(plain_text((turn,)), 80)}" for turn in text]
+    return lines

@@ -1,0 +1,267 @@
+"""The state of every random generator of a process, so that a resumed run draws the same numbers.
+
+An optimiser's state by name: tensors and plain values, so that any optimiser resumes exactly.
+
+An optimiser may keep a tensor (AdamW's moments), a number (a step count) or both, for each weight in its
+``state`` and for each group in ``param_groups`` (schedule-free optimisers do). All of it is saved.
+
+Between a live module with its optimiser and a checkpoint: names, tensors, nothing else.
+
+Sharded weights are gathered into whole ones, so a checkpoint of two ranks resumes on one, or on four.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from plaudit.engine.checkpoint.save import TensorShapes, TrainState
+from plaudit.engine.distributed import Ranks, copy_into, full_tensor
+from plaudit.engine.stateful import Stateful
+from plaudit.engine.step import Machine
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RngState:
+    """The states of torch's, numpy's and Python's random generators at one moment.
+
+    Example: ``RngState(torch_cpu=…, torch_gpu=None, numpy_words=…, numpy_facts=(624, 0, 0.0), python=…)``
+    """
+
+    torch_cpu: Tensor
+    """torch's generator."""
+    torch_gpu: Tensor | None
+    """The GPU's, where there is one."""
+    numpy_words: Tensor
+    """The key of numpy's global generator (624 words of the Mersenne Twister)."""
+    numpy_facts: tuple[int, int, float]
+    """numpy's position in the key, whether a Gaussian is held back, and that Gaussian."""
+    python: tuple[int, ...]
+    """Python's global generator, without its Gaussian (plaudit draws none)."""
+
+
+def seed_everything(seed: int, rank: int) -> None:
+    """Start every generator; ranks draw different numbers."""
+    rank_seed = random.Random(f"{seed}/{rank}").getrandbits(32)
+    torch.manual_seed(rank_seed)
+    np.random.seed(rank_seed)
+    random.seed(rank_seed)
+
+
+def capture_rng_state() -> RngState:
+    """The states of all generators of this process now."""
+    _, words, position, has_gauss, gauss = np.random.get_state()
+    return RngState(
+        torch_cpu=torch.get_rng_state(),
+        torch_gpu=torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        numpy_words=torch.from_numpy(np.asarray(words).astype(np.int64)),
+        numpy_facts=(int(position), int(has_gauss), float(gauss)),
+        python=random.getstate()[1],
+    )
+
+
+def restore_rng_state(state: RngState) -> None:
+    """Set all generators of this process to a captured state."""
+    torch.set_rng_state(state.torch_cpu)
+    if state.torch_gpu is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state.torch_gpu)
+    position, has_gauss, gauss = state.numpy_facts
+    np.random.set_state(("MT19937", state.numpy_words.numpy().astype(np.uint32), position, has_gauss, gauss))
+    random.setstate((3, state.python, None))
+
+
+_JSON_TYPES = (type(None), bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerState:
+    """The whole state of an optimiser.
+
+    Example: ``OptimizerState(tensors={"w/exp_avg": …}, facts={"w/count": 3, "group 0/momentum": 0.9})``
+    """
+
+    tensors: Mapping[str, Tensor]
+    """By weight or group, and key."""
+    facts: Mapping[str, Any]
+    """The same for what is not a tensor."""
+
+
+def read_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> OptimizerState:
+    """The optimiser's state now; what could not be restored is a `UserError`."""
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
+    for owner, entries in _state_by_owner(module, optimizer).items():
+        for key, value in entries.items():
+            if type(key) is not str or "/" in key:
+                raise UserError(
+                    _unstorable_message(optimizer, f"something as {key!r}", "name it without '/'")
+                )
+            if isinstance(value, Tensor):
+                tensors[f"{owner}/{key}"] = value
+            elif not callable(value):
+                plain[f"{owner}/{key}"] = _as_json(value, optimizer, key)
+    return OptimizerState(tensors=tensors, facts=plain)
+
+
+def write_optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer, state: OptimizerState) -> None:
+    """Replace the optimiser's state by this one."""
+    parameters = dict(module.named_parameters())
+    optimizer.state.clear()
+    for path, value in {**state.facts, **state.tensors}.items():
+        owner, _, key = path.rpartition("/")
+        if owner in parameters:
+            optimizer.state[parameters[owner]][key] = _weight_entry(parameters[owner], value)
+        else:
+            group = optimizer.param_groups[int(owner.removeprefix("group "))]
+            group[key] = _group_entry(group.get(key), value)
+
+
+def _state_by_owner(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Mapping[str, Any]]:
+    """Each weight's and each group's memory; which weights a group holds follows from the config."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    for owner in optimizer.state:
+        if owner not in names:
+            value_text = f"something for {owner!r}, which is no weight of the model"
+            raise UserError(_unstorable_message(optimizer, value_text, "keep it with a weight or a group"))
+    groups = {
+        f"group {index}": {key: value for key, value in group.items() if key != "params"}
+        for index, group in enumerate(optimizer.param_groups)
+    }
+    return {**{name: optimizer.state[p] for p, name in names.items() if p in optimizer.state}, **groups}
+
+
+def _as_json(value: object, optimizer: torch.optim.Optimizer, key: str) -> object:
+    if type(value) in _JSON_TYPES:
+        return value
+    if isinstance(value, tuple | list) and all(type(item) in _JSON_TYPES for item in value):
+        return {type(value).__name__: list(value)}
+    what = f"a {type(value).__name__} as {key!r}, which a checkpoint does not hold"
+    raise UserError(_unstorable_message(optimizer, what, "keep tensors, numbers or text"))
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return tuple(value["tuple"]) if "tuple" in value else value["list"]
+
+
+def _unstorable_message(optimizer: torch.optim.Optimizer, what: str, advice: str) -> str:
+    name = type(optimizer).__name__
+    return f"optimizer.name: {name} remembers {what}; a run with it could not go on after a stop: {advice}"
+
+
+def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
+    """A tensor is placed as its weight is."""
+    if not isinstance(value, Tensor):
+        return _from_json(value)
+    if value.shape != parameter.shape:
+        return value.clone().to(parameter.device)
+    weight_entry = torch.zeros_like(parameter, dtype=value.dtype).detach()
+    copy_into(weight_entry, value)
+    return weight_entry
+
+
+def _group_entry(present: object, value: Any) -> Any:
+    """A tensor is placed as the present one is."""
+    if not isinstance(value, Tensor):
+        return _from_json(value)
+    return value.clone().to(present.device) if isinstance(present, Tensor) else value.clone()
+
+
+CheckpointFacts = Mapping[str, Any]
+"""Everything in a checkpoint that is not a tensor."""
+StatefulParts = Mapping[str, Stateful]
+"""State beside the weights, by the name of its part in a checkpoint."""
+
+
+def snapshot(
+    machine: Machine[Any], stateful: StatefulParts, *, step: int, facts: CheckpointFacts
+) -> TrainState:
+    """The whole training state for a checkpoint; every rank must call it, the first one writes it."""
+    module, optimizer, ranks = machine.module, machine.optimizer, machine.ranks
+    model = {name: _full_on_cpu(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
+    optimizer_state = read_optimizer_state(module, optimizer)
+    moments = {path: _full_on_cpu(value, ranks) for path, value in optimizer_state.tensors.items()}
+    return TrainState(
+        step=step,
+        tensors={
+            "model": model,
+            "optimizer": moments,
+            "chance": gather_rng_states(ranks),
+            **{name: part.tensors() for name, part in stateful.items()},
+        },
+        facts={**facts, "optimizer": optimizer_state.facts},
+    )
+
+
+def expected_shapes(module: nn.Module) -> TensorShapes:
+    """The weights that a checkpoint of this module must hold."""
+    return {
+        "model": {
+            name: (tuple(p.shape), str(p.dtype)) for name, p in module.named_parameters() if p.requires_grad
+        }
+    }
+
+
+def load_snapshot(
+    state: TrainState, module: nn.Module, optimizer: torch.optim.Optimizer | None, ranks: Ranks
+) -> None:
+    """Restore the weights and, with an optimiser, its state and the random generators."""
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for name, values in state.tensors["model"].items():
+            copy_into(parameters[name], values)
+    if optimizer is None:
+        return
+    optimizer_state = OptimizerState(tensors=state.tensors["optimizer"], facts=state.facts["optimizer"])
+    write_optimizer_state(module, optimizer, optimizer_state)
+    _restore_rank_rng_state(state, ranks)
+
+
+def _full_on_cpu(tensor: Tensor, ranks: Ranks) -> Tensor:
+    """The whole tensor on the CPU; only the first rank keeps it."""
+    full = full_tensor(tensor.detach())
+    return full.cpu() if ranks.is_first else torch.empty(0)
+
+
+def gather_rng_states(ranks: Ranks) -> dict[str, Tensor]:
+    """The random generator states of every rank, as tensors."""
+    rng_state = capture_rng_state()
+    tensors_by_name = {
+        "torch_cpu": rng_state.torch_cpu,
+        "numpy_words": rng_state.numpy_words,
+        "python": torch.tensor(rng_state.python),
+        "numpy_facts": torch.tensor(rng_state.numpy_facts, dtype=torch.float64),
+    }
+    if rng_state.torch_gpu is not None:
+        tensors_by_name["torch_gpu"] = rng_state.torch_gpu
+    tensors: dict[str, Tensor] = {}
+    for name, part in tensors_by_name.items():
+        for rank, row in enumerate(ranks.all_gather(part.tolist())):
+            tensors[f"rank{rank}/{name}"] = torch.tensor(row, dtype=torch.float64).to(part.dtype)
+    return tensors
+
+
+def _restore_rank_rng_state(state: TrainState, ranks: Ranks) -> None:
+    """Restore this rank's generators; a rank that was not in the saved run keeps its own."""
+    saved = state.tensors["chance"]
+    prefix = f"rank{ranks.rank}/"
+    if f"{prefix}torch_cpu" not in saved:
+        return
+    position, has_gauss, gauss = saved[f"{prefix}numpy_facts"].tolist()
+    restore_rng_state(
+        RngState(
+            torch_cpu=saved[f"{prefix}torch_cpu"],
+            torch_gpu=saved.get(f"{prefix}torch_gpu"),
+            numpy_words=saved[f"{prefix}numpy_words"],
+            numpy_facts=(int(position), int(has_gauss), gauss),
+            python=tuple(saved[f"{prefix}python"].tolist()),
+        )
+    )

@@ -1,0 +1,34 @@
+"""Evaluate an objective on held-out rows, as metrics of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.metrics import Metric
+from plaudit.engine.step import ObjectiveResult, merge_over_ranks
+from plaudit.tokens.microbatch import MicrobatchT
+
+
+def held_out_evaluator(
+    objective: Callable[[MicrobatchT], ObjectiveResult],
+    microbatches: Sequence[MicrobatchT],
+    ranks: Ranks,
+    renamed: Mapping[str, str],
+) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
+    """The objective's figures over all pieces and ranks; ``names`` says which, and what they are called."""
+
+    def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
+        metrics: list[Metric] = []
+        with torch.no_grad():
+            for microbatch in microbatches:
+                check_interrupt()
+                metrics += objective(microbatch).metrics
+        merged = merge_over_ranks(metrics, ranks)
+        return tuple(replace(one, name=renamed[one.name]) for one in merged if one.name in renamed)
+
+    return evaluate

@@ -1,0 +1,466 @@
+"""SIGTERM and Ctrl-C end a run in good order: the last whole step is saved, then the process leaves.
+
+The training loop: resume, step, evaluate, report, save; killed at any point, it resumes exactly.
+
+A step is a pure function of the weights, the optimiser's state and the step's number, so going back to a
+checkpoint and stepping again gives the same bits.
+
+Which rows make up which step: a pure function of the seed, so that there is no state to save.
+
+What a trainer hands to the loop: its pieces, what it does with them, and how often it looks up.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, Generic
+
+from plaudit.engine.checkpoint import save
+from plaudit.engine.checkpoint.state import (
+    RngState,
+    capture_rng_state,
+    expected_shapes,
+    load_snapshot,
+    restore_rng_state,
+    snapshot,
+)
+from plaudit.engine.distributed import AgreedStopError, Ranks
+from plaudit.engine.metrics import Metric, values_of
+from plaudit.engine.settings import KeepSettings, SafetySettings
+from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample
+from plaudit.engine.stateful import Stateful
+from plaudit.engine.step import Machine, NonFiniteFault, take_step
+from plaudit.engine.step_report import Number, StepReport
+from plaudit.engine.throughput import measure_memory
+from plaudit.errors import UserError
+from plaudit.tokens.microbatch import MicrobatchT
+
+
+class InterruptedRunError(AgreedStopError):
+    """A signal asked the run to stop; ``signum`` says which."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+class SignalListener:
+    """Remembers a signal until the training loop reaches a point where it can stop."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._signum = 0
+
+    def raise_if_interrupted(self) -> None:
+        """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
+        signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
+        if signum:
+            raise InterruptedRunError(signum)
+
+    def handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: remember the signal; a second Ctrl-C stops at once."""
+        del frame
+        if self._signum and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._ranks.is_first and not self._signum:
+            name = signal.Signals(signum).name
+            message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
+            # A handler may run in the middle of a print, where another print would fail.
+            os.write(2, message.encode())
+        self._signum = signum
+
+
+@contextmanager
+def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
+    """Listen for SIGTERM and SIGINT while the block runs."""
+    listener = SignalListener(ranks)
+    previous_handlers = {
+        signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield listener
+    finally:
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOrder:
+    """Every row once an epoch, shuffled anew each time; the last batch of an epoch may be smaller.
+
+    Example: ``BatchOrder(rows=10, batch_size=4, seed=0)`` has three steps an epoch, of 4, 4 and 2 rows.
+    """
+
+    rows: int
+    """How many there are."""
+    batch_size: int
+    """How many make up a step, over all ranks."""
+    seed: int
+    """Which shuffle."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many steps see every row once."""
+        return -(-self.rows // self.batch_size)
+
+    def steps_for_epochs(self, epochs: float) -> int:
+        """How many steps make so many epochs, at least one.
+
+        >>> BatchOrder(rows=10, batch_size=4, seed=0).steps_for_epochs(1.5)
+        4
+        """
+        return max(1, round(epochs * self.steps_per_epoch))
+
+    def batch_rows(self, step: int) -> tuple[int, ...]:
+        """The rows of step 1, 2, …
+
+        >>> order = BatchOrder(rows=5, batch_size=2, seed=0)
+        >>> sorted(row for step in (1, 2, 3) for row in order.batch_rows(step))
+        [0, 1, 2, 3, 4]
+        """
+        epoch, within = divmod(step - 1, self.steps_per_epoch)
+        shuffled = _shuffled_rows(self.rows, self.seed, epoch)
+        return shuffled[within * self.batch_size : (within + 1) * self.batch_size]
+
+    def epoch_after(self, step: int) -> float:
+        """How often the data has been gone through after this step."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        return epoch + min(1.0, within * self.batch_size / self.rows)
+
+
+@lru_cache(maxsize=2)
+def _shuffled_rows(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
+    order = list(range(rows))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return tuple(order)
+
+
+InterruptCheck = Callable[[], None]
+"""Called during evaluation and sampling; raises when a signal has asked the run to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Generic[MicrobatchT]):
+    """A whole run, before it begins.
+
+    Example: ``Plan(steps=100, machine=…, pieces=lambda step: …, epoch_after=order.epoch_after, …)``
+    """
+
+    steps: int
+    """How many there are."""
+    machine: Machine[MicrobatchT]
+    """What takes a step."""
+    pieces: Callable[[int], Sequence[MicrobatchT]]
+    """This rank's pieces of step 1, 2 …"""
+    epoch_after: Callable[[int], float]
+    """How often the data has been gone through after a step."""
+    work: Callable[[Sequence[MicrobatchT]], float]
+    """Floating-point operations of these pieces, for the utilisation."""
+    evaluate: Callable[[InterruptCheck], Sequence[Metric]] | None
+    """Held-out figures, added up over ranks; None when nothing is held out."""
+    sample: Callable[[InterruptCheck], Sequence[Sample]] | None
+    """What the model says now; None for silence."""
+    rate: Callable[[int], float]
+    """The learning rate of a step."""
+    safety: SafetySettings
+    """What to do when a number is not finite."""
+    keep: KeepSettings
+    """Which checkpoints stay."""
+    evaluate_every: int
+    """Steps between held-out figures."""
+    sample_every: int
+    """Steps between samples."""
+    save_every: int
+    """Steps between checkpoints."""
+    peak_flops: float
+    """What the machine could do in a second, over all ranks; 0 when it is not known."""
+    name: str
+    """What the run is called."""
+    config: Mapping[str, Any]
+    """The resolved configuration, for trackers."""
+    companions: Mapping[str, Stateful]
+    """What moves beside the weights, by the name of its part in a checkpoint."""
+    remark: Callable[[], Sequence[str]]
+    """Sentences about the figures so far that have not been said yet; asked on the first rank only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopProgress:
+    """How far a run is; part of every checkpoint.
+
+    Example: ``LoopProgress(step=120, saved=100, best_step=100, best_value=1.7, left_out=(31,))``
+    """
+
+    step: int = 0
+    """Steps done."""
+    saved: int = -1
+    """The step of the newest checkpoint; −1 before the first."""
+    best_step: int | None = None
+    """The step with the best value so far."""
+    best_value: float | None = None
+    """The best held-out value so far."""
+    left_out: tuple[int, ...] = ()
+    """Steps whose rows gave numbers that were not finite."""
+    learnt: Mapping[str, Mapping[str, Number]] | None = None
+    """Metrics and timing of the newest step while its report is not written yet."""
+
+    @property
+    def reported(self) -> int:
+        """The last step whose report is written."""
+        return self.step - (self.learnt is not None)
+
+
+class TrainingLoop(Generic[MicrobatchT]):
+    """The training loop of one run."""
+
+    def __init__(
+        self,
+        plan: Plan[MicrobatchT],
+        checkpoints: Path,
+        make_sinks: Callable[[], FanOutSink],
+        notes: Sequence[str] = (),
+    ) -> None:
+        """The run begins with ``run``; ``notes`` are said when it does."""
+        self._plan = plan
+        self._machine = plan.machine
+        self._ranks = plan.machine.ranks
+        self._checkpoints = checkpoints
+        self._make_sinks = make_sinks
+        self._sinks = make_sinks()
+        self._progress = LoopProgress()
+        self._rng_state: RngState = capture_rng_state()
+        self._notes = list(notes)
+
+    def run(self) -> LoopProgress:
+        """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
+        self._resume()
+        with listen_for_signals(self._ranks) as listener:
+            self._machine = replace(self._machine, on_microbatch=listener.raise_if_interrupted)
+            self._open_sinks()
+            if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
+                self._save()
+            try:
+                while self._progress.reported < self._plan.steps and not self._patience_exhausted():
+                    if self._progress.learnt is None:
+                        self._train_step(self._progress.step + 1)
+                    if self._progress.learnt is not None:
+                        self._evaluate_and_save(self._progress.step, self._progress.learnt)
+            except InterruptedRunError:
+                restore_rng_state(self._rng_state)
+                if self._progress.saved != self._progress.step:
+                    self._save()
+                self._sinks.close(None)
+                raise
+            if self._progress.step < self._plan.steps:
+                self._end_early()
+        return self._progress
+
+    def load_weights_of_step(self, step: int) -> None:
+        """Load the weights of a saved step into the module, such as those of the best checkpoint."""
+        path = self._checkpoints / f"step-{step:08d}"
+        try:
+            state = save.load_checkpoint(path)
+        except UserError as error:
+            raise UserError(
+                f"{error} It is the best one of this run; without --keep.use-best the last weights are taken."
+            ) from error
+        load_snapshot(state, self._machine.module, None, self._ranks)
+
+    @property
+    def sinks(self) -> FanOutSink:
+        """The sinks that the run reports to; close them with the summary."""
+        return self._sinks
+
+    def _train_step(self, step: int) -> None:
+        """Take the step, unless it is one to pass over; after a roll-back ``learnt`` is still None."""
+        started = time.perf_counter()
+        self._rng_state = capture_rng_state()
+        metrics: dict[str, Number] = {"learning_rate": self._plan.rate(step)}
+        timing: dict[str, Number] = {}
+        left_out = step in self._progress.left_out
+        # A trainer that has nothing to learn at this step brings no piece, on any rank.
+        microbatches = () if left_out else self._plan.pieces(step)
+        if microbatches:
+            outcome = take_step(self._machine, microbatches, self._plan.rate(step))
+            if outcome.fault is not None and not self._handle_fault(step, outcome.fault):
+                return
+            metrics = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **metrics}
+            left_out = outcome.fault is not None
+            timing = self._timing(microbatches, metrics, time.perf_counter() - started)
+        if not left_out:
+            for part in self._plan.companions.values():
+                part.after_step(step, metrics)
+        step_metrics = {"figures": metrics, "timing": timing}
+        self._progress = replace(self._progress, step=step, learnt=step_metrics)
+        self._rng_state = capture_rng_state()
+
+    def _evaluate_and_save(self, step: int, step_metrics: Mapping[str, Mapping[str, Number]]) -> None:
+        """Evaluate, sample, report and save; nothing is written before all of it can be."""
+        plan, on_microbatch = self._plan, self._machine.on_microbatch
+        evaluation_due = plan.evaluate is not None and self._is_due(step, plan.evaluate_every)
+        held_out_metrics = (
+            plan.evaluate(on_microbatch) if plan.evaluate is not None and evaluation_due else ()
+        )
+        sampling_due = plan.sample is not None and (step == 1 or self._is_due(step, plan.sample_every))
+        # Where only the first rank samples, asking the others whether to stop would wait for ever.
+        check_interrupt = on_microbatch if self._ranks.world_size == 1 else _no_interrupt_check
+        samples = plan.sample(check_interrupt) if plan.sample is not None and sampling_due else ()
+        improved = self._is_new_best(step, held_out_metrics)
+        self._progress = replace(self._progress, learnt=None)
+        values = {**step_metrics["figures"], **values_of(held_out_metrics)}
+        epoch = plan.epoch_after(step)
+        self._sinks.log(
+            StepReport(step=step, steps=plan.steps, epoch=epoch, values=values, timing=step_metrics["timing"])
+        )
+        if samples:
+            self._sinks.sample(step, samples)
+        if self._ranks.is_first and self._is_due(step, plan.evaluate_every):
+            for sentence in plan.remark():
+                self._sinks.note(sentence)
+        if improved or self._is_due(step, plan.save_every):
+            self._save()
+
+    def _handle_fault(self, step: int, fault: NonFiniteFault) -> bool:
+        """Do with a fault what the settings say; False when the run was rolled back."""
+        safety = self._plan.safety
+        sentence = fault.message(step)
+        count = len(self._progress.left_out) + 1
+        left_out = (*self._progress.left_out, step)
+        if safety.on_nonfinite == "raise":
+            raise UserError(
+                f"{sentence}. Look at these rows, lower the learning rate, or let the run pass over such "
+                "steps with --safety.on-nonfinite skip"
+            )
+        if count > safety.skip_limit:
+            raise UserError(
+                f"{sentence}. It would be step number {count} to be left out, and safety.skip_limit is "
+                f"{safety.skip_limit}: the run stops. Look at these rows, or lower the learning rate"
+            )
+        ordinal = f"number {count} of at most {safety.skip_limit}"
+        if safety.on_nonfinite == "skip":
+            self._progress = replace(self._progress, left_out=left_out)
+            self._sinks.note(f"{sentence}; the step is left out ({ordinal})")
+            return True
+        self._sinks.close(None)
+        # Said once the sinks are open again: they drop whatever was said after the checkpoint.
+        self._notes.append(f"{sentence}; back to the newest checkpoint, and on without it ({ordinal})")
+        self._resume()
+        self._progress = replace(self._progress, left_out=left_out)
+        self._sinks = self._make_sinks()
+        self._open_sinks()
+        return False
+
+    def _patience_exhausted(self) -> bool:
+        """Whether no evaluation since the best one has improved on it for ``patience`` evaluations."""
+        keep, best = self._plan.keep, self._progress.best_step
+        if not keep.patience or best is None or self._progress.learnt is not None:
+            return False
+        steps_since_best = self._progress.step - best
+        return steps_since_best >= keep.patience * self._plan.evaluate_every
+
+    def _end_early(self) -> None:
+        keep, progress = self._plan.keep, self._progress
+        self._sinks.note(
+            f"step {progress.step}: {keep.best} was best at step {progress.best_step} "
+            f"({progress.best_value:.4g}) and not better at {keep.patience} looks since: the run ends"
+        )
+        if progress.saved != progress.step:
+            self._save()
+
+    def _open_sinks(self) -> None:
+        plan = self._plan
+        self._sinks.open(
+            RunStart(name=plan.name, steps=plan.steps, done=self._progress.reported, config=plan.config)
+        )
+        for note in self._notes:
+            self._sinks.note(note)
+        self._notes = []
+
+    def _is_due(self, step: int, every: int) -> bool:
+        return step == self._plan.steps or (every > 0 and step % every == 0)
+
+    def _is_new_best(self, step: int, held_out_metrics: Sequence[Metric]) -> bool:
+        if not held_out_metrics:
+            return False
+        values = values_of(held_out_metrics)
+        keep = self._plan.keep
+        if keep.best not in values:
+            metric_names = ", ".join(sorted(values))
+            raise UserError(
+                f"keep.best: {keep.best!r} is not a figure of this run; choose from {metric_names}"
+            )
+        value, best = float(values[keep.best]), self._progress.best_value
+        sign = 1.0 if keep.best_is == "lowest" else -1.0
+        if not math.isfinite(value) or (best is not None and sign * value >= sign * best):
+            return False
+        self._progress = replace(self._progress, best_step=step, best_value=value)
+        return True
+
+    def _timing(
+        self, microbatches: Sequence[MicrobatchT], metrics: Mapping[str, Number], seconds: float
+    ) -> dict[str, Number]:
+        flops = sum(row[0] for row in self._ranks.all_gather([self._plan.work(microbatches)]))
+        peak = self._plan.peak_flops
+        return {
+            "seconds": seconds,
+            "tokens_per_second": metrics["tokens"] / seconds,
+            "rows_per_second": metrics["rows"] / seconds,
+            "memory_mib": measure_memory(str(self._ranks.device)).reported,
+            **({"mfu": flops / seconds / peak} if peak else {}),
+        }
+
+    def _resume(self) -> None:
+        """The newest whole checkpoint; the first rank chooses it for all."""
+        ranks, notes, step = self._ranks, (), -1
+        if ranks.is_first:
+            newest = save.load_latest_checkpoint(
+                self._checkpoints, expected=expected_shapes(self._machine.module)
+            )
+            if newest is not None:
+                step, notes = newest.state.step, newest.notes
+        step = int(ranks.all_gather([float(step)])[0][0])
+        self._notes += notes
+        self._progress = LoopProgress()
+        if step < 0:
+            return
+        state = save.load_checkpoint(self._checkpoints / f"step-{step:08d}")
+        load_snapshot(state, self._machine.module, self._machine.optimizer, ranks)
+        for name, part in self._plan.companions.items():
+            part.load_tensors(state.tensors[name])
+        saved_progress: dict[str, Any] = dict(state.facts["progress"])
+        self._progress = LoopProgress(**{**saved_progress, "left_out": tuple(saved_progress["left_out"])})
+        self._progress = replace(self._progress, step=step, saved=step)
+        self._rng_state = capture_rng_state()
+
+    def _save(self) -> None:
+        self._progress = replace(self._progress, saved=self._progress.step)
+        progress = asdict(self._progress)
+        state = snapshot(
+            self._machine,
+            self._plan.companions,
+            step=self._progress.step,
+            facts={"progress": {**progress, "left_out": list(self._progress.left_out)}},
+        )
+        if self._ranks.is_first:
+            self._sinks.sync()
+            keep = self._plan.keep
+            saved = save.save_checkpoint(
+                self._checkpoints, state, keep=keep.last, best=self._progress.best_step
+            )
+            for note in saved.notes:
+                self._sinks.note(note)
+        self._ranks.barrier()
+
+
+def _no_interrupt_check() -> None:
+    """An interrupt check that never stops."""

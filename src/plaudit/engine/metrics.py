@@ -1,0 +1,157 @@
+"""What a step reports: sums with their weights, so that micro-batches and ranks add up to one figure.
+
+A mean of means is wrong as soon as two micro-batches differ in size. So nothing is divided until
+everything has been added: each micro-batch hands on a total and its weight, and the quotient is
+taken once. What each name means is in `plaudit.engine.metric_docs`.
+
+A total may be a number on the device. It stays there until the step ends, when `read_scalars` fetches all
+of them at once: each look at a device's number makes the host wait for everything queued before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from plaudit.engine.step_report import Number
+
+Scalar = Number | Tensor
+"""A figure that has been read, or a tensor of one number that is still on the device."""
+
+Reduction = Literal["mean", "sum", "max"]
+"""How parts of one metric are merged: weighted mean, sum or maximum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One piece of a figure: a total and what it has to be divided by in the end.
+
+    Example: ``Metric(name="loss", total=61.5, weight=24.0)`` is a loss of 2.5625 over 24 tokens.
+    """
+
+    name: str
+    """What it is called in the report, such as ``held_out/loss``."""
+    total: Scalar
+    """The sum, the count or the largest value so far."""
+    weight: Scalar = 1.0
+    """What the sum is over: tokens, rows; for counts and largest values it has no meaning."""
+    how: Reduction = "mean"
+    """How it is joined with another piece of the same name."""
+
+    def __post_init__(self) -> None:
+        # A weight on the device is checked when it is read: comparing it here would wait for the device.
+        if not isinstance(self.weight, Tensor) and not self.weight >= 0:
+            raise ValueError(f"metric {self.name!r} has the weight {self.weight}; a weight is 0 or more")
+
+    @property
+    def value(self) -> Number:
+        """The figure itself; a mean over nothing is not a number.
+
+        >>> Metric(name="loss", total=6.0, weight=4.0).value
+        1.5
+        """
+        if isinstance(self.total, Tensor) or isinstance(self.weight, Tensor):
+            raise ValueError(f"metric {self.name!r} is still on the device: merge_metrics reads it")
+        if self.how != "mean":
+            return self.total
+        return self.total / self.weight if self.weight else math.nan
+
+
+def mean_metric(name: str, total: Scalar, weight: Scalar) -> Metric:
+    """A figure that is a sum over tokens or rows, divided by how many there are."""
+    return Metric(name=name, total=total, weight=weight)
+
+
+def sum_metric(name: str, total: Scalar) -> Metric:
+    """A figure that adds up: tokens, rows."""
+    return Metric(name=name, total=total, how="sum")
+
+
+def max_metric(name: str, value: Scalar) -> Metric:
+    """A figure of which the largest counts: the longest answer."""
+    return Metric(name=name, total=value, how="max")
+
+
+def read_scalars(scalars: Sequence[Scalar]) -> list[Number]:
+    """The same figures as plain numbers: those on the device are stacked and fetched in one transfer.
+
+    >>> read_scalars([torch.tensor(1.5), 2, torch.tensor(3)])
+    [1.5, 2, 3.0]
+    """
+    on_device = [scalar.detach() for scalar in scalars if isinstance(scalar, Tensor)]
+    # float64 holds every float32 and every count exactly, so nothing is rounded on the way.
+    fetched = iter(torch.stack([one.double() for one in on_device]).tolist() if on_device else ())
+    return [next(fetched) if isinstance(scalar, Tensor) else scalar for scalar in scalars]
+
+
+def read_metrics(metrics: Iterable[Metric], *others: Scalar) -> tuple[list[Metric], list[Number]]:
+    """Metrics whose figures are plain numbers, and whatever else is to be read in the same transfer."""
+    unread = list(metrics)
+    scalars = [scalar for metric in unread for scalar in (metric.total, metric.weight)]
+    numbers = read_scalars([*scalars, *others])
+    pairs = zip(numbers[: len(scalars) : 2], numbers[1 : len(scalars) : 2], strict=True)
+    read = [
+        replace(metric, total=total, weight=weight)
+        for metric, (total, weight) in zip(unread, pairs, strict=True)
+    ]
+    return read, numbers[len(scalars) :]
+
+
+def merge_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
+    """The pieces of micro-batches or ranks, one for each name, in the order in which names first appear.
+
+    The sums are rounded once, at the end (`math.fsum`), so the order of the pieces does not matter.
+
+    >>> [piece.value for piece in merge_metrics([mean_metric("loss", 2.0, 1), mean_metric("loss", 4.0, 3),
+    ...     sum_metric("rows", 5)])]
+    [1.5, 5]
+    """
+    parts_by_name: dict[str, list[Metric]] = {}
+    for metric in read_metrics(metrics)[0]:
+        parts_by_name.setdefault(metric.name, []).append(metric)
+    return tuple(_merge_parts(parts) for parts in parts_by_name.values())
+
+
+def values_of(metrics: Iterable[Metric]) -> dict[str, Number]:
+    """The figures by name, once everything has been added.
+
+    >>> values_of([mean_metric("loss", 2.0, 1), mean_metric("loss", 4.0, 3)])
+    {'loss': 1.5}
+    """
+    return {metric.name: metric.value for metric in merge_metrics(metrics)}
+
+
+def perplexity(loss: Number) -> float:
+    """exp(loss) of a mean loss per token in nats; infinite where a float cannot hold it.
+
+    >>> perplexity(0.0), perplexity(1e4)
+    (1.0, inf)
+    """
+    return math.exp(loss) if loss < 709 or math.isnan(loss) else math.inf
+
+
+def _merge_parts(parts: list[Metric]) -> Metric:
+    first = parts[0]
+    if any(piece.how != first.how for piece in parts):
+        kinds = sorted({piece.how for piece in parts})
+        raise ValueError(f"metric {first.name!r} is joined in two ways, {' and '.join(kinds)}; choose one")
+    totals = [cast("Number", piece.total) for piece in parts]
+    weights = [cast("Number", piece.weight) for piece in parts]
+    total = _nan_aware_max(totals) if first.how == "max" else _exact_sum(totals)
+    return Metric(name=first.name, total=total, weight=_exact_sum(weights), how=first.how)
+
+
+def _nan_aware_max(numbers: list[Number]) -> Number:
+    # The built-in max keeps or drops a NaN depending on where it stands.
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
+
+
+def _exact_sum(numbers: list[Number]) -> Number:
+    # fsum refuses +inf and -inf together, where a report should say "not a number".
+    exact = math.fsum(numbers) if all(map(math.isfinite, numbers)) else sum(numbers)
+    return int(exact) if all(isinstance(number, int) for number in numbers) else exact

@@ -1,0 +1,143 @@
+"""Optimisers and learning-rate schedules: small, and open to a user's own."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import nn
+
+from plaudit.engine.settings import OptimizerSettings
+from plaudit.errors import UserError
+
+ParamGroup = dict[str, object]
+"""Parameters that share their settings, as torch wants them."""
+RATE_MULTIPLE_KEY = "rate_multiple"
+"""The entry of a group that learns at a rate of its own."""
+
+
+def schedule_factor(step: int, steps: int, settings: OptimizerSettings) -> float:
+    """The share of the peak rate at step 1, 2 … ``steps``: a linear warm-up, then the schedule's decay.
+
+    >>> settings = OptimizerSettings(schedule="linear", warmup=0.5, floor=0.0)
+    >>> [schedule_factor(step, 4, settings) for step in (1, 2, 3, 4)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    warmup_steps = round(settings.warmup * steps) if settings.warmup < 1 else int(settings.warmup)
+    if step <= warmup_steps:
+        return step / warmup_steps
+    progress = (step - 1 - warmup_steps) / max(1, steps - warmup_steps)
+    decay = {
+        "constant": 1.0,
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress))),
+    }[settings.schedule]
+    return settings.floor + (1.0 - settings.floor) * decay
+
+
+def make_optimizer(
+    module: nn.Module, rate: float, settings: OptimizerSettings, rates: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """The optimiser by name; ``package.module:function`` is called with the parameter groups and the rate.
+
+    ``rates`` names the parts of the module that learn at a multiple of the rate.
+    """
+    groups = _parameter_groups(module, settings.weight_decay, rates or {})
+    if not groups:
+        raise UserError("no weight of this model can be trained: every parameter is frozen")
+    if ":" in settings.name:
+        optimizer = _import_optimizer(settings.name)(groups, lr=rate)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UserError(
+                f"optimizer.name: {settings.name} gave a {type(optimizer).__name__}, not a "
+                "torch.optim.Optimizer"
+            )
+        return optimizer
+    if settings.name not in OPTIMIZERS:
+        suggestions = difflib.get_close_matches(settings.name, OPTIMIZERS, n=1)
+        hint = f"; did you mean {suggestions[0]!r}?" if suggestions else ""
+        raise UserError(
+            f"optimizer.name: {settings.name!r} is not one of {', '.join(OPTIMIZERS)} "
+            f"nor of the form package.module:function{hint}"
+        )
+    return OPTIMIZERS[settings.name](groups, rate, settings)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use this rate in every group, or its own multiple of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get(RATE_MULTIPLE_KEY, 1.0)
+
+
+def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        groups,
+        lr=rate,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+        fused=True,
+    )
+
+
+def _sgd(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=rate, momentum=settings.beta1)
+
+
+OPTIMIZERS: Mapping[str, Callable[[list[ParamGroup], float, OptimizerSettings], torch.optim.Optimizer]] = {
+    "adamw": _adamw,
+    "sgd": _sgd,
+}
+"""The optimisers known by name."""
+
+
+def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str, float]) -> list[ParamGroup]:
+    """Matrices decay; biases and norms do not. A part with a rate of its own has groups of its own."""
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    groups: list[ParamGroup] = []
+    for part in (None, *rates):
+        part_parameters = [p for name, p in trained.items() if _part_of(name, rates) == part]
+        multiple: ParamGroup = {} if part is None else {RATE_MULTIPLE_KEY: rates[part]}
+        matrices: ParamGroup = {
+            "params": [p for p in part_parameters if p.ndim >= 2],
+            "weight_decay": weight_decay,
+            **multiple,
+        }
+        vectors: ParamGroup = {
+            "params": [p for p in part_parameters if p.ndim < 2],
+            "weight_decay": 0.0,
+            **multiple,
+        }
+        groups += [matrices, vectors]
+    return [group for group in groups if group["params"]]
+
+
+def _part_of(name: str, rates: Mapping[str, float]) -> str | None:
+    """The part with a rate of its own that a parameter belongs to."""
+    first = name.partition(".")[0]
+    return first if first in rates else None
+
+
+def _import_optimizer(path: str) -> Callable[..., object]:
+    module, _, function = path.partition(":")
+    if not {"", os.getcwd()} & {*sys.path}:
+        # An installed command does not look in the present folder, where a user's own module lies.
+        sys.path.append(os.getcwd())
+    try:
+        loaded = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"optimizer.name: {path!r} cannot be imported: {error}") from error
+    if not callable(loaded):
+        raise UserError(f"optimizer.name: {path!r} is a {type(loaded).__name__}, and a function is needed")
+    try:
+        inspect.signature(loaded).bind([], lr=0.0)
+    except TypeError as error:
+        raise UserError(
+            f"optimizer.name: {path!r} is called as f(parameter groups, lr=…): {error}"
+        ) from error
+    return loaded

@@ -1,0 +1,317 @@
+"""Libraries that not everyone has: imported when asked for, and named when missing.
+
+The Sink protocol: what shows or stores the metrics of a run.
+
+The summary of a run: last and best metrics, counts, and notes.
+
+The sinks of one run: chosen by name, fed as one, and kept from harming the training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from plaudit.engine.metric_docs import lower_is_better
+from plaudit.engine.step_report import Number, StepReport, finite_or_none
+from plaudit.errors import UserError
+
+
+def import_required(package: str) -> Any:
+    """The package, imported; a ``UserError`` with the extra to install when it is not there."""
+    try:
+        module = import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise UserError(_missing_package_message(package)) from None
+    if module.__file__ is None:
+        # A folder called wandb or mlflow, such as these tools leave behind, imports as an empty package.
+        raise UserError(
+            f"{_missing_package_message(package)} (Python found only a folder of that name: "
+            f"{[*module.__path__]}.)"
+        )
+    return module
+
+
+def _missing_package_message(package: str) -> str:
+    return f'logging to {package} needs a package that is not installed: pip install "plaudit[{package}]"'
+
+
+SUMMED_METRICS = ("tokens", "rows")
+"""The figures that add up over a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestValue:
+    """The best value of one figure and when it was reached.
+
+    Example: ``BestValue(step=80, value=1.73)``
+    """
+
+    step: int
+    """The first step that reached it."""
+    value: Number
+    """The value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What summary.json holds.
+
+    Example: ``Summary(step=100, steps=100, last={"loss": 1.8}, best={}, counts={"rows": 800}, timing={})``
+    """
+
+    step: int
+    """The last step that was done."""
+    steps: int
+    """How many steps the run has; more than ``step`` when it was stopped early."""
+    last: Mapping[str, Number]
+    """The last value of every figure."""
+    best: Mapping[str, BestValue]
+    """The best value of every figure that has a better direction."""
+    counts: Mapping[str, Number]
+    """Tokens and rows of the whole run."""
+    timing: Mapping[str, Number]
+    """Seconds of all steps, tokens per second over all of them, most memory, mean utilisation."""
+    notes: tuple[str, ...] = ()
+    """What the user should know: warnings, a tracker that was switched off."""
+
+    def as_json(self) -> dict[str, object]:
+        """The summary as JSON can hold it."""
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "last": finite_or_none(self.last),
+            "best": {name: {"step": best.step, "value": best.value} for name, best in self.best.items()},
+            "counts": dict(self.counts),
+            "timing": finite_or_none(self.timing),
+            "notes": list(self.notes),
+        }
+
+
+def summarise(reports: Iterable[StepReport], notes: Iterable[str] = ()) -> Summary:
+    """The summary of a whole run from its reports, in order.
+
+    >>> one = StepReport(step=1, steps=2, epoch=0.5, values={"loss": 2.0, "rows": 8}, timing={})
+    >>> two = StepReport(step=2, steps=2, epoch=1.0, values={"loss": 2.5, "rows": 8}, timing={})
+    >>> summary = summarise([one, two])
+    >>> summary.last["loss"], summary.best["loss"], summary.counts["rows"]
+    (2.5, BestValue(step=1, value=2.0), 16)
+    """
+    done = tuple(reports)
+    last: dict[str, Number] = {}
+    best: dict[str, BestValue] = {}
+    for report in done:
+        last.update(report.values)
+        for name, value in report.values.items():
+            if _improves(name, value, best.get(name)):
+                best[name] = BestValue(step=report.step, value=value)
+    return Summary(
+        step=done[-1].step if done else 0,
+        steps=done[-1].steps if done else 0,
+        last=last,
+        best=best,
+        counts={name: _total_of(done, name) for name in SUMMED_METRICS},
+        timing=_total_timing(done),
+        notes=tuple(notes),
+    )
+
+
+def _improves(name: str, value: Number, best: BestValue | None) -> bool:
+    lower = lower_is_better(name)
+    if lower is None or not math.isfinite(value):
+        return False
+    return best is None or (value < best.value if lower else value > best.value)
+
+
+def _total_of(done: tuple[StepReport, ...], name: str) -> Number:
+    return sum(report.values.get(name, 0) for report in done)
+
+
+def _total_timing(done: tuple[StepReport, ...]) -> dict[str, Number]:
+    seconds = sum(report.timing.get("seconds", 0.0) for report in done)
+    timing = {"seconds": seconds}
+    if seconds > 0:
+        timing["tokens_per_second"] = _total_of(done, "tokens") / seconds
+    memory = [report.timing["memory_mib"] for report in done if "memory_mib" in report.timing]
+    if memory:
+        timing["memory_mib"] = max(memory)
+    times = [(r.timing["mfu"], r.timing.get("seconds", 0.0)) for r in done if "mfu" in r.timing]
+    measured = sum(weight for _, weight in times)
+    if measured > 0:
+        timing["mfu"] = sum(mfu * weight for mfu, weight in times) / measured
+    return timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart:
+    """What a sink is told when a process begins or takes up a run.
+
+    Example: ``RunStart(name="sft-toy", steps=100, done=40)`` is taken up after its 40th step.
+    """
+
+    name: str
+    """The run's name, usually that of its folder."""
+    steps: int
+    """How many steps the whole run has."""
+    done: int = 0
+    """How many of them an earlier process has done; more than 0 only on resume."""
+    config: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The resolved configuration, for trackers that show it beside the curves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sampled completion.
+
+    Example: ``Sample(prompt="Name a fruit.", completion="An apple.", expected="A pear.")``
+    """
+
+    prompt: str
+    """The prompt."""
+    completion: str
+    """The completion."""
+    expected: str | None = None
+    """The answer in the data, where there is one."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Shows or keeps a run's figures. Only the first process of a run has sinks."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it, such as ``tensorboard``."""
+        ...
+
+    @property
+    def faults(self) -> tuple[type[Exception], ...]:
+        """Exceptions that mean "this sink no longer works": it is switched off and the run goes on."""
+        ...
+
+    def open(self, run: RunStart) -> None:
+        """Get ready; forget what an earlier process reported after step ``run.done``."""
+        ...
+
+    def log(self, report: StepReport) -> None:
+        """Take one step's figures."""
+        ...
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """Take what the model said after a step."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Take a remark that the user should read, such as a warning."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was reported so far survive a kill: a trainer calls this before it saves a checkpoint."""
+        ...
+
+    def close(self, summary: Summary | None) -> None:
+        """End; ``None`` means that the run broke off or was stopped and may be taken up later."""
+        ...
+
+
+SINK_NAMES = ("jsonl", "console", "tensorboard", "wandb", "mlflow", "trackio")
+"""Every sink that can be asked for, in the order in which they are fed."""
+
+
+def sinks_for(names: Iterable[str], folder: Path, *, quiet: bool = False) -> tuple[Sink, ...]:
+    """The sinks of these names, each once.
+
+    Two are always there: ``files``, because resuming stands on it, and ``console``, which shows notes only
+    when it is quiet or was not asked for, because a warning has to reach somebody.
+
+    >>> [sink.name for sink in sinks_for(["jsonl"], Path("runs/toy"))]
+    ['jsonl', 'console', 'tensorboard']
+    """
+    requested = list(names)
+    for name in requested:
+        if name not in SINK_NAMES:
+            raise UserError(_unknown_sink_message(name))
+    quiet = quiet or "console" not in requested
+    return tuple(
+        _make_sink(name, folder, quiet) for name in SINK_NAMES if name in ("jsonl", "console", *requested)
+    )
+
+
+class FanOutSink:
+    """Several sinks as one.
+
+    A sink that fails with one of its own ``faults`` is switched off: one note goes to all the others,
+    and so into summary.json, and the training goes on. Any other exception is a fault of the run.
+    """
+
+    name = "sinks"
+    faults: tuple[type[Exception], ...] = ()
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+
+    def open(self, run: RunStart) -> None:
+        """Open each."""
+        self._for_each_sink(lambda sink: sink.open(run))
+
+    def log(self, report: StepReport) -> None:
+        """Hand the report to each."""
+        self._for_each_sink(lambda sink: sink.log(report))
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """Hand the answers to each."""
+        self._for_each_sink(lambda sink: sink.sample(step, rows))
+
+    def note(self, text: str) -> None:
+        """Hand the note to each."""
+        self._for_each_sink(lambda sink: sink.note(text))
+
+    def sync(self) -> None:
+        """Have each keep what it was told so far; a trainer calls this before it saves a checkpoint."""
+        self._for_each_sink(lambda sink: sink.sync())
+
+    def close(self, summary: Summary | None) -> None:
+        """Close each, the run's own record last, so that it can still tell of a tracker that failed."""
+        for sink in reversed(self._sinks.copy()):
+            if sink in self._sinks:
+                self._call_guarded(sink, lambda sink: sink.close(summary))
+                self._sinks = [other for other in self._sinks if other is not sink]
+
+    def _for_each_sink(self, action: Callable[[Sink], None]) -> None:
+        for sink in self._sinks.copy():
+            if sink in self._sinks:
+                self._call_guarded(sink, action)
+
+    def _call_guarded(self, sink: Sink, action: Callable[[Sink], None]) -> None:
+        try:
+            action(sink)
+        except sink.faults as fault:
+            self._sinks = [other for other in self._sinks if other is not sink]
+            reason = f"{type(fault).__name__}: {fault}"
+            self.note(f"{sink.name} failed and is switched off; training goes on without it ({reason})")
+
+
+def _make_sink(name: str, folder: Path, quiet: bool) -> Sink:
+    from plaudit.engine.sinks import console, files, trackers
+
+    makers: dict[str, Callable[[], Sink]] = {
+        "jsonl": lambda: files.JsonlSink(folder),
+        "console": lambda: console.ConsoleSink(quiet=quiet),
+        "tensorboard": lambda: files.TensorboardSink(folder),
+        "wandb": lambda: trackers.WandbSink(folder),
+        "mlflow": lambda: trackers.MlflowSink(folder),
+        "trackio": lambda: trackers.TrackioSink(folder),
+    }
+    return makers[name]()
+
+
+def _unknown_sink_message(name: str) -> str:
+    near = get_close_matches(name.lower(), SINK_NAMES, n=1, cutoff=0.5)
+    suggestion = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no place called {name!r} to log to{suggestion} Choose from {', '.join(SINK_NAMES)}."

@@ -1,0 +1,177 @@
+"""The run as a person watches it: a bar on a terminal, a line now and then anywhere else.
+
+Everything goes to the error stream, so that what a command prints for other programs stays clean.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from plaudit.engine.sinks.base import RunStart, Sample, Summary
+from plaudit.engine.step_report import Number, StepReport
+
+_MAX_SAMPLES = 2
+_MAX_CHARACTERS = 300
+_HELD_OUT_LABELS = {"held_out/judge": "judge", "held_out/reward": "held-out", "held_out/loss": "held-out"}
+"""What a run is judged by: the first of these that it has, and what it is called in a line."""
+_POLICY_METRICS = (("reward", "reward", ".3f"), ("kl", "KL", ".2f"), ("length_mean", "length", ".0f"))
+"""What says more of a policy that is rewarded than its loss does."""
+
+
+class ConsoleSink:
+    """Progress, loss, held-out loss, tokens per second and the time left."""
+
+    name = "console"
+    faults: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        every: Number = 10.0,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``quiet`` leaves only notes; ``every`` is the seconds between two lines where there is no bar."""
+        self._console = console or Console(stderr=True)
+        self._quiet = quiet
+        self._clock = clock
+        live = is_live(self._console, os.environ)
+        # A bar is redrawn by the step that moved it: a redrawing thread would take time from training.
+        self._bar = _progress_bar(self._console) if live and not quiet else None
+        self._every = 0.25 if live else every
+        self._run = RunStart(name="", steps=0)
+        self._started_at = self._shown_at = 0.0
+        self._shown_step = 0
+        self._report: StepReport | None = None
+        self._held_out = ""
+
+    def open(self, run: RunStart) -> None:
+        """Start the clock; the time left counts this process's steps only."""
+        self._run, self._started_at = run, self._clock()
+        self._shown_at, self._shown_step = self._started_at, run.done
+        if self._quiet:
+            return
+        resumed_text = f", taken up after step {run.done}" if run.done else ""
+        self._print_line(f"{run.name}: {run.steps} steps{resumed_text}")
+        if self._bar is not None:
+            self._bar.add_task("run", total=run.steps, completed=run.done, words="")
+            self._bar.start()
+
+    def log(self, report: StepReport) -> None:
+        """Show the step if it is time: the first, the last, or long enough after the one shown before."""
+        self._report = report
+        held_out = _held_out_text(report)
+        is_new, self._held_out = bool(held_out), held_out or self._held_out
+        now = self._clock()
+        first_or_last = report.step in (self._run.done + 1, report.steps)
+        if self._quiet or not (is_new or first_or_last or now - self._shown_at >= self._every):
+            return
+        self._show(report, now)
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """The first answers, shortened."""
+        if self._quiet:
+            return
+        for row in rows[:_MAX_SAMPLES]:
+            self._print_line(f"step {step}  asked     {printable(row.prompt)}")
+            self._print_line(f"step {step}  answered  {printable(row.completion)}")
+
+    def note(self, text: str) -> None:
+        """A remark above the bar; shown even when quiet."""
+        self._print_line(f"note: {text}", style="bold yellow")
+
+    def sync(self) -> None:
+        """Does nothing: the console keeps no state."""
+
+    def close(self, summary: Summary | None) -> None:
+        """Show the last step, take the bar away and say how the run ended."""
+        if self._report is not None and self._report.step != self._shown_step and not self._quiet:
+            self._show(self._report, self._clock())
+        if self._bar is not None:
+            self._bar.stop()
+        if self._quiet:
+            return
+        elapsed = duration(self._clock() - self._started_at)
+        self._print_line(f"{self._run.name}: {'done' if summary else 'stopped'} after {elapsed}")
+
+    def _show(self, report: StepReport, now: float) -> None:
+        self._shown_at, self._shown_step = now, report.step
+        status = _status_text(
+            report, self._held_out, _seconds_left(self._run, report, now - self._started_at)
+        )
+        if self._bar is None:
+            self._print_line(f"step {report.step}/{report.steps}  {status}")
+        else:
+            self._bar.update(self._bar.task_ids[0], total=report.steps, completed=report.step, words=status)
+            self._bar.refresh()
+
+    def _print_line(self, text: str, style: str = "") -> None:
+        # Text, not str: brackets in a model's words are no markup.
+        self._console.print(Text(text, style), highlight=False, soft_wrap=True)
+
+
+def is_live(console: Console, environment: Mapping[str, str]) -> bool:
+    """Whether a bar can be drawn: a real terminal, and not a CI log that calls itself one."""
+    in_ci = environment.get("CI", "").lower() not in ("", "0", "false")
+    return console.is_terminal and not console.is_dumb_terminal and not in_ci
+
+
+def duration(seconds: Number) -> str:
+    """Seconds as a person reads them.
+
+    >>> duration(59.6), duration(3725), duration(200000)
+    ('1:00', '1:02:05', '2d 7:33:20')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    clock = f"{hour}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+    return f"{days}d {clock}" if days else clock
+
+
+def printable(text: str) -> str:
+    r"""A model's words on one line, shortened, with control characters spelt out: they may steer a terminal.
+
+    >>> printable("two\nlines\x1b[2J")
+    'two\\nlines\\x1b[2J'
+    """
+    short = text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in short)
+
+
+def _progress_bar(console: Console) -> Progress:
+    steps, words = TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[words]}")
+    return Progress(BarColumn(bar_width=24), steps, words, console=console, auto_refresh=False)
+
+
+def _seconds_left(run: RunStart, report: StepReport, elapsed: float) -> float:
+    return elapsed / max(1, report.step - run.done) * (report.steps - report.step)
+
+
+def _held_out_text(report: StepReport) -> str:
+    """The figure that the run is judged by, where this step has one."""
+    for name, label in _HELD_OUT_LABELS.items():
+        if name in report.values:
+            return f"{label} {report.values[name]:.4f}"
+    return ""
+
+
+def _status_text(report: StepReport, held_out: str, seconds_left: float) -> str:
+    values = report.values
+    parts = [f"loss {values['loss']:.4f}"] if "loss" in values and "reward" not in values else []
+    if "reward" in values:
+        parts += [f"{label} {values[name]:{form}}" for name, label, form in _POLICY_METRICS if name in values]
+    if held_out:
+        parts.append(held_out)
+    if "accuracy" in report.values:
+        parts.append(f"accuracy {report.values['accuracy']:.0%}")
+    if "tokens_per_second" in report.timing:
+        parts.append(f"{report.timing['tokens_per_second']:,.0f} tokens/s")
+    return "  ".join([*parts, f"{duration(seconds_left)} left"])

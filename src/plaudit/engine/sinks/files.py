@@ -1,0 +1,162 @@
+"""The run's own record in its folder: metrics.jsonl, samples.jsonl, notes.jsonl and summary.json.
+
+Every line is handed to the operating system at once, so a killed process loses nothing that it
+reported. A failure here ends the run: what cannot be written down cannot be resumed exactly either.
+
+Curves for TensorBoard, in the run folder's ``tensorboard`` folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plaudit.engine.sinks.base import RunStart, Sample, Summary, import_required
+from plaudit.engine.step_report import StepReport
+from plaudit.errors import UserError
+from plaudit.files import atomic, exact_json
+from plaudit.files.jsonl import JsonlFile, JsonlRecord
+
+METRICS_FILE, SAMPLES_FILE, NOTES_FILE, SUMMARY_FILE = (
+    "metrics.jsonl",
+    "samples.jsonl",
+    "notes.jsonl",
+    "summary.json",
+)
+
+
+class JsonlSink:
+    """Writes each report, sample and note as a line of JSON."""
+
+    name = "jsonl"
+    faults: tuple[type[Exception], ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, JsonlFile] = {}
+        self._step = 0
+
+    def open(self, run: RunStart) -> None:
+        """Drop the lines of steps that are about to be repeated, then append."""
+        self._step = run.done
+        with atomic.disk_errors_explained(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        for name in (METRICS_FILE, SAMPLES_FILE, NOTES_FILE):
+            self._files[name] = JsonlFile(
+                self._folder / name, keep=lambda line: _is_before_resume(line, run.done)
+            )
+        for dropped in [note for file in self._files.values() for note in file.notes]:
+            self.note(dropped)
+
+    def log(self, report: StepReport) -> None:
+        """One line of metrics.jsonl."""
+        self._step = report.step
+        self._files[METRICS_FILE].append(report.as_json())
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """One line of samples.jsonl for each answer."""
+        for row in rows:
+            expected = {} if row.expected is None else {"expected": row.expected}
+            line = {"step": step, "prompt": row.prompt, "completion": row.completion, **expected}
+            self._files[SAMPLES_FILE].append(line)
+
+    def note(self, text: str) -> None:
+        """One line of notes.jsonl, with the last step that had been reported."""
+        self._files[NOTES_FILE].append({"step": self._step, "note": text})
+
+    def sync(self) -> None:
+        """Wait until the disk has every line."""
+        for file in self._files.values():
+            file.sync()
+
+    def close(self, summary: Summary | None) -> None:
+        """Close the files; the summary gets every note of the run, those of earlier processes too."""
+        while self._files:
+            self._files.popitem()[1].close()
+        if summary is not None:
+            complete = replace(summary, notes=tuple(read_notes(self._folder)))
+            atomic.write_json(self._folder / SUMMARY_FILE, complete.as_json())
+
+
+def read_reports(folder: Path) -> Iterator[StepReport]:
+    """The reports of a run folder, in order."""
+    return (StepReport.from_json(line) for line in _read_lines(folder / METRICS_FILE))
+
+
+def read_notes(folder: Path) -> Iterator[str]:
+    """The notes of a run folder, in order."""
+    return (str(line["note"]) for line in _read_lines(folder / NOTES_FILE))
+
+
+def _is_before_resume(line: JsonlRecord, done: int) -> bool:
+    step = line.get("step")
+    return isinstance(step, int) and step <= done
+
+
+def _read_lines(path: Path) -> Iterator[JsonlRecord]:
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            yield _parse_line(path, number, raw)
+
+
+def _parse_line(path: Path, number: int, raw: bytes) -> JsonlRecord:
+    try:
+        line = exact_json.loads(raw)
+    except ValueError as error:
+        raise UserError(
+            f"{path}:{number}: this is not a line of JSON: something other than plaudit changed the file. "
+            "Repair or delete that line and start again."
+        ) from error
+    return line
+
+
+class TensorboardSink:
+    """Writes every figure as a scalar, samples and notes as text."""
+
+    name = "tensorboard"
+    faults: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self, folder: Path) -> None:
+        import_required("tensorboard")
+        self._folder = folder / "tensorboard"
+        self._writer: Any = None
+        self._step = 0
+
+    def open(self, run: RunStart) -> None:
+        """A new events file; TensorBoard then hides what earlier files say of steps that are repeated."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._step = run.done
+        purge = run.done + 1 if run.done else None
+        self._writer = SummaryWriter(str(self._folder), purge_step=purge)
+
+    def log(self, report: StepReport) -> None:
+        """One scalar for each figure."""
+        self._step = report.step
+        for name, value in report.flattened().items():
+            self._writer.add_scalar(name, value, global_step=report.step)
+
+    def sample(self, step: int, rows: Sequence[Sample]) -> None:
+        """The answers under the tab of texts, as code, so that nothing in them is taken for Markdown."""
+        for number, row in enumerate(rows):
+            text = f"{_markdown_code(row.prompt)}\n\n{_markdown_code(row.completion)}"
+            self._writer.add_text(f"samples/{number}", text, global_step=step)
+
+    def note(self, text: str) -> None:
+        """A text at the last reported step."""
+        self._writer.add_text("notes", _markdown_code(text), global_step=self._step)
+
+    def sync(self) -> None:
+        """Write out what is waiting."""
+        self._writer.flush()
+
+    def close(self, summary: Summary | None) -> None:
+        """Write out what is waiting and close the file."""
+        self._writer.close()
+
+
+def _markdown_code(text: str) -> str:
+    """The text as an indented code block of Markdown."""
+    return "\n".join(f"    {line}" for line in text.split("\n"))

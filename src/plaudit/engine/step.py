@@ -1,0 +1,292 @@
+"""One optimiser step, the same for every trainer: accumulate micro-batches, check, clip, update.
+
+A batch comes in pieces (micro-batches); each piece's loss is already divided by the count of the whole
+batch over all ranks, so gradients simply add up. Nothing moves unless every number is finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, Scalar, merge_metrics, read_metrics
+from plaudit.engine.optimizer import set_learning_rate
+from plaudit.engine.step_report import Number
+from plaudit.errors import UserError
+from plaudit.tokens.microbatch import MicrobatchT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCheck:
+    """Something that must hold before weights change, found on the device and read when the step ends.
+
+    Example: ``StepCheck(value=log_ratio_NT.abs().max(), limit=1e-4, error=lambda value: UserError(…))``
+    """
+
+    value: Tensor
+    """One number."""
+    limit: float
+    """The largest that it may be; what is not a number fails as well."""
+    error: Callable[[float], UserError]
+    """The refusal, from the value that was read."""
+
+    def refuse(self, value: float) -> None:
+        """Raise when the value that was read is too large."""
+        if not value <= self.limit:
+            raise self.error(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveResult:
+    """Loss and metrics of one micro-batch.
+
+    Example: ``ObjectiveResult(loss=…, loss_N=…, origin_N=("a.jsonl:3",), metrics=(mean("loss", 61.5, 24),))``
+    """
+
+    loss: Float[Tensor, ""]
+    """To be differentiated; divided by global counts, so that pieces and ranks add up."""
+    loss_N: Float[Tensor, " N"]
+    """Each completion's own share, detached: it tells which rows went wrong."""
+    origin_N: tuple[str, ...]
+    """File and row of each completion."""
+    metrics: tuple[Metric, ...]
+    """What to report, as sums with their weights."""
+    checks: tuple[StepCheck, ...] = ()
+    """What must hold before weights change."""
+
+    def refuse_failed_checks(self) -> None:
+        """Read the checks now and raise for one that fails: for callers that take no step."""
+        for check in self.checks:
+            check.refuse(float(check.value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteFault:
+    """A loss or gradient that was not finite; no weight was changed.
+
+    Example: ``NonFiniteFault(quantity="loss", rows=("a.jsonl:3",))``
+    """
+
+    quantity: str
+    """loss, gradient, or gradient of these rows together."""
+    rows: tuple[str, ...]
+    """The rows that it came from."""
+
+    def message(self, step: int) -> str:
+        """What happened, as a sentence for the user."""
+        row_names = ", ".join(self.rows[:5])
+        more = f" and {len(self.rows) - 5} more" if len(self.rows) > 5 else ""
+        return (
+            f"step {step}: the {self.quantity} ({row_names}{more}) is not a finite number; no weight "
+            "was changed"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """The result of an optimiser step.
+
+    Example: ``StepOutcome(metrics=(…,), gradient_norm=0.8, fault=None)``
+    """
+
+    metrics: tuple[Metric, ...]
+    """The pieces' metrics, added up over pieces and ranks."""
+    gradient_norm: float
+    """The gradient norm before clipping."""
+    fault: NonFiniteFault | None
+    """Why no weight was changed; None when the step was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine(Generic[MicrobatchT]):
+    """All that a step needs and that stays the same from step to step.
+
+    Example: ``Machine(module=policy, optimizer=…, objective=…, clip=1.0, ranks=alone())``
+    """
+
+    module: nn.Module
+    """What is trained."""
+    optimizer: torch.optim.Optimizer
+    """What moves it."""
+    objective: Callable[[MicrobatchT], ObjectiveResult]
+    """From a piece to its terms; it knows the counts of the batch at hand."""
+    clip: float
+    """Largest gradient norm; 0 for none."""
+    ranks: Ranks
+    """This process among its peers."""
+    on_microbatch: Callable[[], None] = lambda: None
+    """Called before each piece: the place to stop a long step."""
+    clip_groups: tuple[nn.Module, ...] = ()
+    """Parts of the module whose gradients are clipped each by itself; none: the module as one."""
+    update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
+    """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
+
+
+def take_step(machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT], rate: float) -> StepOutcome:
+    """Accumulate, check, clip and step; every rank must bring the same number of pieces."""
+    machine.optimizer.zero_grad(set_to_none=True)
+    pieces: list[_UnreadPiece] = []
+    for microbatch in microbatches:
+        machine.on_microbatch()
+        result = machine.objective(microbatch)
+        pieces.append(_UnreadPiece.of(result))
+        result.loss.backward()
+    machine.ranks.sum_gradients(_trained(machine.module))
+    read = _read_step(machine, pieces)
+    metrics = read.metrics
+    fault = _loss_fault(machine.ranks.all_gather_strings(read.non_finite_rows))
+    if fault is None and not math.isfinite(read.norm):
+        fault = _gradient_fault(machine, microbatches, [origin for one in pieces for origin in one.origins])
+    if fault is None:
+        if machine.update_fn is not None:
+            metrics += machine.update_fn(microbatches)
+        _clip_gradients(machine, read.part_norms or [read.norm])
+        set_learning_rate(machine.optimizer, rate)
+        machine.optimizer.step()
+    machine.optimizer.zero_grad(set_to_none=True)
+    merged = merge_over_ranks(metrics, machine.ranks)
+    return StepOutcome(metrics=merged, gradient_norm=read.norm, fault=fault)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnreadPiece:
+    """What is left of a micro-batch after its backward pass: without the loss its graph is freed."""
+
+    origins: tuple[str, ...]
+    finite_N: Tensor
+    metrics: tuple[Metric, ...]
+    checks: tuple[StepCheck, ...]
+
+    @classmethod
+    def of(cls, result: ObjectiveResult) -> _UnreadPiece:
+        return cls(
+            origins=result.origin_N,
+            finite_N=result.loss_N.isfinite(),
+            metrics=result.metrics,
+            checks=result.checks,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepNumbers:
+    """What the host has to know before weights may change."""
+
+    metrics: list[Metric]
+    norm: float
+    part_norms: list[float]
+    non_finite_rows: list[str]
+
+
+def _read_step(machine: Machine[Any], pieces: Sequence[_UnreadPiece]) -> _StepNumbers:
+    """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
+    norms = [_gradient_norm(_trained(part)) for part in (machine.module, *machine.clip_groups)]
+    checks = [check for piece in pieces for check in piece.checks]
+    finite = [piece.finite_N.all() for piece in pieces]
+    metrics, numbers = read_metrics(
+        [metric for piece in pieces for metric in piece.metrics],
+        *norms,
+        *finite,
+        *(check.value for check in checks),
+    )
+    others = iter(numbers)
+    norm, *part_norms = (float(next(others)) for _ in norms)
+    faulty = [piece for piece in pieces if not next(others)]
+    for check in checks:
+        check.refuse(float(next(others)))
+    rows = [
+        origin
+        for piece in faulty
+        for origin, finite in zip(piece.origins, piece.finite_N.tolist(), strict=True)
+        if not finite
+    ]
+    return _StepNumbers(metrics=metrics, norm=norm, part_norms=part_norms, non_finite_rows=rows)
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> float:
+    """The Euclidean norm of all gradients together, over all ranks when they are sharded."""
+    return float(_gradient_norm(parameters))
+
+
+def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(grads)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...]:
+    """The same metric of all pieces and ranks as one; ranks report the same names in the same order."""
+    local = merge_metrics(metrics)
+    if ranks.world_size == 1:
+        return local
+    rows = ranks.all_gather([float(x) for metric in local for x in (metric.total, metric.weight)])
+    return merge_metrics(
+        replace(metric, total=_match_number_type(metric.total, row[2 * m]), weight=row[2 * m + 1])
+        for row in rows
+        for m, metric in enumerate(local)
+    )
+
+
+def _match_number_type(local: Scalar, remote: float) -> Number:
+    """Another rank's number with the local type: counts stay integers."""
+    return int(remote) if isinstance(local, int) and remote.is_integer() else remote
+
+
+def _loss_fault(non_finite_rows: Sequence[str]) -> NonFiniteFault | None:
+    return (
+        NonFiniteFault(quantity="loss", rows=tuple(dict.fromkeys(non_finite_rows)))
+        if non_finite_rows
+        else None
+    )
+
+
+def _gradient_fault(
+    machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT], origins: Sequence[str]
+) -> NonFiniteFault:
+    """The rows to blame; all of the batch when each alone is well, or weights are divided over ranks."""
+    rows = machine.ranks.all_gather_strings(_non_finite_gradient_rows(machine, microbatches))
+    if rows:
+        return NonFiniteFault(quantity="gradient", rows=tuple(dict.fromkeys(rows)))
+    origins_of_all = tuple(dict.fromkeys(machine.ranks.all_gather_strings(origins)))
+    return NonFiniteFault(quantity="gradient of these rows together", rows=origins_of_all)
+
+
+def _non_finite_gradient_rows(
+    machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT]
+) -> list[str]:
+    """The rows whose own gradient is not finite; none is looked for in sharded weights."""
+    trained = _trained(machine.module)
+    single_rows = cast("list[MicrobatchT]", [row for one in microbatches for row in one.rows()])
+    sharded = any(isinstance(p, DTensor) for p in trained)
+    rows: list[str] = []
+    for row in [] if sharded else single_rows:
+        machine.optimizer.zero_grad(set_to_none=True)
+        result = machine.objective(row)
+        result.loss.backward()
+        if not math.isfinite(gradient_norm(trained)):
+            rows += result.origin_N
+    return rows
+
+
+def _clip_gradients(machine: Machine[Any], norms: Sequence[float]) -> None:
+    """Scale gradients down to the largest norm, of each part that stands apart or of all together."""
+    for part, norm in zip(machine.clip_groups or (machine.module,), norms, strict=True):
+        if 0 < machine.clip < norm:
+            _scale_gradients(_trained(part), machine.clip / norm)
+
+
+def _scale_gradients(parameters: Sequence[nn.Parameter], factor: float) -> None:
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

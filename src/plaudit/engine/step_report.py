@@ -1,0 +1,75 @@
+"""What a step reports, as sinks write it and pages read it; importing this does not import torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+_RESERVED_KEYS = frozenset({"step", "steps", "epoch", "timing"})
+
+Number = int | float
+"""A figure; counts stay whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """All figures of one step.
+
+    Example: ``StepReport(step=12, steps=100, epoch=0.24, values={"loss": 1.9}, timing={"seconds": 0.8})``
+    """
+
+    step: int
+    """Which step this is, counted from 1 over the whole run, resumed or not."""
+    steps: int
+    """How many steps the whole run has."""
+    epoch: Number
+    """How often the data has been gone through, in whole and part."""
+    values: Mapping[str, Number]
+    """What the same run would give again, bit for bit."""
+    timing: Mapping[str, Number]
+    """What no two runs share: seconds, tokens per second, memory."""
+
+    def __post_init__(self) -> None:
+        for name in self.values:
+            if name in _RESERVED_KEYS or name.startswith("timing/"):
+                raise ValueError(f"a metric may not be called {name!r}: the report uses that name itself")
+
+    def flattened(self) -> dict[str, Number]:
+        """Every figure under one name, as trackers want it; timing under ``timing/``."""
+        timing = {f"timing/{name}": value for name, value in self.timing.items()}
+        return {"epoch": self.epoch, **self.values, **timing}
+
+    def as_json(self) -> dict[str, object]:
+        """The line of metrics.jsonl; JSON has no NaN or infinity, so those become null.
+
+        >>> StepReport(step=1, steps=2, epoch=0.5, values={"loss": math.nan}, timing={}).as_json()
+        {'step': 1, 'steps': 2, 'epoch': 0.5, 'loss': None, 'timing': {}}
+        """
+        counters = {"step": self.step, "steps": self.steps, "epoch": self.epoch}
+        return {**counters, **finite_or_none(self.values), "timing": finite_or_none(self.timing)}
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, object]) -> StepReport:
+        """The report that a line of metrics.jsonl was written from."""
+        return cls(
+            step=cast("int", line["step"]),
+            steps=cast("int", line["steps"]),
+            epoch=cast("Number", line["epoch"]),
+            values=_with_nan({name: value for name, value in line.items() if name not in _RESERVED_KEYS}),
+            timing=_with_nan(cast("Mapping[str, object]", line["timing"])),
+        )
+
+
+def finite_or_none(values: Mapping[str, Number]) -> dict[str, Number | None]:
+    """The figures as JSON can hold them.
+
+    >>> finite_or_none({"loss": math.inf, "rows": 4})
+    {'loss': None, 'rows': 4}
+    """
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def _with_nan(values: Mapping[str, object]) -> dict[str, Number]:
+    return {name: math.nan if value is None else cast("Number", value) for name, value in values.items()}

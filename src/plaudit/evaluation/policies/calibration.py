@@ -1,0 +1,290 @@
+"""Whether a policy knows what it knows: how sure it is of answers to closed questions, and how often right.
+
+Of a question with choices c the policy's chance is P(c | x) = softmax over the choices of log π(c | x), the
+log-prob of the whole answer with its end. Its confidence is the chance of the likeliest choice. Nothing is
+drawn, so all of it is exact but for which questions were asked (Kadavath et al. 2022, arXiv:2207.05221; that
+optimisation by feedback spoils it: figure 8 of the GPT-4 report, arXiv:2303.08774).
+
+Questions with a closed set of answers, and what policies think of each of these.
+
+A row is ``{"prompt": …, "choices": ["…", "…"], "right": 0}``: what is asked, all answers, and the place of
+the right one from 0. The prompt is a text or a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from plaudit.evaluation.reward_models.calibration import (
+    RELIABILITY_BINS,
+    equal_mass_bins,
+    reliability_by_width,
+)
+from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.reward_models.result import Bin, Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+
+MIN_BIN_QUESTIONS = 30
+"""Questions in a bin: with fewer, chance alone makes most of the error."""
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3
+_MAX_CELLS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceLogprobs:
+    """What one policy thinks of the choices of a question: their log-probs.
+
+    Example: ``ChoiceLogprobs(policy="ppo", prompt="2 + 2?", choices=("4", "5"), logp=(-1.0,
+        -3.0), right=0, …)``
+    """
+
+    policy: str
+    """Who was asked."""
+    prompt: str
+    """What was asked."""
+    category: str | None
+    """The kind of question."""
+    choices: tuple[str, ...]
+    """All answers that there are."""
+    logp: tuple[float, ...]
+    """log π of each, its end among the tokens."""
+    right: int
+    """The place of the right one, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCalibration:
+    """Whether a policy's confidence matches its accuracy on multiple-choice questions.
+
+    Example: ``policy_calibration(weighed, Resampling()).ece.value``
+    """
+
+    accuracy: Estimate
+    """How often the likeliest choice is right; of equally likely ones each counts its share."""
+    confidence: Estimate
+    """The mean chance of the likeliest choice."""
+    surplus: Estimate
+    """Confidence less accuracy: above 0 it is surer than right."""
+    ece: Estimate
+    """Σ_b n_b/N |right_b − confidence_b| over up to ten bins of as many questions, thirty or more (Guo et al.
+    2017, arXiv:1706.04599); chance alone makes it larger than 0, which its interval takes off again."""
+    brier: Estimate
+    """Mean Σ_c (P(c) − [c is right])² (Brier 1950): 0 at best, 2 at worst."""
+    log_loss: Estimate
+    """Mean −ln P(right)."""
+    covered: Estimate
+    """The chance that the policy gives to all choices together: what else it says is not looked at."""
+    by_width: tuple[Bin, ...]
+    """Reliability in bins of equal width from 0 to 1, questions counted as pairs; without empty ones."""
+    surplus_change: Estimate | None = None
+    """The surplus less the reference's on the same questions; None for the reference."""
+    ece_change: Estimate | None = None
+    """The calibration error less the reference's on the same questions; None for the reference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _QuestionColumns:
+    """A row for each of Q questions."""
+
+    confidence_Q: Float[np.ndarray, " Q"]
+    correct_Q: Float[np.ndarray, " Q"]
+    brier_Q: Float[np.ndarray, " Q"]
+    loss_Q: Float[np.ndarray, " Q"]
+    covered_Q: Float[np.ndarray, " Q"]
+    prompt_Q: Int[np.ndarray, " Q"]
+
+    @property
+    def bin_Q(self) -> Int[np.ndarray, " Q"]:
+        """The bin of each question."""
+        return equal_mass_bins(
+            self.confidence_Q, bins=min(RELIABILITY_BINS, max(1, len(self.confidence_Q) // MIN_BIN_QUESTIONS))
+        )
+
+    @property
+    def gaps_QW(self) -> Float[np.ndarray, "Q W"]:
+        """Confidence less being right, in the column of the question's bin."""
+        gaps_QW = np.zeros((len(self.bin_Q), int(self.bin_Q.max()) + 1))
+        gaps_QW[np.arange(len(self.bin_Q)), self.bin_Q] = self.confidence_Q - self.correct_Q
+        return gaps_QW
+
+
+def policy_calibration(
+    questions: Sequence[ChoiceLogprobs],
+    resampling: Resampling,
+    reference: Sequence[ChoiceLogprobs] | None = None,
+) -> PolicyCalibration:
+    """All figures of one policy, and what changed since a reference that was asked the same.
+
+    >>> def asked(*logp):
+    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
+    ...     right=0)
+    >>> found = policy_calibration([asked(-1.0, -1.0), asked(-0.1, -9.0)], Resampling())
+    >>> found.accuracy.value, round(found.confidence.value, 2)
+    (0.75, 0.75)
+    """
+    if not questions:
+        raise ValueError("a calibration of nothing")
+    columns = _question_columns(questions)
+    reference_columns = None if reference is None else _question_columns(reference)
+    if reference_columns is not None and not np.array_equal(columns.prompt_Q, reference_columns.prompt_Q):
+        raise ValueError("the reference was asked other questions")
+
+    def mean(value_Q: Float[np.ndarray, " Q"], *, share: bool = False) -> Estimate:
+        return bootstrap_mean(value_Q, columns.prompt_Q, resampling, share=share)
+
+    over_Q = columns.confidence_Q - columns.correct_Q
+    return PolicyCalibration(
+        accuracy=mean(columns.correct_Q, share=True),
+        confidence=mean(columns.confidence_Q),
+        surplus=mean(over_Q),
+        ece=_calibration_error([columns], resampling),
+        brier=mean(columns.brier_Q),
+        log_loss=mean(columns.loss_Q),
+        covered=mean(columns.covered_Q),
+        by_width=reliability_by_width(columns.confidence_Q, columns.correct_Q, lowest=0.0),
+        surplus_change=None
+        if reference_columns is None
+        else mean(over_Q - (reference_columns.confidence_Q - reference_columns.correct_Q)),
+        ece_change=None
+        if reference_columns is None
+        else _calibration_error([columns, reference_columns], resampling),
+    )
+
+
+def at_temperature(
+    questions: Sequence[ChoiceLogprobs], temperature: int | float
+) -> tuple[ChoiceLogprobs, ...]:
+    """The same with log-probs divided by a temperature: above 1 a policy is less sure, and as often right."""
+    return tuple(replace(one, logp=tuple(value / temperature for value in one.logp)) for one in questions)
+
+
+def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
+    """The T that makes −ln softmax(log π / T) of the right choices least (Guo et al. 2017, arXiv:1706.04599).
+
+    The loss is convex in 1/T, so where its slope changes sign is found by halving. Fit it on other questions
+    than those that it is judged on.
+
+    >>> def asked(*logp):
+    ...     return ChoiceLogprobs(policy="a", prompt="?", category=None, choices=("x", "y"), logp=logp,
+    ...     right=0)
+    >>> sure = [asked(0.0, -8.0)] * 3 + [asked(-8.0, 0.0)]  # right in three of four, e^8 to 1 sure
+    >>> round(8 / fitted_temperature(sure), 3) == round(float(np.log(3)), 3)
+    True
+    """
+    logp_QC, right_Q = _padded_logprobs(questions)
+    finite_QC = np.where(np.isfinite(logp_QC), logp_QC, 0.0)
+    right_logp_Q = logp_QC[np.arange(len(right_Q)), right_Q]
+    log_low, log_high = np.log(1 / _MAX_TEMPERATURE), np.log(1 / _MIN_TEMPERATURE)
+    for _ in range(60):
+        middle = (log_low + log_high) / 2
+        expected_Q = (_softmax(logp_QC * np.exp(middle)) * finite_QC).sum(1)
+        log_low, log_high = (middle, log_high) if expected_Q.sum() < right_logp_Q.sum() else (log_low, middle)
+    return float(np.exp(-(log_low + log_high) / 2))
+
+
+def _padded_logprobs(
+    questions: Sequence[ChoiceLogprobs],
+) -> tuple[Float[np.ndarray, "Q C"], Int[np.ndarray, " Q"]]:
+    """log π of all choices, −∞ where a question has fewer, and the place of the right one."""
+    logp_QC = np.full((len(questions), max(len(one.logp) for one in questions)), -np.inf)
+    for row, one in enumerate(questions):
+        logp_QC[row, : len(one.logp)] = one.logp
+    return logp_QC, np.array([one.right for one in questions], dtype=np.int64)
+
+
+def _question_columns(questions: Sequence[ChoiceLogprobs]) -> _QuestionColumns:
+    logp_QC, right_Q = _padded_logprobs(questions)
+    rows_Q, p_QC = np.arange(len(right_Q)), _softmax(logp_QC)
+    confidence_Q, p_right_Q = p_QC.max(1), p_QC[rows_Q, right_Q]
+    best_QC = p_QC == confidence_Q[:, None]
+    return _QuestionColumns(
+        confidence_Q=confidence_Q,
+        correct_Q=best_QC[rows_Q, right_Q] / best_QC.sum(1),
+        brier_Q=(p_QC**2).sum(1) + 1 - 2 * p_right_Q,
+        loss_Q=np.logaddexp.reduce(logp_QC, axis=1) - logp_QC[rows_Q, right_Q],
+        covered_Q=np.exp(logp_QC).sum(1),
+        prompt_Q=group_index([one.prompt for one in questions]),
+    )
+
+
+def _softmax(logp_QC: Float[np.ndarray, "Q C"]) -> Float[np.ndarray, "Q C"]:
+    return np.exp(logp_QC - np.logaddexp.reduce(logp_QC, axis=1, keepdims=True))
+
+
+def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampling) -> Estimate:
+    """The calibration error of the first, less that of the second if there is one, over the same draws.
+
+    A bin's |mean| is above 0 by chance alone, and more so in every draw. The basic interval, twice the value
+    less the quantiles of the draws (Davison and Hinkley 1997, 5.2), takes this off. Near 0 that is not all:
+    an error that whoever is right as often as sure would exceed once in forty times (right and wrong drawn by
+    the confidences: Bröcker and Smith 2007) lies between 0 and the quantile itself.
+    """
+    prompt_Q = columns[0].prompt_Q
+    gaps_by_prompt = [_sum_by_prompt(one.gaps_QW, prompt_Q) for one in columns]
+    prompts, questions = len(gaps_by_prompt[0]), len(prompt_Q)
+    count_P = np.bincount(prompt_Q).astype(float)
+    value = float(
+        _difference([np.abs(gaps_PW.sum(0)).sum(keepdims=True) / questions for gaps_PW in gaps_by_prompt])[0]
+    )
+    point = Estimate(value=value, low=None, high=None, n=questions, prompts=prompts)
+    if prompts < 2:
+        return point
+    resampled_S = np.concatenate(
+        [
+            _difference(
+                [np.abs(weight_SP @ gaps_PW).sum(1) / (weight_SP @ count_P) for gaps_PW in gaps_by_prompt]
+            )
+            for weight_SP in _bootstrap_counts(prompts, resampling)
+        ]
+    )
+    lower_S, upper_S = np.quantile(resampled_S, (0.025, 0.975))
+    low, high = 2 * value - upper_S, 2 * value - lower_S
+    if len(columns) == 1:
+        low, high = (
+            (max(low, 0.0), high) if value > _error_by_luck(columns[0], resampling) else (0.0, upper_S)
+        )
+    return replace(point, low=float(min(low, value)), high=float(max(high, value)))
+
+
+def _error_by_luck(columns: _QuestionColumns, resampling: Resampling) -> float:
+    """The calibration error that a perfectly calibrated policy exceeds once in forty times."""
+    rng, width = np.random.default_rng(resampling.seed), int(columns.bin_Q.max()) + 1
+    bin_QW = np.eye(width)[columns.bin_Q]
+    errors = []
+    for times in _batch_sizes(len(bin_QW), resampling):
+        gap_SQ = columns.confidence_Q - (rng.random((times, len(bin_QW))) < columns.confidence_Q)
+        errors.append(np.abs(gap_SQ @ bin_QW).sum(1) / len(bin_QW))
+    return float(np.quantile(np.concatenate(errors), 0.975))
+
+
+def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np.ndarray, "S P"]]:
+    """How often each prompt is drawn, some draws at a time."""
+    rng = np.random.default_rng(resampling.seed)
+    for times in _batch_sizes(prompts, resampling):
+        prompt_SP = rng.integers(prompts, size=(times, prompts))
+        flat = (prompt_SP + prompts * np.arange(times)[:, None]).ravel()
+        yield np.bincount(flat, minlength=times * prompts).reshape(times, prompts).astype(float)
+
+
+def _batch_sizes(width: int, resampling: Resampling) -> Iterator[int]:
+    """So many draws at a time that a table of this width has room."""
+    rows = max(1, _MAX_CELLS // width)
+    for start in range(0, resampling.times, rows):
+        yield min(rows, resampling.times - start)
+
+
+def _sum_by_prompt(
+    gaps_QW: Float[np.ndarray, "Q W"], prompt_Q: Int[np.ndarray, " Q"]
+) -> Float[np.ndarray, "P W"]:
+    sums_PW = np.zeros((int(prompt_Q.max()) + 1, gaps_QW.shape[1]))
+    np.add.at(sums_PW, prompt_Q, gaps_QW)
+    return sums_PW
+
+
+def _difference(values: Sequence[Float[np.ndarray, " S"]]) -> Float[np.ndarray, " S"]:
+    """The first, less the second where there is one."""
+    return values[0] if len(values) == 1 else values[0] - values[1]

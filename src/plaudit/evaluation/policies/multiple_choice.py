@@ -1,0 +1,138 @@
+"""What a policy thinks of a closed set of answers: the log-prob of each choice, scored by the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plaudit.data.fields import Node, optional_category, read_prompt
+from plaudit.data.files import raw_rows
+from plaudit.data.records import Text, assistant_turn, plain_text, user_turn
+from plaudit.data.row import BadRowError, describe_value
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.calibration import ChoiceLogprobs
+from plaudit.evaluation.policies.kl import score_examples
+from plaudit.models.policy import Policy
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder
+
+_FIELDS = ("prompt", "choices", "right", "category")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceQuestion:
+    """A multiple-choice question: a prompt, all its answers, and which of them is right.
+
+    Example: ``ChoiceQuestion(prompt="What is 2 plus 2?", choices=("3.", "4.", "5."), right=1)``
+    """
+
+    prompt: Text
+    """What is asked."""
+    choices: tuple[str, ...]
+    """All answers, each as it is said in whole."""
+    right: int
+    """The place of the right one, from 0."""
+    category: str | None = None
+    """The kind of question."""
+    origin: str = ""
+    """File and row."""
+
+
+def read_choices(path: Path) -> tuple[ChoiceQuestion, ...]:
+    """The questions of a file; the first row that is not one ends it, with what to do."""
+    questions: list[ChoiceQuestion] = []
+    for raw in raw_rows(path):
+        if raw.problem is not None:
+            raise UserError(raw.problem.message)
+        try:
+            questions.append(_parse_question(Node(value=raw.value, cells=raw.cells), raw.origin))
+        except BadRowError as error:
+            raise UserError(
+                f'{error.problem_at(raw.origin).message}; a row is {{"prompt": …, "choices": ["…", "…"], '
+                '"right": 0}'
+            ) from error
+    if not questions:
+        raise UserError(f"{path}: it holds no question; a row has a prompt, choices and right")
+    return tuple(questions)
+
+
+def score_choices(
+    name: str,
+    policy: Policy,
+    encoder: Encoder,
+    questions: Sequence[ChoiceQuestion],
+    *,
+    temperature: int | float = 1.0,
+) -> tuple[ChoiceLogprobs, ...]:
+    """The log-probs of every choice of every question by one policy; the choices of one prompt share its
+    computation.
+    """
+    examples = [_encode_question(one, encoder) for one in questions]
+    return tuple(
+        ChoiceLogprobs(
+            policy=name,
+            prompt=plain_text(one.prompt),
+            category=one.category,
+            choices=one.choices,
+            logp=tuple(score.logp for score in scores),
+            right=one.right,
+        )
+        for one, scores in zip(
+            questions, score_examples(policy, examples, temperature=temperature), strict=True
+        )
+    )
+
+
+def _encode_question(closed_question: ChoiceQuestion, encoder: Encoder) -> Example:
+    """As it is asked when it is sampled: a text is a user's turn wherever the model has a chat template."""
+    plain = isinstance(closed_question.prompt, str)
+    if plain and encoder.chat_format is None:
+        return encoder.encode(closed_question.prompt, closed_question.choices, closed_question.origin)
+    prompt = user_turn(plain_text(closed_question.prompt)) if plain else closed_question.prompt
+    return encoder.encode(
+        prompt, [assistant_turn(choice) for choice in closed_question.choices], closed_question.origin
+    )
+
+
+def _parse_question(row: Node, origin: str) -> ChoiceQuestion:
+    unknown_field = next((name for name in row.fields() if name not in _FIELDS), None)
+    if unknown_field is not None:
+        raise BadRowError(
+            "wrong value", unknown_field, expected=f"only {', '.join(_FIELDS)}", found="this field"
+        )
+    prompt = read_prompt(row.get("prompt"))
+    choices = tuple(_parse_choice(node) for node in row.get("choices").items())
+    if len(choices) < 2:
+        raise BadRowError(
+            "too few answers", "choices", expected="2 answers or more", found=f"{len(choices)} of them"
+        )
+    repeated = next((choice for choice in choices if choices.count(choice) > 1), None)
+    if repeated is not None:
+        raise BadRowError("wrong value", "choices", expected="different answers", found=f"{repeated!r} twice")
+    return ChoiceQuestion(
+        prompt=prompt,
+        choices=choices,
+        right=_parse_right_index(row.get("right"), len(choices)),
+        category=optional_category(row, "category"),
+        origin=origin,
+    )
+
+
+def _parse_choice(node: Node) -> str:
+    text = node.text()
+    if not text.strip():
+        raise BadRowError("empty side", node.path, expected="an answer", found=describe_value(text))
+    return text
+
+
+def _parse_right_index(node: Node, count: int) -> int:
+    index = node.number()
+    if index != int(index) or not 0 <= index < count:
+        raise BadRowError(
+            "wrong value",
+            node.path,
+            expected=f"the place of the right answer, from 0 to {count - 1}",
+            found=describe_value(node.value),
+        )
+    return int(index)

@@ -1,0 +1,234 @@
+"""What one policy says and how: its figures, and its answers as rows.
+
+Scores of the answers of several policies, by a reward.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
+from plaudit.evaluation.policies.diversity import measure_diversity
+from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
+from plaudit.evaluation.policies.kl import (
+    CompletionScores,
+    KlEstimates,
+    estimate_kl,
+    mean_entropy,
+    prompt_index,
+)
+from plaudit.evaluation.policies.result import CategoryFigure, PolicyAnswer, PolicyFigures, PromptAnswers
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.models.reward_files import first_differing_token
+from plaudit.rewards.base import Reward, TaskScores
+
+AnswerScores = tuple[TaskScores, ...]
+"""The scores of each prompt's answers; None is no verdict."""
+
+
+def score_answers(
+    reward: Reward, prompts: Sequence[EvaluationPrompt], policies: Sequence[PolicyCompletions]
+) -> Mapping[str, AnswerScores]:
+    """Each policy's scores by a reward, by the policy's name; the answers of all policies to one prompt are
+    scored side by side.
+    """
+    answers_by_prompt = [
+        [[(one.answer.text, one.answer.ended) for one in policy.rollouts[index]] for policy in policies]
+        for index in range(len(prompts))
+    ]
+    tasks = [
+        prompt.task(answer for answers in groups for answer in answers)
+        for prompt, groups in zip(prompts, answers_by_prompt, strict=True)
+    ]
+    rows = reward.scores(tasks)
+    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
+        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
+    _check_finite(reward.name, rows)
+    scores_by_policy: dict[str, list[TaskScores]] = {policy.name: [] for policy in policies}
+    for row, groups in zip(rows, answers_by_prompt, strict=True):
+        remaining = iter(row)
+        for policy, answers in zip(policies, groups, strict=True):
+            scores_by_policy[policy.name].append(tuple(next(remaining) for _ in answers))
+    return {name: tuple(answers) for name, answers in scores_by_policy.items()}
+
+
+def mean_score(scores: AnswerScores | None, resampling: Resampling) -> Estimate | None:
+    """The mean over the answers that have a score, with its interval; None where none has."""
+    if scores is None:
+        return None
+    all_scores = [score for row in scores for score in row]
+    has_score_B = np.array([score is not None for score in all_scores], dtype=bool)
+    if not has_score_B.any():
+        return None
+    score_B = np.array([score for score in all_scores if score is not None], dtype=float)
+    share = bool(((score_B >= 0) & (score_B <= 1)).all())
+    return bootstrap_mean(score_B, prompt_index(scores)[has_score_B], resampling, share=share)
+
+
+def mean_score_by_category(
+    scores: AnswerScores | None, prompts: Sequence[EvaluationPrompt], resampling: Resampling
+) -> tuple[CategoryFigure, ...]:
+    """The mean score by category, in the order in which they are met; empty with fewer than two."""
+    categories = dict.fromkeys(one.category for one in prompts if one.category is not None)
+    if scores is None or len(categories) < 2:
+        return ()
+    means = (
+        (
+            category,
+            mean_score(
+                tuple(row for row, one in zip(scores, prompts, strict=True) if one.category == category),
+                resampling,
+            ),
+        )
+        for category in categories
+    )
+    return tuple(CategoryFigure(name=category, value=value) for category, value in means if value is not None)
+
+
+def count_missing(scores: AnswerScores | None) -> int:
+    """The number of answers without a score."""
+    return 0 if scores is None else sum(score is None for row in scores for score in row)
+
+
+def _check_finite(name: str, rows: Sequence[TaskScores]) -> None:
+    for number, row in enumerate(rows, 1):
+        for score in row:
+            if score is not None and not math.isfinite(score):
+                raise UserError(
+                    f"{name} gave {score} to an answer to prompt {number}; a score is a finite number or None"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyEvaluationData:
+    """All completions and scores that the figures of policies are computed from.
+
+    Example: ``PolicyEvaluationData(prompts=asked, policies=policies, reference="sft",
+        reference_scores={}, gold={}, reward={})``
+    """
+
+    prompts: Sequence[EvaluationPrompt]
+    """The prompts."""
+    policies: Sequence[PolicyCompletions]
+    """The completions of each policy."""
+    reference: str
+    """The policy that KL is measured from."""
+    reference_scores: Mapping[str, CompletionScores]
+    """The reference's log-probs of each policy's completions; policies whose tokens it cannot score are
+    left out.
+    """
+    gold: Mapping[str, AnswerScores]
+    """The true worth of each policy's answers; empty where nobody knows it."""
+    reward: Mapping[str, AnswerScores]
+    """What the learnt reward says of them."""
+
+
+def policy_figures(
+    policy: PolicyCompletions, data: PolicyEvaluationData, cut_to: int, resampling: Resampling
+) -> PolicyFigures:
+    """All figures of one policy; answers are cut to so many words where length would decide."""
+    answers = [rollout.answer for group in policy.rollouts for rollout in group]
+    prompt_B = prompt_index(policy.rollouts)
+    length_B, ended_B = (
+        np.array([float(getattr(answer, name)) for answer in answers]) for name in ("tokens", "ended")
+    )
+    kl = _kl_of_policy(policy, data, resampling)
+    gold = data.gold.get(policy.name)
+    return PolicyFigures(
+        name=policy.name,
+        model=str(policy.folder),
+        gold=mean_score(gold, resampling),
+        by_category=mean_score_by_category(gold, data.prompts, resampling),
+        reward=mean_score(data.reward.get(policy.name), resampling),
+        length=bootstrap_mean(length_B, prompt_B, resampling, share=False),
+        finished=bootstrap_mean(ended_B, prompt_B, resampling),
+        kl=None if kl is None else kl.kl,
+        kl_token=None if kl is None else kl.kl_token,
+        entropy=mean_entropy(policy.scores, resampling),
+        diversity=measure_diversity(answers_by_prompt(policy), cut_to),
+        calibration=_calibration_of_policy(policy, data, resampling),
+    )
+
+
+def answers_by_prompt(policy: PolicyCompletions) -> dict[str, list[str]]:
+    """The texts of the answers by the number of their prompt."""
+    return {
+        str(index): [rollout.answer.text for rollout in group] for index, group in enumerate(policy.rollouts)
+    }
+
+
+def why_no_kl(
+    policy: PolicyCompletions, reference: PolicyCompletions, settings: GenerationSettings
+) -> str | None:
+    """Why a policy's KL from the reference cannot be measured; None where it can."""
+    if not settings.sampling.is_unrestricted:
+        return (
+            f"answers were drawn with {settings.description}, and KL needs them from the whole distribution"
+        )
+    token = first_differing_token(policy.encoder.info, reference.encoder.info)
+    if token is not None:
+        return f"their tokenizers differ (in {token!r}, for one)"
+    if any(
+        group[0].prompt != reference_group[0].prompt
+        for group, reference_group in zip(policy.rollouts, reference.rollouts, strict=True)
+    ):
+        return "their chat templates differ, so that the same question is other tokens to each"
+    return None
+
+
+def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
+    """Every answer, question by question; each row holds one of every policy."""
+    all_rows: list[PromptAnswers] = []
+    for index, prompt in enumerate(data.prompts):
+        for nth in range(len(data.policies[0].rollouts[index])):
+            answers = tuple(_policy_answer(one, data, index, nth) for one in data.policies)
+            all_rows.append(
+                PromptAnswers(prompt=plain_text(prompt.prompt), category=prompt.category, said=answers)
+            )
+    return tuple(all_rows)
+
+
+def _policy_answer(
+    policy: PolicyCompletions, data: PolicyEvaluationData, index: int, nth: int
+) -> PolicyAnswer:
+    answer, score = policy.rollouts[index][nth].answer, policy.scores[index][nth]
+    reference_scores = data.reference_scores.get(policy.name)
+    return PolicyAnswer(
+        policy=policy.name,
+        text=answer.text,
+        ended=answer.ended,
+        tokens=answer.tokens,
+        gold=_score_at(data.gold.get(policy.name), index, nth),
+        reward=_score_at(data.reward.get(policy.name), index, nth),
+        logp=score.logp,
+        kl=None if reference_scores is None else score.logp - reference_scores[index][nth].logp,
+    )
+
+
+def _score_at(scores: AnswerScores | None, index: int, nth: int) -> float | None:
+    return None if scores is None else scores[index][nth]
+
+
+def _kl_of_policy(
+    policy: PolicyCompletions, data: PolicyEvaluationData, resampling: Resampling
+) -> KlEstimates | None:
+    reference_scores = data.reference_scores.get(policy.name)
+    return None if reference_scores is None else estimate_kl(policy.scores, reference_scores, resampling)
+
+
+def _calibration_of_policy(
+    policy: PolicyCompletions, data: PolicyEvaluationData, resampling: Resampling
+) -> PolicyCalibration | None:
+    if not policy.choice_logprobs:
+        return None
+    [reference] = [other for other in data.policies if other.name == data.reference]
+    return policy_calibration(
+        policy.choice_logprobs, resampling, None if reference is policy else reference.choice_logprobs
+    )

@@ -1,0 +1,350 @@
+"""How often one policy is preferred to another, with intervals and a test that know whose prompt is whose.
+
+What a win rate would be if both answers were of equal length.
+
+What a win rate would be at equal length, headers, lists and bold.
+
+Two answers to one prompt, and what a judge said of them, each shown first once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.alignment_tax import sign_flip_test
+from plaudit.evaluation.policies.result import CategoryFigure, Contest
+from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.evaluation.stats.controlled import ControlledWinRate, win_rate_at_equal_features
+
+NO_REASON_GIVEN = "no verdict"
+"""Counted where a judge did not say why it gave none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPair:
+    """A pair of answers with a judge's verdicts in both orders; a judge that sees no order gives the same
+    number twice.
+
+    Example: ``JudgedPair(prompt="What do owls eat?", mine="Mice.", theirs="Tea.",
+        forward=1.0, backward=0.7)``
+    """
+
+    prompt: str
+    """What was asked: pairs of one prompt are resampled together."""
+    category: str | None = None
+    """The kind of question."""
+    mine: str
+    """The answer whose wins are counted."""
+    theirs: str
+    """The other one."""
+    forward: int | float | None
+    """The probability that mine is the better one, judged with mine shown first; None for no verdict."""
+    backward: int | float | None
+    """The same, judged with mine shown second."""
+    reason: str | None = None
+    """Why there is no verdict."""
+
+    def __post_init__(self) -> None:
+        """Refuses what is no probability."""
+        for probability in (self.forward, self.backward):
+            if probability is not None and not 0 <= probability <= 1:
+                raise ValueError(f"{self.prompt[:40]!r}: {probability} is no chance from 0 to 1")
+
+    @property
+    def verdict(self) -> float | None:
+        """The mean of both probabilities; ½ where the orders contradict each other, None where either is
+        missing.
+
+        >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=1.0, backward=0.5).verdict
+        0.75
+        >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3).verdict
+        0.5
+        """
+        if self.forward is None or self.backward is None:
+            return None
+        if (self.forward - 0.5) * (self.backward - 0.5) < 0:
+            return 0.5
+        return (self.forward + self.backward) / 2
+
+    @property
+    def swapped(self) -> JudgedPair:
+        """The same pair seen from the other side."""
+        return JudgedPair(
+            prompt=self.prompt,
+            category=self.category,
+            mine=self.theirs,
+            theirs=self.mine,
+            forward=None if self.backward is None else 1 - self.backward,
+            backward=None if self.forward is None else 1 - self.forward,
+            reason=self.reason,
+        )
+
+
+def with_verdict(duels: Sequence[JudgedPair]) -> list[JudgedPair]:
+    """The pairs that have a verdict."""
+    return [duel for duel in duels if duel.verdict is not None]
+
+
+def verdict_array(duels: Sequence[JudgedPair]) -> Float[np.ndarray, " B"]:
+    """The verdict of each of pairs that all have one."""
+    return np.array([duel.verdict for duel in duels], dtype=float)
+
+
+def length_controlled_win_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> ControlledWinRate:
+    """σ(θ) of P(mine is preferred) = σ(θ + φ·tanh(Δ/s)), Δ mine less theirs in characters, s its deviation.
+
+    The minimal form of AlpacaEval 2 (Dubois et al. 2024, arXiv:2404.04475), without its terms for the
+    difficulty of its own 805 prompts. Both policies are treated alike: seen from the other side it is
+    1 − σ(θ). Where all pairs are of equal length there is nothing to control, and it is the raw win rate.
+
+    >>> said = [(f"q{n}", n % 2) for n in range(20)]
+    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
+    >>> length_controlled_win_rate(even, Resampling()).value.value
+    0.5
+    """
+    with_verdicts = with_verdict(duels)
+    if not with_verdicts:
+        return ControlledWinRate(value=None, reason="there is no verdict")
+    verdict_B = verdict_array(with_verdicts)
+    prompt_B = group_index([duel.prompt for duel in with_verdicts])
+    longer_B = np.array([len(duel.mine) - len(duel.theirs) for duel in with_verdicts], dtype=float)
+    if not longer_B.any():
+        return ControlledWinRate(value=bootstrap_mean(verdict_B, prompt_B, resampling))
+    # A difference that is the same throughout is refused further down; any yardstick does until then.
+    scaled_B = np.tanh(longer_B / (longer_B.std() or 1.0))
+    return win_rate_at_equal_features(scaled_B[:, None], verdict_B, prompt_B, resampling)
+
+
+_CODE_BLOCK = re.compile(r"^(?:```|~~~).*?(?:^(?:```|~~~)[^\S\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_STYLE_PATTERNS = {
+    "headers": re.compile(r"^ {0,3}#{1,6}\s+\S", re.MULTILINE),
+    "lists": re.compile(r"^\s*(?:[-*•+]|\d{1,3}[.)])\s+\S", re.MULTILINE),
+    "bold": re.compile(r"\*\*(?=\S)[^*\n]+?(?<=\S)\*\*|\b__(?=\S)[^_\n]+?(?<=\S)__\b"),
+}
+
+
+def without_code_blocks(text: str) -> str:
+    """The text without its fenced blocks, of which ``# comments`` and ``* products`` are no style.
+
+    >>> without_code_blocks("Run:\\n```\\n# not a header\\n```\\nDone.")
+    'Run:\\n\\nDone.'
+    """
+    return _CODE_BLOCK.sub("", text)
+
+
+def length_gap(mine: str, theirs: str) -> float:
+    """(a − b)/(a + b) in characters, from −1 to 1; 0 where both are empty.
+
+    >>> length_gap("mice", "")
+    1.0
+    """
+    a, b = len(mine), len(theirs)
+    return (a - b) / (a + b) if a + b else 0.0
+
+
+def density(text: str, mark: str) -> float:
+    """Headers, list items or bold pieces for each word, outside of code: count/(words + 1).
+
+    >>> density("- one\\n- two\\nthe third", "lists")  # 2 of 6 words, and one
+    0.2857142857142857
+    """
+    plain = without_code_blocks(text)
+    return len(_STYLE_PATTERNS[mark].findall(plain)) / (len(plain.split()) + 1)
+
+
+def density_gap(mine: str, theirs: str, mark: str) -> float:
+    """(a − b)/(a + b + 1) of the densities.
+
+    >>> round(density_gap("- one\\n- two\\nthe third", "none", "lists"), 3)
+    0.222
+    """
+    a, b = density(mine, mark), density(theirs, mark)
+    return (a - b) / (a + b + 1)
+
+
+def _density_gap_of(mark: str) -> Callable[[str, str], float]:
+    return lambda mine, theirs: density_gap(mine, theirs, mark)
+
+
+STYLE_FEATURES: Mapping[str, Callable[[str, str], float]] = {
+    "length": length_gap,
+    "headers": _density_gap_of("headers"),
+    "lists": _density_gap_of("lists"),
+    "bold": _density_gap_of("bold"),
+}
+"""How two answers can differ in style, by name; mine more than theirs is positive."""
+
+
+def style_differences(
+    duels: Sequence[JudgedPair], names: Sequence[str] = tuple(STYLE_FEATURES)
+) -> Float[np.ndarray, "B F"]:
+    """A column for each name, over its own root mean square; an unknown name is refused.
+
+    Scaled and not centred: where one policy is always the longer one, a centred column would put that very
+    difference into the intercept, which is to speak of equal style.
+    """
+    if unknown := [name for name in names if name not in STYLE_FEATURES]:
+        raise UserError(f"no feature of style is called {unknown[0]}; there is {', '.join(STYLE_FEATURES)}")
+    raw_BF = np.array(
+        [[STYLE_FEATURES[name](duel.mine, duel.theirs) for name in names] for duel in duels], dtype=float
+    )
+    spread_F = np.sqrt((raw_BF**2).mean(0))
+    return raw_BF / np.where(spread_F > 0, spread_F, 1.0)
+
+
+def style_controlled_win_rate(
+    duels: Sequence[JudgedPair], resampling: Resampling, *, features: Sequence[str] = tuple(STYLE_FEATURES)
+) -> ControlledWinRate:
+    """σ(θ) of P(mine is preferred) = σ(θ + x·β), x the differences of style (Arena; Li et al. 2024).
+
+    Prompts are drawn anew and never rows, a feature is chosen by its name, and all pairs are looked at
+    whichever others were looked at before. A feature that never differs is left out; where none does, it
+    is the raw win rate.
+
+    >>> said = [(f"q{n}", n % 2) for n in range(20)]
+    >>> even = [JudgedPair(prompt=q, mine="ab", theirs="cd", forward=v, backward=v) for q, v in said]
+    >>> style_controlled_win_rate(even, Resampling()).value.value
+    0.5
+    """
+    with_verdicts = with_verdict(duels)
+    if not with_verdicts:
+        return ControlledWinRate(value=None, reason="there is no verdict")
+    x_BF, verdict_B = style_differences(with_verdicts, features), verdict_array(with_verdicts)
+    prompt_B = group_index([duel.prompt for duel in with_verdicts])
+    if not x_BF.any():
+        return ControlledWinRate(value=bootstrap_mean(verdict_B, prompt_B, resampling))
+    return win_rate_at_equal_features(x_BF, verdict_B, prompt_B, resampling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestNames:
+    """Who competes before whom.
+
+    Example: ``ContestNames(policy="ppo", against="sft", judge="gold")``
+    """
+
+    policy: str
+    """Whose wins are counted."""
+    against: str
+    """The other one."""
+    judge: str
+    """Who compared them."""
+
+
+def contest_result(
+    names: ContestNames, duels: Sequence[JudgedPair], resampling: Resampling, *, sees_order: bool
+) -> Contest:
+    """All figures of one policy against another by one judge; ``sees_order`` is False for a judge that
+    scores answers one by one.
+    """
+    if not sees_order and any(duel.forward != duel.backward for duel in duels):
+        raise ValueError(f"{names.judge} sees no order, and yet gave two numbers for one pair")
+    with_verdicts = with_verdict(duels)
+    share_B = verdict_array(with_verdicts)
+    decided_duels = [duel for duel, share in zip(with_verdicts, share_B, strict=True) if share != 0.5]
+    at_length, at_style = (
+        length_controlled_win_rate(with_verdicts, resampling),
+        style_controlled_win_rate(with_verdicts, resampling),
+    )
+    return Contest(
+        policy=names.policy,
+        against=names.against,
+        judge=names.judge,
+        won=int((share_B > 0.5).sum()),
+        tied=int((share_B == 0.5).sum()),
+        lost=int((share_B < 0.5).sum()),
+        unjudged=len(duels) - len(with_verdicts),
+        reasons=dict(Counter(duel.reason or NO_REASON_GIVEN for duel in duels if duel.verdict is None)),
+        raw=_mean_over_prompts(with_verdicts, _require_verdict, resampling),
+        decided=_mean_over_prompts(
+            decided_duels, lambda duel: float(_require_verdict(duel) > 0.5), resampling
+        ),
+        length_controlled=at_length.value,
+        style_controlled=at_style.value,
+        consistency=_mean_over_prompts(with_verdicts, _orders_agree, resampling) if sees_order else None,
+        first=_first_shown_rate(with_verdicts, resampling) if sees_order else None,
+        p_value=paired_p_value(with_verdicts),
+        by_category=_win_rate_by_category(with_verdicts, resampling),
+        notes=_control_notes(at_length, at_style),
+    )
+
+
+def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
+    """Of the paired test that neither is better: `flip_test` of verdict − ½; None without a verdict.
+
+    >>> won = [JudgedPair(prompt=f"q{n}", mine="a", theirs="b", forward=1, backward=1) for n in range(4)]
+    >>> paired_p_value(won)
+    0.125
+    """
+    with_verdicts = with_verdict(duels)
+    return (
+        sign_flip_test(
+            verdict_array(with_verdicts) - 0.5, group_index([duel.prompt for duel in with_verdicts])
+        )
+        if with_verdicts
+        else None
+    )
+
+
+def _mean_over_prompts(
+    duels: Sequence[JudgedPair], value_of: Callable[[JudgedPair], float], resampling: Resampling
+) -> Estimate | None:
+    if not duels:
+        return None
+    value_B = np.array([value_of(duel) for duel in duels], dtype=float)
+    return bootstrap_mean(value_B, group_index([duel.prompt for duel in duels]), resampling)
+
+
+def _require_verdict(duel: JudgedPair) -> float:
+    assert duel.verdict is not None, duel.prompt
+    return duel.verdict
+
+
+def _orders_agree(duel: JudgedPair) -> float:
+    assert duel.forward is not None, duel.prompt
+    assert duel.backward is not None, duel.prompt
+    return float(np.sign(duel.forward - 0.5) == np.sign(duel.backward - 0.5))
+
+
+def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
+    """Of both readings of every pair that prefer an answer, those that prefer the one that is shown first."""
+    preferences = [
+        (duel.prompt, float(p_mine > 0.5))
+        for duel in duels
+        if duel.forward is not None and duel.backward is not None
+        for p_mine in (duel.forward, 1 - duel.backward)
+        if p_mine != 0.5
+    ]
+    if not preferences:
+        return None
+    prompts, firsts = zip(*preferences, strict=True)
+    return bootstrap_mean(np.array(firsts, dtype=float), group_index(prompts), resampling)
+
+
+def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -> tuple[CategoryFigure, ...]:
+    parts: dict[str, list[JudgedPair]] = {}
+    for duel in duels:
+        if duel.category is not None:
+            parts.setdefault(duel.category, []).append(duel)
+    win_rates = (
+        (name, _mean_over_prompts(part, _require_verdict, resampling)) for name, part in sorted(parts.items())
+    )
+    return tuple(CategoryFigure(name=name, value=value) for name, value in win_rates if value is not None)
+
+
+def _control_notes(at_length: ControlledWinRate, at_style: ControlledWinRate) -> tuple[str, ...]:
+    controlled = (("length-controlled", at_length), ("style-controlled", at_style))
+    return tuple(
+        f"{'no ' if one.value is None else ''}{name} win rate: {one.reason}"
+        for name, one in controlled
+        if one.reason is not None
+    )

@@ -1,0 +1,1 @@
+"""How good a reward model is: accuracy, calibration, what else it reads, best-of-n."""

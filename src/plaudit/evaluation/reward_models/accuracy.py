@@ -1,0 +1,279 @@
+"""How often the preferred answer has the higher reward.
+
+The accuracy that annotators who disagree leave room for.
+
+No model can be right about more preferences than their majority is. How often that is cannot be read off one
+judgement a pair; where pairs were judged repeatedly, two figures hold it between them.
+
+What the truth says of the answer that a model likes best of n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import comb, log
+
+import numpy as np
+from jaxtyping import Float
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Text
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.pairs import (
+    PairColumns,
+    ScoredPair,
+    ScoresByAnswer,
+    group_index,
+    pair_columns,
+)
+from plaudit.evaluation.reward_models.result import BestOfNCurve, BestOfNPoint, Ceiling, Estimate, Slice, Ties
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+
+MIN_CATEGORY_PAIRS = 10
+"""Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""
+MAX_STRENGTHS = 8
+"""Different strengths that are shown one by one; more of them are cut into quarters."""
+
+
+def pair_accuracy(table: PairColumns) -> Float[np.ndarray, " B"]:
+    """1 where the answer that is more likely the better one has the higher reward, ½ where both rewards are
+    equal, else 0.
+
+    >>> gap_B, chance_B = np.array([2.0, -1.0, 0.0]), np.array([1.0, 0.9, 1.0])
+    >>> pair_accuracy(PairColumns(gap_B=gap_B, p_first_B=chance_B, prompt_B=np.arange(3))).tolist()
+    [1.0, 0.0, 0.5]
+    """
+    return 0.5 + 0.5 * np.sign(table.gap_B) * np.sign(table.p_first_B - 0.5)
+
+
+def accuracy(pairs: Sequence[ScoredPair], resampling: Resampling) -> Estimate | None:
+    """The mean `pair_accuracy` of the pairs with a preference, with its interval; None where all are ties."""
+    table = pair_columns(pairs)
+    has_preference_B = table.has_preference_B
+    if not has_preference_B.any():
+        return None
+    return bootstrap_mean(
+        pair_accuracy(table)[has_preference_B], table.prompt_B[has_preference_B], resampling
+    )
+
+
+def accuracy_slices(
+    pairs: Sequence[ScoredPair], name_of: Callable[[ScoredPair], str | None], resampling: Resampling
+) -> tuple[Slice, ...]:
+    """The accuracy on each part of the pairs, worst first; a pair without a name is in none."""
+    parts: dict[str, list[ScoredPair]] = {}
+    for pair in pairs:
+        name = name_of(pair)
+        if name is not None:
+            parts.setdefault(name, []).append(pair)
+    accuracies = ((name, accuracy(part, resampling)) for name, part in parts.items())
+    slices_with_accuracy = (
+        Slice(name=name, accuracy=share) for name, share in accuracies if share is not None
+    )
+    return tuple(sorted(slices_with_accuracy, key=lambda one: (one.accuracy.value, one.name)))
+
+
+def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) -> tuple[Slice, ...]:
+    """The accuracy by strength of the preference, faint first."""
+    decided_pairs = [pair for pair in pairs if pair.p_first != 0.5]
+    strengths = sorted({pair.strength for pair in decided_pairs if pair.strength is not None})
+    if not strengths:
+        return ()
+    if len(strengths) <= MAX_STRENGTHS:
+        names = {strength: f"{strength:g}" for strength in strengths}
+    else:
+        cuts = np.quantile(
+            [p.strength for p in decided_pairs if p.strength is not None], (0, 0.25, 0.5, 0.75, 1)
+        )
+        names = {one: _quarter_label(one, [float(cut) for cut in cuts]) for one in strengths}
+    order = {name: index for index, name in enumerate(dict.fromkeys(names.values()))}
+    by_name = accuracy_slices(
+        decided_pairs, lambda pair: None if pair.strength is None else names[pair.strength], resampling
+    )
+    return tuple(sorted(by_name, key=lambda one: order[one.name]))
+
+
+def worst_category(categories: Sequence[Slice]) -> str | None:
+    """The category of the lowest accuracy among those that are not tiny."""
+    large_categories = [one for one in categories if one.accuracy.n >= MIN_CATEGORY_PAIRS]
+    return large_categories[0].name if len(large_categories) > 1 else None
+
+
+def tie_statistics(pairs: Sequence[ScoredPair]) -> Ties | None:
+    """What becomes of the pairs of which neither answer is preferred."""
+    table = pair_columns(pairs)
+    has_preference_B = table.has_preference_B
+    if has_preference_B.all():
+        return None
+    return Ties(
+        pairs=int((~has_preference_B).sum()),
+        gap=float(np.abs(table.gap_B[~has_preference_B]).mean()),
+        gap_elsewhere=float(np.abs(table.gap_B[has_preference_B]).mean()) if has_preference_B.any() else None,
+    )
+
+
+def _quarter_label(strength: float, cuts: list[float]) -> str:
+    quarter = next(quarter for quarter in range(1, 5) if quarter == 4 or strength <= cuts[quarter])
+    return f"{cuts[quarter - 1]:g} to {cuts[quarter]:g}"
+
+
+_PairKey = tuple[Text, tuple[str, str]]
+
+
+def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Ceiling:
+    """The accuracy that a model could reach at most, from pairs that several annotators judged.
+
+    The majority of the others against each one: too low, as a majority of few errs. The majority of all
+    against each one: too high, as each has a vote in it. Ties are no votes; a person's first vote counts.
+    """
+    votes = [cast for cast in _count_votes(pairs).items() if sum(cast[1]) > 1]
+    if not votes:
+        return Ceiling(
+            source="none",
+            accuracy=None,
+            at_most=None,
+            words="no pair was judged by two named annotators, so the ceiling is not known",
+        )
+    votes_per_pair = np.array([sum(cast) for _, cast in votes], dtype=float)
+    predicted_by_others = np.array([_votes_predicted_by_others(*cast) for _, cast in votes], dtype=float)
+    prompts = group_index([prompt for (prompt, _), _ in votes])
+    return Ceiling(
+        source="repeated judgements",
+        accuracy=bootstrap_mean(
+            predicted_by_others / votes_per_pair, prompts, resampling, weight_B=votes_per_pair
+        ),
+        at_most=float(sum(max(cast) for _, cast in votes) / votes_per_pair.sum()),
+        words=f"{len(votes)} pairs were judged by {votes_per_pair.mean():.1f} annotators on average: the "
+        "majority of "
+        "the others against one of them, and of all against one of them",
+    )
+
+
+def _count_votes(pairs: Sequence[ScoredPair]) -> dict[_PairKey, list[int]]:
+    """For either answer of each pair, the answers in the order of their words."""
+    votes: dict[_PairKey, list[int]] = {}
+    counted_votes: set[tuple[_PairKey, str]] = set()
+    for pair in pairs:
+        if pair.annotator is None or pair.p_first == 0.5:
+            continue
+        first, second = pair.answers
+        key = (pair.prompt, (min(first, second), max(first, second)))
+        if (key, pair.annotator) in counted_votes:
+            continue
+        counted_votes.add((key, pair.annotator))
+        preferred = first if pair.p_first > 0.5 else second
+        votes.setdefault(key, [0, 0])[int(preferred != key[1][0])] += 1
+    return votes
+
+
+def _votes_predicted_by_others(a: int, b: int) -> float:
+    """How many of a + b votes the majority of the other votes foretells; a draw foretells half."""
+
+    def foretold(own: int, other: int) -> float:
+        return own * (0.5 + 0.5 * np.sign(own - 1 - other))
+
+    return float(foretold(a, b) + foretold(b, a))
+
+
+def best_of_n_kl(n: int) -> float:
+    """ln n − (n − 1)/n: how far best-of-n is from the policy at most, in nats.
+
+    Exact where no two answers share a reward, an upper bound elsewhere (Beirami et al. 2024,
+    arXiv:2401.01879).
+
+    >>> best_of_n_kl(1), round(best_of_n_kl(4), 3)
+    (0.0, 0.636)
+    """
+    return log(n) - (n - 1) / n
+
+
+def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray, " Y"], n: int) -> float:
+    """KL(best-of-n ‖ π) = Σ_ℓ m_ℓ ln(m_ℓ / q_ℓ), in nats, where all answers can be written out.
+
+    q_ℓ is the chance of an answer of reward ℓ, and m_ℓ = F_ℓⁿ − F_{<ℓ}ⁿ that the best of n has it; among
+    equals a fair coin decides, so that within a level nothing changes. At most ln n − (n − 1)/n, and less
+    where answers share a reward (Beirami et al. 2024, arXiv:2401.01879).
+
+    >>> same = np.full(8, 1 / 8)
+    >>> round(best_of_n_exact_kl(same, np.arange(8.0), 64), 3), best_of_n_exact_kl(same, np.zeros(8), 64)
+    (2.078, 0.0)
+    """
+    if n < 1 or not np.isclose(p_Y.sum(), 1):
+        raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
+    _, level_Y = np.unique(reward_Y, return_inverse=True)
+    q_L = np.bincount(level_Y, p_Y)
+    up_to_L = np.cumsum(q_L) / q_L.sum()
+    below_L = np.concatenate(([0.0], up_to_L[:-1]))
+    m_L = up_to_L**n - below_L**n
+    return float(sum(m * log(m / q) for m, q in zip(m_L, q_L / q_L.sum(), strict=True) if m > 0))
+
+
+def best_of_n_truth(
+    proxy_N: Float[np.ndarray, " N"], truth_N: Float[np.ndarray, " N"], sizes: Sequence[int]
+) -> Float[np.ndarray, " S"]:
+    """E_n = Σ_{i=n..N} C(i−1, n−1)/C(N, n) · truth_(i), i the place by proxy from the lowest up.
+
+    The mean truth of the best by proxy over all choices of n from N; answers of the same proxy share the mean
+    of their truths, as a fair coin between them does. Nakano et al. 2021 (WebGPT), arXiv:2112.09332.
+
+    >>> best_of_n_truth(np.array([1.0, 3.0, 2.0]), np.array([0.0, 0.6, 0.9]), [1, 3]).round(6).tolist()
+    [0.5, 0.6]
+    """
+    order = np.argsort(proxy_N, kind="stable")
+    _, level_N = np.unique(proxy_N[order], return_inverse=True)
+    mean_truth_of_level = np.bincount(level_N, truth_N[order]) / np.bincount(level_N)
+    total = len(proxy_N)
+    return np.array([_rank_weights(total, n) @ mean_truth_of_level[level_N] for n in sizes])
+
+
+def best_of_n_curve(
+    tasks: Sequence[Task], proxies: ScoresByAnswer, truths: ScoresByAnswer, resampling: Resampling
+) -> BestOfNCurve:
+    """The curve of true utility by n, over all prompts; a prompt with an answer without verdict is left out
+    of it.
+    """
+    rows = [proxy_and_truth_scores(task, proxies, truths) for task in tasks]
+    scored_rows = [row for row in rows if row is not None]
+    if not scored_rows:
+        raise UserError("best-of-n: there is no prompt on whose every answer there is a verdict")
+    answers = min(len(proxy_N) for proxy_N, _ in scored_rows)
+    sizes = [n for n in (2**power for power in range(32)) if n < answers] + [answers]
+    truth_PS, proxy_PS, possible_PS = (
+        np.stack([best_of_n_truth(row[by], row[what], sizes) for row in scored_rows])
+        for by, what in ((0, 1), (0, 0), (1, 1))
+    )
+    names = [task.prompt for task, row in zip(tasks, rows, strict=True) if row is not None]
+    prompt_index = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    prompt_P = np.array([prompt_index[name] for name in names], dtype=np.int64)
+    return BestOfNCurve(
+        answers=answers,
+        prompts=len(prompt_index),
+        left_out=len(rows) - len(scored_rows),
+        points=tuple(
+            BestOfNPoint(
+                n=n,
+                kl=best_of_n_kl(n),
+                truth=bootstrap_mean(truth_PS[:, index], prompt_P, resampling),
+                proxy=float(proxy_PS[:, index].mean()),
+                possible=float(possible_PS[:, index].mean()),
+            )
+            for index, n in enumerate(sizes)
+        ),
+    )
+
+
+def proxy_and_truth_scores(
+    task: Task, proxies: ScoresByAnswer, truths: ScoresByAnswer
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]] | None:
+    """The proxies and the truths of a task's answers; None where one of them has no verdict."""
+    both = [
+        [scores[task.prompt, task.answers, answer] for answer in task.answers] for scores in (proxies, truths)
+    ]
+    if any(score is None for scores in both for score in scores):
+        return None
+    return np.array(both[0], dtype=float), np.array(both[1], dtype=float)
+
+
+def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
+    """C(i−1, n−1)/C(N, n) for i = 1 … N."""
+    return np.array([comb(i, n - 1) / comb(total, n) for i in range(total)])

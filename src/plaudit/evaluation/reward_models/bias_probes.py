@@ -1,0 +1,260 @@
+"""The findings of the probes in sentences.
+
+Probes for bias: what sways the model, and what sways the annotators whom it learnt from.
+
+Both prefer for many reasons. A logistic regression of either's preferences on all features at once, and on
+the true utility where it is known, asks what one feature does while the rest is equal. The model's odds over
+the annotators' tell a bias of its own from a taste in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from math import exp
+
+import numpy as np
+from jaxtyping import Float
+
+from plaudit.evaluation.features import FEATURES, Feature, feature_differences, shown_earlier
+from plaudit.evaluation.reward_models.pairs import ScoredPair, pair_columns
+from plaudit.evaluation.reward_models.result import Odds, Probe, Probes
+from plaudit.evaluation.stats.regression import (
+    ALWAYS_PREFERRED,
+    NEVER_DIFFERS,
+    NEVER_PREFERRED,
+    RegressionFit,
+    contrast_and_error,
+    fit_judges,
+)
+
+_ORDER_UNKNOWN = "the file does not say which answer was shown earlier"
+
+
+def with_sentence(
+    probe: Probe, feature: Feature, *, faults: tuple[str | None, str | None], has_worth: bool
+) -> Probe:
+    """The probe with its sentence."""
+    model_fault, annotator_words = faults
+    if model_fault == annotator_words == NEVER_DIFFERS:
+        return replace(probe, words=_ORDER_UNKNOWN if feature.name == "place" else NEVER_DIFFERS)
+    annotator_words = _annotators_sentence(probe.annotators, annotator_words, feature)
+    model_words = _model_sentence(
+        probe.model, model_fault, feature, " at equal worth" if has_worth and feature.name != "worth" else ""
+    )
+    excess_words = ""
+    if probe.beyond is not None:
+        excess_words = f"; over what their taste explains {_odds_text(probe.beyond)}"
+    return replace(probe, words=f"{model_words}; its annotators {annotator_words}{excess_words}")
+
+
+def _model_sentence(odds: Odds | None, fault: str | None, feature: Feature, condition: str) -> str:
+    """What the model prefers, as a phrase."""
+    if odds is None:
+        preferred_label = {ALWAYS_PREFERRED: feature.more_label, NEVER_PREFERRED: feature.less_label}
+        if fault in preferred_label:
+            return f"always prefers {preferred_label[fault]} where two differ in it, so the odds have no end"
+        return f"no odds: {fault}"
+    if odds.low <= 1 <= odds.high:
+        return f"no preference for {feature.more_label}{condition} can be shown: {_odds_text(odds)}"
+    if odds.ratio >= 1:
+        return f"prefers {feature.more_label} {_times_as_often(odds)}{condition} ({_range_text(odds)})"
+    inverse = Odds(ratio=1 / odds.ratio, low=1 / odds.high, high=1 / odds.low)
+    return f"prefers {feature.less_label} {_times_as_often(inverse)}{condition} ({_range_text(inverse)})"
+
+
+def _annotators_sentence(odds: Odds | None, fault: str | None, feature: Feature) -> str:
+    """What the annotators prefer, as odds for the same answer as the model's."""
+    if odds is None:
+        preferred_label = {
+            ALWAYS_PREFERRED: f"always {feature.more_label}",
+            NEVER_PREFERRED: f"always {feature.less_label}",
+        }
+        return preferred_label.get(fault or "", f"no odds ({fault})")
+    return f"{_odds_text(odds)} for {feature.more_label}"
+
+
+def _times_as_often(odds: Odds) -> str:
+    return f"{_odds_number(odds.ratio)} times as often"
+
+
+def _range_text(odds: Odds) -> str:
+    return f"{_odds_number(odds.low)}–{_odds_number(odds.high)}"
+
+
+def _odds_text(odds: Odds) -> str:
+    return f"{_odds_number(odds.ratio)} ({_range_text(odds)})"
+
+
+def _odds_number(value: float) -> str:
+    """Two digits below 2, one above, none for what is beyond all measure.
+
+    >>> _odds_number(1.018), _odds_number(2.34), _odds_number(1234.5)
+    ('1.02', '2.3', 'over 100')
+    """
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 100 else "over 100"
+
+
+MIN_PROBE_PROMPTS = 30
+"""Prompts below which errors that are clustered by prompt cannot be trusted."""
+_Z_95 = 1.959963984540054
+_MAX_LOG_ODDS = 50.0
+
+PLACE_FEATURE = Feature(
+    name="place",
+    more_label="the answer shown earlier",
+    less_label="the answer shown later",
+    value=lambda answer: 0.0,
+)
+"""Where an answer stands in its row."""
+WORTH_FEATURE = Feature(
+    name="worth",
+    more_label="the better answer",
+    less_label="the worse answer",
+    value=lambda answer: 0.0,
+    is_graded=True,
+)
+"""The true utility."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FeatureColumn:
+    """A feature's differences in units of their spread, or as they are.
+
+    Example: ``_scaled_column(FEATURES[0], np.array([0.4, -0.2]))``
+    """
+
+    feature: Feature
+    values_B: Float[np.ndarray, " B"]
+    unit: str
+
+
+def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
+    """All probes of a model; pairs need a verdict, and a true utility to be compared at equal worth."""
+    has_worth = bool(pairs) and all(None not in pair.truths for pair in pairs)
+    table = pair_columns(pairs)
+    prompts = len(np.unique(table.prompt_B))
+    reason = ""
+    if prompts < MIN_PROBE_PROMPTS:
+        reason = f"probes need {MIN_PROBE_PROMPTS} prompts or more, and there are {prompts}"
+    elif find_spec("statsmodels") is None:
+        reason = 'probes need statsmodels: pip install "plaudit[eval]"'
+    if reason:
+        return Probes(pairs=len(pairs), at_equal_worth=False, features=(), words=reason)
+    features = _feature_columns(pairs, has_worth=has_worth)
+    judges = {"model": 0.5 + 0.5 * np.sign(table.gap_B), "annotators": table.p_first_B}
+    fitted = fit_judges(np.stack([one.values_B for one in features], axis=1), judges, table.prompt_B)
+    return Probes(
+        pairs=len(pairs),
+        at_equal_worth=has_worth,
+        features=tuple(
+            _probe_feature(features, index, fitted, has_worth=has_worth) for index in range(len(features))
+        ),
+        words=_caution_words(has_worth=has_worth),
+    )
+
+
+def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_FeatureColumn]:
+    """The columns of all features, the true worth first: pairs that it decides by itself say nothing of the
+    others.
+    """
+    columns = [_scaled_column(feature, feature_differences(pairs, feature)) for feature in FEATURES]
+    columns.append(_scaled_column(PLACE_FEATURE, shown_earlier(pairs)))
+    if has_worth:
+        worth_B = [
+            one - other for one, other in (p.truths for p in pairs) if one is not None and other is not None
+        ]
+        columns.insert(0, _scaled_column(WORTH_FEATURE, np.array(worth_B, dtype=float)))
+    return columns
+
+
+def _scaled_column(feature: Feature, values_B: Float[np.ndarray, " B"]) -> _FeatureColumn:
+    """Differences have no mean worth taking off, for either answer may stand first: their size is their
+    root mean square."""
+    size = float(np.sqrt((values_B**2).mean()))
+    if not feature.is_graded or size == 0:
+        unit = "earlier against later" if feature is PLACE_FEATURE else "with it against without it"
+        return _FeatureColumn(feature=feature, values_B=values_B, unit=unit)
+    unit = f"{exp(size):.1f} times as long" if feature.name == "length" else f"{size:.2f} apart"
+    return _FeatureColumn(feature=feature, values_B=values_B / size, unit=unit)
+
+
+def _probe_feature(
+    columns: Sequence[_FeatureColumn], index: int, fitted: RegressionFit, *, has_worth: bool
+) -> Probe:
+    model, annotators = (fitted.fits[name] for name in ("model", "annotators"))
+    model_index, annotator_index = model.coefficient_index.get(index), annotators.coefficient_index.get(index)
+    excess = (
+        None
+        if model_index is None or annotator_index is None
+        else _odds_of(fitted, {model_index: 1.0, annotator_index: -1.0})
+    )
+    column = columns[index]
+    probe = Probe(
+        name=column.feature.name,
+        what=column.feature.more_label,
+        unit=column.unit,
+        pairs=int((column.values_B != 0).sum()),
+        model=None if model_index is None else _odds_of(fitted, {model_index: 1.0}),
+        annotators=None if annotator_index is None else _odds_of(fitted, {annotator_index: 1.0}),
+        excess=excess,
+        beyond=_odds_beyond_taste(fitted, index) if has_worth and index else None,
+        words="",
+    )
+    return with_sentence(
+        probe,
+        column.feature,
+        faults=(model.faults.get(index), annotators.faults.get(index)),
+        has_worth=has_worth,
+    )
+
+
+def _odds_of(fitted: RegressionFit, weights: dict[int, float]) -> Odds:
+    value, error = contrast_and_error(fitted, weights)
+    low, high = value - _Z_95 * error, value + _Z_95 * error
+    return Odds(ratio=_bounded_exp(value), low=_bounded_exp(low), high=_bounded_exp(high))
+
+
+def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
+    """The model's odds over the annotators', had they been as sure of worth as it is.
+
+    A model decides alike each time and people do not, so all odds of a model are larger than theirs, also
+    those of a taste that it learnt from them. The odds of worth tell how much surer it is: with
+    s = β_worth(model)/β_worth(annotators), exp(β(model) − s β(annotators)), by the delta method.
+    """
+    model, annotators = (fitted.fits[name].coefficient_index for name in ("model", "annotators"))
+    if any(one not in judge for judge in (model, annotators) for one in (0, index)):
+        return None
+    model_beta, annotator_beta = fitted.beta[model[index]], fitted.beta[annotators[index]]
+    model_worth, annotator_worth = fitted.beta[model[0]], fitted.beta[annotators[0]]
+    if annotator_worth <= 0:
+        return None
+    sureness_ratio = model_worth / annotator_worth
+    weights = {
+        model[index]: 1.0,
+        annotators[index]: -sureness_ratio,
+        model[0]: -annotator_beta / annotator_worth,
+        annotators[0]: annotator_beta * sureness_ratio / annotator_worth,
+    }
+    error = contrast_and_error(fitted, {at: float(weight) for at, weight in weights.items()})[1]
+    value = float(model_beta - sureness_ratio * annotator_beta)
+    return Odds(
+        ratio=_bounded_exp(value),
+        low=_bounded_exp(value - _Z_95 * error),
+        high=_bounded_exp(value + _Z_95 * error),
+    )
+
+
+def _bounded_exp(value: float) -> float:
+    """Bounded, so that an interval without end remains a number."""
+    return exp(min(_MAX_LOG_ODDS, max(-_MAX_LOG_ODDS, value)))
+
+
+def _caution_words(*, has_worth: bool) -> str:
+    if has_worth:
+        return ""
+    return (
+        "the true utility is not known: what looks like a bias may be worth that goes along with it, and a "
+        "model, which decides alike each time, has larger odds than people also where it shares their taste"
+    )

@@ -1,0 +1,304 @@
+"""Evaluates one reward model on one file of preference data.
+
+Reads a file of preference data for the evaluation of reward models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from plaudit.data.judging import Task
+from plaudit.data.read import ReadResult, open_rows, read_records
+from plaudit.data.records import Comparison, Ranking, Record, plain_text
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.accuracy import (
+    accuracy,
+    accuracy_by_strength,
+    accuracy_ceiling,
+    accuracy_slices,
+    best_of_n_curve,
+    tie_statistics,
+    worst_category,
+)
+from plaudit.evaluation.reward_models.bias_probes import probe_biases
+from plaudit.evaluation.reward_models.calibration import margin_histogram, reward_calibration
+from plaudit.evaluation.reward_models.pairs import (
+    PreferenceRecord,
+    ScoredPair,
+    ScoresByAnswer,
+    has_verdict,
+    pair_columns,
+    reward_gap,
+    score_records,
+    score_tasks,
+    scored_pairs,
+)
+from plaudit.evaluation.reward_models.result import (
+    Benchmark,
+    BestOfNCurve,
+    Ceiling,
+    Mistake,
+    RewardEvaluation,
+)
+from plaudit.evaluation.reward_models.rewardbench import score_rewardbench, score_rewardbench2
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.rewards.base import Reward
+
+MAX_MISTAKES = 10
+"""How many are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardEvaluationData:
+    """What a reward model is compared with: preference records of one file, and what is known about them.
+
+    Example: ``RewardEvaluationData(name="pairs.jsonl", records=read_records("pairs.jsonl").records)``
+    """
+
+    name: str
+    """The file."""
+    records: Sequence[PreferenceRecord]
+    """Its comparisons and rankings."""
+    layout: str = "plaudit"
+    """The layout that it was read in; public benchmarks are scored by their own rules as well."""
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the rows call themselves, by origin."""
+    truth: Reward | None = None
+    """The true utility, where it is known."""
+    sampled: Sequence[Task] = ()
+    """Answers that a policy gave to some prompts, for the best-of-n curve; needs ``truth``."""
+    ceiling: Ceiling | None = None
+    """Of the accuracy, where it is known from elsewhere than repeated judgements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedReward:
+    """A reward model's evaluation, and the scored pairs that it rests on.
+
+    Example: ``evaluate_reward(reward, evidence).evaluation.accuracy``
+    """
+
+    evaluation: RewardEvaluation
+    """All figures."""
+    pairs: tuple[ScoredPair, ...]
+    """Every pair with its scores."""
+
+
+def evaluate_reward(
+    reward: Reward, data: RewardEvaluationData, resampling: Resampling | None = None
+) -> EvaluatedReward:
+    """Score every answer of the evidence and say how good the scores are.
+
+    >>> from plaudit.data.records import Comparison
+    >>> from plaudit.rewards.base import FunctionReward
+    >>> good = Comparison(prompt="Hi", chosen="Hello!", rejected="Go.")
+    >>> bad = Comparison(prompt="2 + 2?", chosen="4", rejected="Five")
+    >>> long = FunctionReward(name="long", function=lambda prompt, answer: float(len(answer)))
+    >>> evaluate_reward(long, RewardEvaluationData(name="two pairs", records=[good,
+    ...     bad])).evaluation.accuracy.value
+    0.5
+    """
+    resampling = resampling or Resampling()
+    if not data.records:
+        raise UserError(f"{data.name}: there is no comparison and no ranking in it to evaluate on")
+    scores = score_records(data.records, reward)
+    truths = None if data.truth is None else score_records(data.records, data.truth)
+    pairs = scored_pairs(
+        data.records, scores, truths, in_shown_order=data.layout not in ("rewardbench", "rewardbench2")
+    )
+    scored = [pair for pair in pairs if has_verdict(pair)]
+    _check_verdicts(scored, pairs, reward, data)
+    return EvaluatedReward(
+        evaluation=_reward_evaluation(reward, data, resampling, scores, pairs), pairs=pairs
+    )
+
+
+def _check_verdicts(
+    scored: Sequence[ScoredPair], pairs: Sequence[ScoredPair], reward: Reward, data: RewardEvaluationData
+) -> None:
+    if all(pair.p_first == 0.5 for pair in pairs):
+        raise UserError(
+            f"{data.name}: all of its {len(pairs)} pairs are ties, so there is nothing to be right about"
+        )
+    if all(pair.p_first == 0.5 for pair in scored):
+        raise UserError(
+            f"{reward.name} gives no verdict on any pair of {data.name} in which an answer is "
+            f"preferred{_refusal_reasons(reward)}; see whether it can read these prompts"
+        )
+
+
+def _reward_evaluation(
+    reward: Reward,
+    data: RewardEvaluationData,
+    resampling: Resampling,
+    scores: ScoresByAnswer,
+    pairs: Sequence[ScoredPair],
+) -> RewardEvaluation:
+    scored = [pair for pair in pairs if has_verdict(pair)]
+    columns = pair_columns(scored)
+    categories = accuracy_slices(scored, lambda pair: pair.category, resampling)
+    return RewardEvaluation(
+        model=reward.name,
+        data=data.name,
+        pairs=len(pairs),
+        prompts=len({pair.prompt for pair in pairs}),
+        missing=len(pairs) - len(scored),
+        equal=int(((columns.gap_B == 0) & columns.has_preference_B).sum()),
+        seed=resampling.seed,
+        bootstrap=resampling.times,
+        accuracy=accuracy(scored, resampling),
+        ceiling=data.ceiling or accuracy_ceiling(pairs, resampling),
+        ties=tie_statistics(scored),
+        worst=worst_category(categories),
+        categories=categories,
+        strengths=accuracy_by_strength(scored, resampling),
+        annotators=accuracy_slices(scored, lambda pair: pair.annotator, resampling),
+        groups=accuracy_slices(scored, lambda pair: pair.group, resampling),
+        calibration=reward_calibration(columns),
+        margins=margin_histogram(columns),
+        probes=probe_biases(scored),
+        best_of=_best_of_n(reward, data, resampling),
+        benchmark=_score_benchmark(data, scores, pairs, resampling),
+        mistakes=_worst_mistakes(scored),
+        notes=_evaluation_notes(scored, pairs, _refusal_reasons(reward)),
+    )
+
+
+def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resampling) -> BestOfNCurve | None:
+    if not data.sampled or data.truth is None:
+        return None
+    proxies, truths = (score_tasks(data.sampled, one) for one in (reward, data.truth))
+    return best_of_n_curve(data.sampled, proxies, truths, resampling)
+
+
+def _score_benchmark(
+    data: RewardEvaluationData, scores: ScoresByAnswer, pairs: Sequence[ScoredPair], resampling: Resampling
+) -> Benchmark | None:
+    if data.layout == "rewardbench":
+        return score_rewardbench(pairs, resampling)
+    if data.layout == "rewardbench2":
+        rankings = [record for record in data.records if isinstance(record, Ranking)]
+        return score_rewardbench2(rankings, scores, data.ids, resampling)
+    return None
+
+
+def _worst_mistakes(scored: Sequence[ScoredPair]) -> tuple[Mistake, ...]:
+    """The wrong pairs with the largest reward gaps, one a prompt, at most `MAX_MISTAKES` of them."""
+    wrong = [pair for pair in scored if reward_gap(pair) * (pair.p_first - 0.5) < 0]
+    mistakes: dict[object, Mistake] = {}
+    for pair in sorted(wrong, key=lambda pair: (-abs(reward_gap(pair)), pair.origin)):
+        preferred = 0 if pair.p_first > 0.5 else 1
+        mistakes.setdefault(
+            pair.prompt,
+            Mistake(
+                prompt=plain_text(pair.prompt),
+                preferred=pair.answers[preferred],
+                other=pair.answers[1 - preferred],
+                margin=-abs(reward_gap(pair)),
+                category=pair.category,
+                origin=pair.origin,
+            ),
+        )
+    return tuple(mistakes.values())[:MAX_MISTAKES]
+
+
+@runtime_checkable
+class _CountsRefusals(Protocol):
+    """A reward that says why it had no verdict."""
+
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+
+def _refusal_reasons(reward: Reward) -> str:
+    """Why answers have no verdict, where the reward keeps count of it."""
+    if not isinstance(reward, _CountsRefusals) or not reward.refused:
+        return ""
+    return f" ({'; '.join(f'{count} × {why}' for why, count in reward.refused.items())})"
+
+
+def _evaluation_notes(
+    scored: Sequence[ScoredPair], pairs: Sequence[ScoredPair], reasons: str
+) -> tuple[str, ...]:
+    notes = []
+    if len(scored) < len(pairs):
+        notes.append(
+            f"{len(pairs) - len(scored)} of {len(pairs)} pairs have no verdict, and are in no figure{reasons}"
+        )
+    soft = sum(pair.p_first not in (0, 0.5, 1) for pair in scored)
+    if soft:
+        notes.append(f"{soft} pairs have a soft label; accuracy counts the likelier side as right")
+    return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRewardData:
+    """The data of a reward evaluation, with notes on how the file was read.
+
+    Example: ``read_reward_data(Path("pairs.jsonl")).evidence``
+    """
+
+    data: RewardEvaluationData
+    """What models are compared with."""
+    notes: tuple[str, ...]
+    """How the file was read and what was left out, sentence by sentence."""
+
+
+def read_reward_data(
+    path: Path, *, format: str | None = None, threshold: float = 0.01, n: int | None = None, seed: int = 0
+) -> LoadedRewardData:
+    """The comparisons and rankings of a file, or n of them by chance, in the order of the file."""
+    reading = read_records(path, format=format, threshold=threshold)
+    preferences = [record for record in reading.records if isinstance(record, Comparison | Ranking)]
+    if not preferences:
+        raise UserError(
+            f"{path}: holds {_counts_text(reading.counts)}, and neither a comparison nor a ranking; a reward "
+            "model is evaluated on answers that people compared"
+        )
+    used = preferences if n is None else _sample_records(preferences, n, seed)
+    data = RewardEvaluationData(
+        name=path.name,
+        records=used,
+        layout=reading.format_name,
+        ids=_row_ids(path, format) if reading.format_name == "rewardbench2" else {},
+    )
+    return LoadedRewardData(data=data, notes=tuple(_reading_notes(path, reading, preferences, used)))
+
+
+def _sample_records(records: Sequence[PreferenceRecord], n: int, seed: int) -> list[PreferenceRecord]:
+    """n records drawn with a seed, in the order of the file; benchmarks are sorted by subset, so the first
+    n would be of one kind.
+    """
+    indices = sorted(random.Random(seed).sample(range(len(records)), min(n, len(records))))
+    return [records[index] for index in indices]
+
+
+def _reading_notes(
+    path: Path, reading: ReadResult, records: Sequence[Record], used: Sequence[Record]
+) -> list[str]:
+    lines = [reading.format_sentence]
+    if reading.problems:
+        lines.append(f"{path.name}: {len(reading.problems)} of {reading.rows} rows are bad and left out")
+    lines += [f"{path.name}: {count} × {reason} left out" for reason, count in reading.left_out.items()]
+    others = len(reading.records) - len(records)
+    if others:
+        lines.append(f"{path.name}: {others} records are neither comparisons nor rankings, and left out")
+    if len(used) < len(records):
+        lines.append(f"{path.name}: {len(used)} of {len(records)} records, drawn by chance")
+    return lines
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) or "no record"
+
+
+def _row_ids(path: Path, format: str | None) -> dict[str, str]:
+    """What each row calls itself: RewardBench 2 couples rows by it, and records do not keep it."""
+    rows = (row.raw for row in open_rows(path, format=format).rows)
+    return {
+        row.origin: str(row.value["id"]) for row in rows if isinstance(row.value, dict) and "id" in row.value
+    }

@@ -1,0 +1,193 @@
+"""Scored pairs as columns of numbers.
+
+From feedback and a reward to pairs of scored answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Comparison, Ranking, Text, plain_text
+from plaudit.data.transforms import preference_probability
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward
+
+PreferenceRecord = Comparison | Ranking
+"""The records that an evaluation reads."""
+ScoresByAnswer = Mapping[tuple[Text, tuple[Text, ...], Text], float | None]
+"""The score of each answer, by prompt, by the answers that it was judged with (some rewards compare), and
+by itself.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredPair:
+    """Two answers to one prompt, with the annotators' preference and a model's rewards.
+
+    Example: ``ScoredPair(prompt="2 + 2?", answers=("4", "5"), rewards=(1.2, -0.3), chance=1.0, …)``
+    """
+
+    prompt: Text
+    """What was asked; pairs of one prompt are resampled together."""
+    answers: tuple[str, str]
+    """The words of both."""
+    rewards: tuple[float | None, float | None]
+    """By the model; None is no verdict."""
+    p_first: float
+    """The probability that the first is the better one; ½ is a tie."""
+    truths: tuple[float | None, float | None] = (None, None)
+    """The true utility of both, where it is known."""
+    category: str | None = None
+    """The kind of prompt, or the subset of a benchmark."""
+    annotator: str | None = None
+    """Who judged."""
+    group: str | None = None
+    """The group of who judged."""
+    strength: float | None = None
+    """How clear the preference was."""
+    places: tuple[int, int] | None = None
+    """Where each stood in its row; None where the row is ordered by preference, and so says nothing."""
+    origin: str = ""
+    """File and row."""
+
+
+def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> ScoresByAnswer:
+    """The score of every answer beside those that it was judged with; the same row is asked for once.
+
+    >>> from plaudit.rewards.base import FunctionReward
+    >>> short = FunctionReward(name="short", function=lambda prompt, answer: -float(len(answer)))
+    >>> score_records([Comparison(prompt="Hi", chosen="Yo", rejected="Hello")], short)
+    {('Hi', ('Yo', 'Hello'), 'Yo'): -2.0, ('Hi', ('Yo', 'Hello'), 'Hello'): -5.0}
+    """
+    return score_tasks(list(_record_tasks(records)), reward)
+
+
+def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
+    """The score of every answer of every task."""
+    rows = reward.scores(tasks)
+    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
+        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
+    return {
+        (task.prompt, task.answers, answer): score
+        for task, row in zip(tasks, rows, strict=True)
+        for answer, score in zip(task.answers, row, strict=True)
+    }
+
+
+def scored_pairs(
+    records: Iterable[PreferenceRecord],
+    scores: ScoresByAnswer,
+    truths: ScoresByAnswer | None = None,
+    *,
+    in_shown_order: bool = True,
+) -> tuple[ScoredPair, ...]:
+    """A comparison is one pair, a ranking all of its pairs; equal ranks are ties.
+
+    ``placed`` says whether the answers of a ranking stand in the order in which they were shown.
+    """
+    return tuple(
+        pair for record in records for pair in _record_pairs(record, scores, truths or {}, in_shown_order)
+    )
+
+
+def _record_tasks(records: Iterable[PreferenceRecord]) -> Iterator[Task]:
+    answer_sets = dict.fromkeys((record.prompt, distinct_answers(record)) for record in records)
+    return (
+        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in answer_sets
+    )
+
+
+def distinct_answers(record: PreferenceRecord) -> tuple[Text, ...]:
+    """The different answers of a record, in its order."""
+    return tuple(dict.fromkeys(all_answers(record)))
+
+
+def all_answers(record: PreferenceRecord) -> tuple[Text, ...]:
+    """All answers of a record, in its order."""
+    return record.completions if isinstance(record, Ranking) else (record.chosen, record.rejected)
+
+
+def _record_pairs(
+    record: PreferenceRecord, scores: ScoresByAnswer, truths: ScoresByAnswer, in_shown_order: bool
+) -> Iterator[ScoredPair]:
+    answers, distinct = all_answers(record), distinct_answers(record)
+    for one, other in combinations(range(len(answers)), 2):
+        keys = tuple((record.prompt, distinct, answers[place]) for place in (one, other))
+        is_ranking = isinstance(record, Ranking)
+        yield ScoredPair(
+            prompt=record.prompt,
+            answers=(plain_text(answers[one]), plain_text(answers[other])),
+            rewards=(scores[keys[0]], scores[keys[1]]),
+            truths=(truths.get(keys[0]), truths.get(keys[1])),
+            p_first=_rank_preference(record.ranks[one], record.ranks[other])
+            if is_ranking
+            else preference_probability(record),
+            category=record.category,
+            annotator=record.annotator,
+            group=record.group,
+            strength=None if is_ranking else record.strength,
+            places=(one, other) if is_ranking and in_shown_order else None,
+            origin=record.origin,
+        )
+
+
+def _rank_preference(rank: float, other: float) -> float:
+    return 0.5 if rank == other else float(rank < other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairColumns:
+    """Scored pairs as arrays: a row for each of B pairs that have a verdict.
+
+    Example: ``pair_columns(pairs).gap_B``
+    """
+
+    gap_B: Float[np.ndarray, " B"]
+    """r₁ − r₂."""
+    p_first_B: Float[np.ndarray, " B"]
+    """The probability that the first answer is the better one; ½ is a tie."""
+    prompt_B: Int[np.ndarray, " B"]
+    """A number for each prompt, from 0."""
+
+    @property
+    def has_preference_B(self) -> Bool[np.ndarray, " B"]:
+        """Whether the annotators prefer one of the two."""
+        return self.p_first_B != 0.5
+
+
+def pair_columns(pairs: Sequence[ScoredPair]) -> PairColumns:
+    """The columns of pairs that all have a verdict."""
+    return PairColumns(
+        gap_B=np.array([reward_gap(pair) for pair in pairs], dtype=float),
+        p_first_B=np.array([pair.p_first for pair in pairs], dtype=float),
+        prompt_B=group_index([pair.prompt for pair in pairs]),
+    )
+
+
+def has_verdict(pair: ScoredPair) -> bool:
+    """Whether the model scores both answers."""
+    return None not in pair.rewards
+
+
+def reward_gap(pair: ScoredPair) -> float:
+    """r₁ − r₂ of a pair that has a verdict."""
+    first, second = pair.rewards
+    assert first is not None, pair.origin
+    assert second is not None, pair.origin
+    return first - second
+
+
+def group_index(names: Sequence[Hashable]) -> Int[np.ndarray, " B"]:
+    """The index of each name among the different names, in the order of appearance.
+
+    >>> group_index(["b", "a", "b"]).tolist()
+    [0, 1, 0]
+    """
+    index_of = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([index_of[name] for name in names], dtype=np.int64)

@@ -1,0 +1,354 @@
+"""What the probes for bias found.
+
+What an evaluation of a reward model found, in one frozen record that tables, pages and files read.
+
+A share or a mean comes as an `Estimate` with its 95 % interval; whatever cannot be said is None, and why is
+said in words beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odds:
+    """How many times as often one answer is preferred to another that lacks what is probed.
+
+    Example: ``Odds(ratio=2.3, low=1.9, high=2.8)``
+    """
+
+    ratio: float
+    """The odds ratio; 1 is indifference."""
+    low: float
+    """The lower end of the 95 % interval."""
+    high: float
+    """The upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One feature of an answer, and what it does to preferences, the other features held fixed.
+
+    Example: ``Probe(name="length", what="the longer answer", unit="1.8 times as long", pairs=380, …)``
+    """
+
+    name: str
+    """length, list, hedging, flattery, place; ``worth``, first, is the true utility that is held fixed."""
+    what: str
+    """The answer that the odds are for: "the longer answer"."""
+    unit: str
+    """The difference that the odds are per: "1.8 times as long", "with it against without"."""
+    pairs: int
+    """How many pairs differ in it."""
+    model: Odds | None
+    """Of the model; None where there is none, as ``words`` says."""
+    annotators: Odds | None
+    """Of the annotators."""
+    excess: Odds | None
+    """The model's over the annotators'."""
+    beyond: Odds | None
+    """The same, had the annotators been as sure of worth as the model is: 1 for a model that learnt their
+    taste and nothing else. None where the true utility is not known."""
+    words: str
+    """The finding in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """All probes of one model.
+
+    Example: ``Probes(pairs=400, at_equal_worth=True, features=(…,), words="")``
+    """
+
+    pairs: int
+    """Pairs that the regression was fitted on."""
+    at_equal_worth: bool
+    """Whether the true utility was known and held fixed."""
+    features: tuple[Probe, ...]
+    """One for each feature, also those that could not be probed."""
+    words: str
+    """Why there are none, or what must be known to read them; empty where nothing must."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its 95 % interval.
+
+    Example: ``Estimate(value=0.71, low=0.66, high=0.75, n=400, prompts=180)``
+    """
+
+    value: float
+    """The estimate."""
+    low: float | None
+    """The lower end of the interval; None where one prompt alone cannot give one."""
+    high: float | None
+    """The upper end."""
+    n: int
+    """How many pairs (or answers) it rests on."""
+    prompts: int
+    """How many prompts these belong to: the units that are resampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The accuracy on a part of the pairs.
+
+    Example: ``Slice(name="harmful", accuracy=Estimate(value=0.6, low=0.4, high=0.8, n=20, prompts=20))``
+    """
+
+    name: str
+    """The category, strength, annotator or group."""
+    accuracy: Estimate
+    """Equal rewards count one half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ties:
+    """The pairs of which the annotators prefer neither.
+
+    Example: ``Ties(pairs=30, gap=0.4, gap_elsewhere=1.9)``
+    """
+
+    pairs: int
+    """How many there are."""
+    gap: float
+    """The mean distance |r₁ − r₂| of their rewards: near 0 for a model that sees that they are equal."""
+    gap_elsewhere: float | None
+    """The same of all other pairs, to compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """Pairs of which the model is about as sure.
+
+    Example: ``Bin(low=0.5, high=0.55, confidence=0.53, right=0.6, pairs=40)``
+    """
+
+    low: float
+    """The lowest confidence in it, or its lower edge."""
+    high: float
+    """The highest confidence in it, or its upper edge."""
+    confidence: float
+    """The mean of σ(|r₁ − r₂|), from ½ to 1."""
+    right: float
+    """How often the answer that the model prefers is the preferred one."""
+    pairs: int
+    """How many pairs it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Whether σ(r₁ − r₂) is the chance that the first answer is preferred.
+
+    Example: ``Calibration(pairs=400, log_loss=0.55, brier=0.19, ece_mass=0.04, ece_width=0.05, …)``
+    """
+
+    pairs: int
+    """How many pairs it rests on; ties are left out."""
+    log_loss: float
+    """Mean −μ log σ(Δ) − (1 − μ) log σ(−Δ); ln 2 = 0.69 knows nothing."""
+    brier: float
+    """Mean squared distance from the outcome; ¼ knows nothing."""
+    ece_mass: float
+    """Expected calibration error over ``by_mass``."""
+    ece_width: float
+    """Expected calibration error over ``by_width``."""
+    by_mass: tuple[Bin, ...]
+    """Reliability in bins of as many pairs each, from unsure to sure."""
+    by_width: tuple[Bin, ...]
+    """Reliability in bins of equal width from ½ to 1; empty bins are left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margins:
+    """How far the preferred answer is scored above the other one.
+
+    Example: ``Margins(edges=(-1.0, 0.0, 1.0), counts=(12, 88), mean=0.6, median=0.5)``
+    """
+
+    edges: tuple[float, ...]
+    """Of the bins, one more than there are counts; 0 is an edge."""
+    counts: tuple[int, ...]
+    """Pairs in each bin; the outermost ones also hold all that lies beyond."""
+    mean: float
+    """Of the margins."""
+    median: float
+    """Of the margins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfNPoint:
+    """The figures of best-of-n by the model, at one n.
+
+    Example: ``BestOfNPoint(n=4, kl=0.64, truth=Estimate(…), proxy=1.9, possible=0.93)``
+    """
+
+    n: int
+    """Of how many answers the best is taken."""
+    kl: float
+    """ln n − (n − 1)/n nats: an upper bound of the distance from the sampled policy."""
+    truth: Estimate
+    """The true utility of the answer that is taken."""
+    proxy: float
+    """The reward of it by the model that chooses."""
+    possible: float
+    """The true utility, were the truth to choose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfNCurve:
+    """What the truth says when a policy is driven by the model through best-of-n.
+
+    Example: ``BestOfNCurve(answers=16, prompts=100, left_out=0, points=(…,))``
+    """
+
+    answers: int
+    """Answers sampled for each prompt."""
+    prompts: int
+    """Prompts that all of it rests on."""
+    left_out: int
+    """Prompts with an answer of which the model or the truth has no verdict."""
+    points: tuple[BestOfNPoint, ...]
+    """By n, from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a public benchmark.
+
+    Example: ``Section(name="Chat Hard", score=Estimate(…), subsets=("mt-bench-hard", "llmbar-natural"))``
+    """
+
+    name: str
+    """As the benchmark calls it."""
+    score: Estimate
+    """Scored as the benchmark scores."""
+    subsets: tuple[str, ...]
+    """The subsets of it that the data hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """The score on a public benchmark, by its own rules.
+
+    Example: ``Benchmark(name="RewardBench", overall=0.83, sections=(…,), notes=())``
+    """
+
+    name: str
+    """RewardBench, or RewardBench 2."""
+    overall: float | None
+    """The plain mean of the sections; None where some are missing."""
+    sections: tuple[Section, ...]
+    """In the benchmark's order."""
+    notes: tuple[str, ...]
+    """What could not be scored, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The accuracy that annotators who disagree leave room for.
+
+    Example: ``Ceiling(source="repeated judgements", accuracy=Estimate(…), at_most=0.84, words="…")``
+    """
+
+    source: str
+    """``repeated judgements``, ``the pool <name>`` or ``none``."""
+    accuracy: Estimate | None
+    """How often the majority's choice is that of one more annotator; None where nothing was judged twice."""
+    at_most: float | None
+    """The same with that annotator in the majority, which flatters: the ceiling lies between; of a pool whose
+    chances are known, it is the ceiling itself."""
+    words: str
+    """How it was found, or why it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A pair that the model is sure about and wrong.
+
+    Example: ``Mistake(prompt="2 + 2?", preferred="4", other="5", margin=-3.2, category=None, origin="a:1")``
+    """
+
+    prompt: str
+    """What was asked."""
+    preferred: str
+    """The answer that the annotators prefer."""
+    other: str
+    """The answer that the model prefers."""
+    margin: float
+    """The reward of the preferred answer less that of the other one: below 0."""
+    category: str | None
+    """Of the row."""
+    origin: str
+    """File and row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardEvaluation:
+    """Everything found about one reward model on one file.
+
+    Example: ``evaluate(scored, settings=Settings()).accuracy``
+    """
+
+    model: str
+    """What tables and pages call it."""
+    data: str
+    """The file that it was compared with."""
+    pairs: int
+    """Pairs of answers in the file, ties and unscored ones included."""
+    prompts: int
+    """Different prompts among them."""
+    missing: int
+    """Pairs with an answer that the model gives no verdict on; they are in no figure below."""
+    equal: int
+    """Pairs, ties left out, whose two rewards are the same."""
+    seed: int
+    """Of the bootstrap."""
+    bootstrap: int
+    """How often the prompts are resampled."""
+    accuracy: Estimate | None
+    """How often the preferred answer has the higher reward; equal rewards count one half."""
+    ceiling: Ceiling
+    """What the best of models could reach."""
+    ties: Ties | None
+    """What becomes of ties; None where there are none."""
+    worst: str | None
+    """The category of the lowest accuracy: it predicts what a policy makes of the model better than the mean
+    does (Frick et al. 2024, arXiv:2410.14872)."""
+    categories: tuple[Slice, ...]
+    """Accuracy by category, worst first."""
+    strengths: tuple[Slice, ...]
+    """By strength of the preference, faint first."""
+    annotators: tuple[Slice, ...]
+    """By who judged, worst first."""
+    groups: tuple[Slice, ...]
+    """By the group of who judged, worst first."""
+    calibration: Calibration | None
+    """Of σ(r₁ − r₂)."""
+    margins: Margins | None
+    """A histogram of margins."""
+    probes: Probes
+    """What the model prefers beyond what the annotators do."""
+    best_of: BestOfNCurve | None
+    """Where the truth is known."""
+    benchmark: Benchmark | None
+    """Where the file is a public benchmark."""
+    mistakes: tuple[Mistake, ...]
+    """The surest ones, one a prompt."""
+    notes: tuple[str, ...]
+    """Whatever a reader must know to believe the figures."""
+
+    def as_json(self) -> dict[str, object]:
+        """As an object that JSON can hold."""
+        return asdict(self)
+
+
+def short_names(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
+    """The models' names without the folders that they share, for the heads of columns."""
+    parts = [one.model.split("/") for one in evaluations]
+    shared = 0
+    while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    return tuple("/".join(part[shared:]) for part in parts)

@@ -1,0 +1,1 @@
+"""Resampling, regressions and intervals that both kinds of evaluation use."""

@@ -1,0 +1,284 @@
+"""A file that is there as a whole or not at all.
+
+Writes that are whole or absent, whatever ends the process in between.
+
+The bytes go to a temporary sibling, are forced to the disk (fsync), and only then take the final name in one
+step (rename); the folder that holds the name is forced to the disk last. A fault leaves the previous state as
+it was and removes what was half written; after a kill, `clear_leftovers` does so at the next start.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from plaudit.errors import UserError
+from plaudit.files import exact_json
+
+
+class AtomicFile:
+    """Bytes that go to a temporary name beside the path, and to the path itself when all went well.
+
+    As a context it keeps the file on a normal end and leaves nothing behind on an error; a full disk or a
+    read-only folder is said as such.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            self.stream = self._temporary.open("wb")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def commit(self) -> None:
+        """Give the file its own name, forced to the disk; called when all bytes are in it."""
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.stream.close()
+        self._temporary.replace(self.path)
+
+    def discard(self) -> None:
+        """Remove the temporary file; called when the writing failed."""
+        self._temporary.unlink(missing_ok=True)
+        try:
+            self.stream.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def __enter__(self) -> AtomicFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.commit()
+        except OSError as fault:
+            self.discard()
+            raise self._unwritable(fault) from fault
+        if isinstance(error, OSError):
+            self.discard()
+            raise self._unwritable(error) from error
+        if error is not None:
+            self.discard()
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(
+            f"{self.path}: cannot be written ({error.strerror}); choose another place or make room"
+        )
+
+
+_PARTIAL_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+_OS_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
+_REPLACED_NAME = re.compile(r"\.(.+)\.replaced")
+
+_ERROR_ADVICE = {
+    errno.ENOSPC: ("the disk is full", "free some space, or choose a folder on another disk"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space, or choose a folder on another disk"),
+    errno.EFBIG: ("the file would be larger than is allowed", "raise the limit (`ulimit -f`)"),
+    errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
+    errno.EACCES: ("permission denied", "make the folder writable for you, or choose another"),
+    errno.EPERM: ("the operation is not permitted", "make the folder writable for you, or choose another"),
+    errno.ENOTDIR: ("a part of this path is a file, not a folder", "choose another folder"),
+    errno.EISDIR: ("a folder of this name is in the way", "move it away, or choose another folder"),
+    errno.EEXIST: ("a file of this name is in the way", "move it away, or choose another folder"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.EIO: ("the disk reported an error", "check the disk, or choose a folder on another one"),
+}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces the file by the text, in UTF-8: a reader sees the old content or the new, never a mixture."""
+    data = text.encode()
+    partial = _partial_path(path)
+    with disk_errors_explained(path, needed=len(data)), _remove_on_failure(partial):
+        with open(partial, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replaces the file by the value as exact, indented JSON."""
+    write_text(path, exact_json.dumps(value, indent=2) + "\n")
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder and those above it where they are missing, and forces their names to the disk."""
+    with disk_errors_explained(path):
+        missing = [level for level in (path, *path.parents) if not level.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for level in missing:
+            sync_folder(level.parent)
+
+
+@contextmanager
+def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
+    """A temporary folder to fill; it becomes ``target``, whole, when the block ends without a fault.
+
+    A ``target`` that exists is replaced: it keeps a second name (`replaced_name`) until the new one is in
+    place, so one of the two is there at every moment. ``needed`` (bytes) makes a full disk's message better.
+    """
+    partial = _partial_path(target)
+    with disk_errors_explained(target, needed=needed), _remove_on_failure(partial):
+        partial.mkdir()
+        yield partial
+        _sync_tree(partial)
+        _swap_into_place(partial, target)
+
+
+def remove_leftovers(parent: Path) -> tuple[str, ...]:
+    """Removes what a killed process left half written in this folder; says what it did.
+
+    Only for the holder of the run's lock: what looks left over may be another process's work in progress.
+    """
+    notes: list[str] = []
+    for path in sorted(parent.iterdir()):
+        if _PARTIAL_NAME.fullmatch(path.name):
+            notes += remove_path(path) or (f"{path}: left half written by a run that was killed; removed",)
+        elif (match := _REPLACED_NAME.fullmatch(path.name)) and not (original := parent / match[1]).exists():
+            with disk_errors_explained(original):
+                os.rename(path, original)
+                sync_folder(parent)
+            notes.append(f"{original}: put back; a run was killed while it was being replaced")
+        elif match:
+            notes += remove_path(path)
+    return tuple(notes)
+
+
+def remove_path(path: Path) -> tuple[str, ...]:
+    """Deletes a file or folder; a failure is returned as words, since nothing depends on the deletion.
+
+    The path first takes a temporary name, so a kill half-way never leaves a torn folder under a good name.
+    """
+    temporary = path
+    try:
+        if not _PARTIAL_NAME.fullmatch(path.name):
+            temporary = _partial_path(path)
+            os.rename(path, temporary)
+        if temporary.is_dir() and not temporary.is_symlink():
+            shutil.rmtree(temporary)
+        else:
+            temporary.unlink()
+    except OSError as error:
+        return (f"{path}: could not be removed ({error.strerror or error}); it does no harm but takes space",)
+    return ()
+
+
+def replaced_name(target: Path) -> Path:
+    """The second name of ``target`` while a new one takes its place."""
+    return target.with_name(f".{target.name}.replaced")
+
+
+@contextmanager
+def disk_errors_explained(path: Path, *, needed: int | None = None) -> Iterator[None]:
+    """Within the block, disk errors under ``path`` become a `UserError` with advice; others pass through."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _ERROR_ADVICE or _is_unrelated_path(error.filename, path):
+            raise
+        raise UserError(_disk_error_message(error.errno, path, needed)) from error
+    except Exception as error:
+        # The writers of safetensors and tokenizers give the system's error number in their words only.
+        match = _OS_ERROR_NUMBER.search(str(error))
+        if match is None or int(match[1]) not in _ERROR_ADVICE or isinstance(error, UserError):
+            raise
+        raise UserError(_disk_error_message(int(match[1]), path, needed)) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Forces a folder's list of names to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync a folder and say so with these two; they order renames
+        # themselves, and a run there should not be impossible.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _is_unrelated_path(filename: object, path: Path) -> bool:
+    if not isinstance(filename, str):
+        return False
+    return not (Path(filename).is_relative_to(path.parent) or path.is_relative_to(filename))
+
+
+def _disk_error_message(code: int, path: Path, needed: int | None) -> str:
+    problem, advice = _ERROR_ADVICE[code]
+    room = f" ({_free_space_text(path, needed)})" if code in (errno.ENOSPC, errno.EDQUOT) else ""
+    return (
+        f"{path}: could not be written: {problem}{room}. What was there before is unharmed. To go on: "
+        f"{advice}."
+    )
+
+
+def _free_space_text(path: Path, needed: int | None) -> str:
+    existing = next(parent for parent in path.absolute().parents if parent.exists())
+    status = os.statvfs(existing)
+    free = f"{status.f_bavail * status.f_frsize:,} bytes are free"
+    if status.f_files and not status.f_favail:
+        free += ", but no further file can be made: the file system has no inode left"
+    return free if needed is None else f"{needed:,} bytes are needed, {free}"
+
+
+def _partial_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+
+@contextmanager
+def _remove_on_failure(partial: Path) -> Iterator[None]:
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not done:
+            # The fault itself is on its way to the user; what cannot be removed now goes at the next start.
+            with suppress(FileNotFoundError, PermissionError):
+                shutil.rmtree(partial) if partial.is_dir() else partial.unlink()
+
+
+def _sync_tree(top: Path) -> None:
+    for parent, _, names in os.walk(top, topdown=False):
+        for name in names:
+            with open(Path(parent, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))
+
+
+def _swap_into_place(partial: Path, target: Path) -> None:
+    replaced = replaced_name(target) if target.exists() else None
+    if replaced is not None:
+        if replaced.exists():
+            shutil.rmtree(replaced)
+        os.rename(target, replaced)
+    os.rename(partial, target)
+    sync_folder(target.parent)
+    if replaced is not None:
+        # The new folder is safe already: what cannot be removed now is removed, and said, at the next start.
+        remove_path(replaced)
+
+
+def make_output_folder(out: Path) -> None:
+    """Makes the folder for results; raises `UserError`, before any model is loaded, where that cannot be
+    done.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: no folder can be made there ({error.strerror})") from error

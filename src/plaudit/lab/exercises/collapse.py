@@ -1,0 +1,178 @@
+"""What becomes of the variety of answers when a policy is optimised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
+from plaudit.lab.charts import answer_counts, chart_over_steps
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.measure import (
+    best_minus_mean_gold,
+    beta_labels,
+    claim_greater,
+    mean_gold,
+    mean_over_prompts,
+    metric_curve,
+    policy_figures,
+    read_policy_results,
+    same_answer_rate,
+    statistic_by_prompt,
+    value_text,
+    value_with_interval,
+)
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.report.html import Html
+from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.words import Number, number_text, percent
+
+BASE, START, WITH_KL, WITHOUT_KL = "base", "sft", "leashed", "free"
+"""The policies of the config: before all, fine-tuned, optimised on a leash, and without one."""
+_MAX_PROMPTS = 3
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """Worth, likeness and entropy of every policy's answers."""
+    evaluation = read_policy_results(folder, "evaluation")
+    names = {BASE: "the base model", START: "fine-tuned"} | beta_labels(folder, WITH_KL, WITHOUT_KL)
+    entropy = {names[name]: metric_curve(folder, name, "entropy") for name in (WITHOUT_KL, WITH_KL)}
+    return ExerciseResult(
+        claims=_claims(evaluation, names[WITH_KL]),
+        table=_table(evaluation, names),
+        charts=(
+            CaptionedChart(
+                title="How often two answers to a prompt are the same",
+                caption="Before and after, with a leash and without.",
+                chart=_same_answer_chart(evaluation, names),
+            ),
+            CaptionedChart(
+                title="Entropy on the way",
+                caption="Does it fall while the policy learns, and does the leash hold it?",
+                chart=chart_over_steps("Entropy", "nats a token", entropy),
+            ),
+            CaptionedChart(
+                title="All that it says",
+                caption="The prompts on which most variety was lost: every answer once, with how often it "
+                "came.",
+                chart=answer_counts(
+                    evaluation,
+                    {START: names[START], WITHOUT_KL: names[WITHOUT_KL]},
+                    _prompts_with_most_variety_lost(evaluation),
+                ),
+            ),
+        ),
+    )
+
+
+def _claims(evaluation: PolicyEvaluation, leash: str) -> tuple[Claim, ...]:
+    unit = "of pairs of answers are the same"
+    return (
+        claim_greater(
+            "What is optimised is worth more.", evaluation, (WITHOUT_KL, START), mean_gold, "of true worth"
+        ),
+        claim_greater(
+            "Its answers to one prompt become alike.", evaluation, (WITHOUT_KL, START), same_answer_rate, unit
+        ),
+        claim_greater(
+            f"With {leash} less of the variety is lost.",
+            evaluation,
+            (WITHOUT_KL, WITH_KL),
+            same_answer_rate,
+            unit,
+        ),
+        claim_greater(
+            "Asking several times gains less: the best answer is nearer to the mean one.",
+            evaluation,
+            (START, WITHOUT_KL),
+            best_minus_mean_gold,
+            "of true worth from the mean answer to the best",
+        ),
+        claim_greater("Fine-tuning had begun it.", evaluation, (START, BASE), same_answer_rate, unit),
+    )
+
+
+def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
+    rows = tuple(
+        (
+            label,
+            value_with_interval(one.gold),
+            value_with_interval(mean_over_prompts(evaluation, name, same_answer_rate)),
+            value_text(one.entropy),
+            *_diversity_texts(one),
+            value_text(one.kl),
+        )
+        for name, label, one in (
+            (name, label, policy_figures(evaluation, name)) for name, label in names.items()
+        )
+    )
+    words = policy_figures(evaluation, START).diversity.words
+    head = (
+        "policy",
+        "true worth",
+        "the same",
+        "entropy",
+        "unlike",
+        "pairs",
+        "BLEU",
+        "KL",
+    )
+    note = (
+        f"{evaluation.prompts} prompts, {evaluation.answers} answers to each. The same: the chance that "
+        "two answers to "
+        "a prompt are. Unlike: of the answers to a prompt. Pairs: unlike pairs of neighbouring words; these "
+        f"and self-BLEU, among the answers to a prompt, are of their first {words} words. KL: nats. "
+        "In brackets: 95 % intervals over prompts."
+    )
+    return Table(head=head, rows=rows, note=note)
+
+
+def _diversity_texts(policy: PolicyFigures) -> tuple[str, str, str]:
+    diversity = policy.diversity
+    return (
+        _text_or_missing(diversity.unique_within, percent),
+        _text_or_missing(diversity.distinct_2, percent),
+        _text_or_missing(diversity.self_bleu_within, number_text),
+    )
+
+
+def _text_or_missing(value: Number | None, write: Callable[[Number], str]) -> str:
+    return "not known" if value is None else write(value)
+
+
+def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Html:
+    rows = [
+        IntervalRow(
+            label=label, spans=(estimate_span(mean_over_prompts(evaluation, name, same_answer_rate)),)
+        )
+        for name, label in names.items()
+    ]
+    return share_chart(
+        "The same answer twice", "of pairs of answers", IntervalRows(rows=rows, series=("the same",))
+    )
+
+
+def _prompts_with_most_variety_lost(evaluation: PolicyEvaluation) -> list[str]:
+    """The prompts on which most variety was lost."""
+    before, after = (statistic_by_prompt(evaluation, name, same_answer_rate) for name in (START, WITHOUT_KL))
+    return sorted(before, key=lambda prompt: before[prompt] - after.get(prompt, 0.0))[:_MAX_PROMPTS]
+
+
+EXERCISE = Exercise(
+    name="collapse",
+    title="Does a policy that is optimised still have more than one thing to say?",
+    background=(
+        "A fine-tuned model imitates all that people said; a policy that is optimised looks for the answer "
+        "that pays most, and its variety goes. It is called mode collapse. RLHF was found to cost more "
+        "variety than fine-tuning does (Kirk et al. 2024, arXiv:2310.06452), and to ask such a policy many "
+        "times gains less (Yue et al. 2025, arXiv:2504.13837). Here the truth itself pays, so it is no fault "
+        "of a reward."
+    ),
+    minutes=1,
+    analyse=analyse,
+    next_commands=(
+        "plaudit lab collapse --set leashed.policy.beta=5: a shorter leash keeps more, and gains less",
+        "plaudit lab collapse --set evaluation.temperature=1.5: does heat bring the variety back",
+    ),
+)
+"""Mode collapse."""

@@ -1,0 +1,227 @@
+"""Lost calibration: a policy that is trained hard grows surer, whether it is right or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.calibration import (
+    ChoiceLogprobs,
+    PolicyCalibration,
+    at_temperature,
+    fitted_temperature,
+    policy_calibration,
+)
+from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
+from plaudit.report.html import Html, element
+from plaudit.report.pipeline.sections import estimate_span, policy_reliability_chart
+from plaudit.world.prompts import question_of_prompt
+
+START, WITH_KL, WITHOUT_KL, SMALL_BETA_DPO = "sft", "leashed", "free", "sharp"
+"""The policies of the config: before, GRPO with a leash and without, DPO with a small β."""
+SUMS = "arithmetic"
+"""The questions on which the policy begins about as sure as right."""
+_LABELS = {
+    START: "at the start",
+    WITH_KL: "GRPO, leashed",
+    WITHOUT_KL: "GRPO, free",
+    SMALL_BETA_DPO: "DPO, small β",
+}
+_RESAMPLING = Resampling()
+_LogprobsByPolicy = Mapping[str, Sequence[ChoiceLogprobs]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureScaled:
+    """A policy's calibration after its log-probs are divided by a temperature that was fitted on other
+    questions.
+
+    Example: ``temperature_scaled(weighed).after.ece.value``
+    """
+
+    temperatures: tuple[float, float]
+    """The temperatures of the two halves of the questions, each fitted on the other half."""
+    calibration: PolicyCalibration
+    """Of all questions, the change since before beside it."""
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """How sure and how often right each policy is of facts and sums, and what a temperature mends."""
+    evaluation = read_policy_results(folder, "evaluation")
+    by_policy = {name: [one for one in evaluation.choice_logprobs if one.policy == name] for name in _LABELS}
+    sums = {name: [one for one in questions if one.category == SUMS] for name, questions in by_policy.items()}
+    if not all(sums.values()):
+        raise UserError(
+            f"{folder.stage('evaluation')}: not every policy was asked sums with their choices; evaluate "
+            f"{', '.join(_LABELS)} on the world's own questions, n 40 or more"
+        )
+    scaled = {name: temperature_scaled(questions) for name, questions in sums.items()}
+    return ExerciseResult(
+        claims=(*_claims(by_policy, sums, scaled[WITHOUT_KL]),),
+        table=_table(evaluation, sums, scaled),
+        charts=(*_pictures(by_policy, sums, scaled[WITHOUT_KL]),),
+    )
+
+
+def temperature_scaled(questions: Sequence[ChoiceLogprobs]) -> TemperatureScaled:
+    """Temperature scaling: each half of the questions at the temperature that was fitted on the other; no
+    sum stands in both halves.
+    """
+    entities = sorted({_entity(first_temperature) for first_temperature in questions})
+    first_half = {entity for index, entity in enumerate(entities) if index % 2 == 0}
+    halves = [
+        [
+            first_temperature
+            for first_temperature in questions
+            if (_entity(first_temperature) in first_half) is half
+        ]
+        for half in (True, False)
+    ]
+    if not all(halves):
+        raise UserError(f"{len(questions)} questions cannot be halved; evaluate more of them")
+    first_temperature, second_temperature = (fitted_temperature(half) for half in halves)
+    scaled = [
+        at_temperature([row], second_temperature if _entity(row) in first_half else first_temperature)[0]
+        for row in questions
+    ]
+    return TemperatureScaled(
+        temperatures=(second_temperature, first_temperature),
+        calibration=policy_calibration(scaled, _RESAMPLING, questions),
+    )
+
+
+def _entity(logprobs: ChoiceLogprobs) -> str:
+    return question_of_prompt(logprobs.prompt).entity
+
+
+def _claims(
+    by_policy: _LogprobsByPolicy, sums: _LogprobsByPolicy, scaled: TemperatureScaled
+) -> Iterator[Claim]:
+    unit = "confidence less accuracy, less that of the start"
+    for name, method in ((WITHOUT_KL, "Without a leash GRPO"), (SMALL_BETA_DPO, "With a small β DPO")):
+        change = policy_calibration(by_policy[name], _RESAMPLING, by_policy[START]).surplus_change
+        yield claim_above_zero(
+            f"{method} makes the policy surer beside how often it is right.", _require(change), unit
+        )
+    free = policy_calibration(sums[WITHOUT_KL], _RESAMPLING, sums[START])
+    yield claim_above_zero(
+        "Of sums it is then surer than right.", free.surplus, "confidence less accuracy on sums"
+    )
+    yield claim_above_zero(
+        "Its calibration error on sums has grown.",
+        _require(free.ece_change),
+        "the error less that of the start",
+    )
+    change_by_kl = policy_calibration(sums[WITHOUT_KL], _RESAMPLING, sums[WITH_KL]).surplus_change
+    yield claim_above_zero(
+        "A leash keeps some of it.",
+        _require(change_by_kl),
+        "on sums, surer than right by so much more than leashed",
+    )
+    error_change = _require(scaled.calibration.ece_change)
+    error_reduction = Estimate(
+        value=-error_change.value,
+        low=None if error_change.high is None else -error_change.high,
+        high=None if error_change.low is None else -error_change.low,
+        n=error_change.n,
+        prompts=error_change.prompts,
+    )
+    temperatures = " and ".join(f"{heat:.2f}" for heat in scaled.temperatures)
+    yield claim_above_zero(
+        "A temperature that was fitted on other sums mends the free policy.",
+        error_reduction,
+        f"T {temperatures}; the error before less that after",
+    )
+
+
+def _require(change: Estimate | None) -> Estimate:
+    assert change is not None, "it was compared"
+    return change
+
+
+def _table(
+    evaluation: PolicyEvaluation, sums: _LogprobsByPolicy, scaled: Mapping[str, TemperatureScaled]
+) -> Table:
+    rows = []
+    for name, label in _LABELS.items():
+        unscaled, figures = policy_calibration(sums[name], _RESAMPLING), policy_figures(evaluation, name)
+        temperatures = " / ".join(f"{value:.2f}" for value in scaled[name].temperatures)
+        estimates = (
+            unscaled.accuracy,
+            unscaled.confidence,
+            unscaled.ece,
+            scaled[name].calibration.ece,
+            figures.gold,
+        )
+        rows.append(
+            (
+                label,
+                *map(value_with_interval, estimates[:3]),
+                temperatures,
+                *map(value_with_interval, estimates[3:]),
+            )
+        )
+    return Table(
+        head=("policy", "right", "how sure", "calibration error", "T that fits", "error at T", "true worth"),
+        rows=tuple(rows),
+        note=f"Of {len(sums[START])} sums, each with the right number and its neighbours as choices. Each "
+        "half of them is judged at the T that fits the other. True worth is that of all kinds of prompts.",
+    )
+
+
+def _pictures(
+    by_policy: _LogprobsByPolicy, sums: _LogprobsByPolicy, scaled: TemperatureScaled
+) -> Iterator[CaptionedChart]:
+    yield CaptionedChart(
+        title="Sure and right",
+        caption="Where the second mark lies to the right of the first, the policy is surer than right.",
+        chart=_sure_and_right(by_policy),
+    )
+    charts = [
+        policy_reliability_chart(_LABELS[name], policy_calibration(questions, _RESAMPLING))
+        for name, questions in sums.items()
+    ]
+    charts.append(policy_reliability_chart(f"{_LABELS[WITHOUT_KL]}, at T", scaled.calibration))
+    yield CaptionedChart(
+        title="Reliability on sums",
+        caption="On the diagonal a policy is as often right as it is sure. Points below it are boasts.",
+        chart=element("div", {"class": "curves"}, *charts),
+    )
+
+
+def _sure_and_right(by_policy: _LogprobsByPolicy) -> Html:
+    rows = []
+    for name, questions in by_policy.items():
+        for kind, label in (("fact", "facts"), (SUMS, "sums")):
+            calibrated = policy_calibration([row for row in questions if row.category == kind], _RESAMPLING)
+            spans = (estimate_span(calibrated.accuracy), estimate_span(calibrated.confidence))
+            rows.append(IntervalRow(label=f"{_LABELS[name]}: {label}", spans=spans))
+    return share_chart(
+        "Sure and right", "of questions", IntervalRows(rows=rows, series=("right", "how sure"))
+    )
+
+
+EXERCISE = Exercise(
+    name="confidence",
+    title="Does a policy that is trained hard still know what it knows?",
+    background="A model that was only fine-tuned is about as often right as it is sure: it has learnt how "
+    "often "
+    "people say what. A reward does not pay for doubt, so whoever follows it makes likely what pleases. "
+    "The GPT-4 report (arXiv:2303.08774, figure 8) shows calibration lost like this; Kadavath et al. "
+    "(2022, arXiv:2207.05221) show that a temperature gives much of it back.",
+    minutes=1.8,
+    analyse=analyse,
+    next_commands=(
+        "plaudit lab confidence --set leashed.policy.beta=3: a shorter leash",
+        "plaudit lab confidence --set sharp.beta=0.3: DPO with an ordinary β",
+        "plaudit lab confidence --set free.rounds=80: twice as long without a leash",
+    ),
+)
+"""Confidence before and after policies were trained hard."""

@@ -1,0 +1,166 @@
+"""Two objectives: a policy that follows one reward alone pays for it with the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
+from plaudit.lab.charts import answers_side_by_side
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.measure import (
+    claim_greater,
+    mean_gold,
+    mean_over_prompts,
+    mean_tokens,
+    policy_figures,
+    read_policy_results,
+    value_with_interval,
+)
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.report.html import Html, element
+from plaudit.report.pipeline.sections import estimate_span
+from plaudit.world.annotators import Aspect
+from plaudit.world.gold import gold_of
+
+START, HELP_ONLY, BOTH_REWARDS = "base", "follows-help", "follows-both"
+"""The policies of the config: before, by the reward for help alone, by both rewards."""
+_LABELS = {START: "at the start", HELP_ONLY: "help alone", BOTH_REWARDS: "help and brevity"}
+_PARTS: tuple[Aspect, ...] = ("helpful", "concise")
+_MAX_PROMPTS = 3
+_EvaluationByPart = Mapping[Aspect, PolicyEvaluation]
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """Help, brevity, length and worth of every policy."""
+    evaluation = read_policy_results(folder, "evaluation")
+    parts: _EvaluationByPart = {part: with_partial_gold(evaluation, part) for part in _PARTS}
+    return ExerciseResult(
+        claims=_claims(evaluation, parts),
+        table=_table(evaluation, parts),
+        charts=(
+            CaptionedChart(
+                title="Help and brevity",
+                caption="Both are parts of the true worth, which no policy has seen.",
+                chart=element("div", {"class": "curves"}, _parts_chart(parts), _length_chart(evaluation)),
+            ),
+            CaptionedChart(
+                title="Side by side",
+                caption="The prompts on which the policy that follows help alone says most beside the other.",
+                chart=answers_side_by_side(_LABELS, _wordiest(evaluation)),
+            ),
+        ),
+    )
+
+
+def with_partial_gold(evaluation: PolicyEvaluation, part: Aspect) -> PolicyEvaluation:
+    """The same answers, with one part of the true utility as their gold score: how helpful each is, say."""
+    return replace(
+        evaluation, all_answers=tuple(_row_with_partial_gold(shown, part) for shown in evaluation.all_answers)
+    )
+
+
+def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
+    def valued(one: PolicyAnswer) -> PolicyAnswer:
+        return replace(one, gold=float(getattr(gold_of(row.prompt, one.text, ended=one.ended), part)))
+
+    return replace(row, said=tuple(map(valued, row.said)))
+
+
+def _claims(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> tuple[Claim, ...]:
+    helpful, concise = parts["helpful"], parts["concise"]
+    return (
+        claim_greater(
+            "Who follows help alone grows wordy.", evaluation, (HELP_ONLY, START), mean_tokens, "tokens"
+        ),
+        claim_greater("It wastes words.", concise, (START, HELP_ONLY), mean_gold, "of being concise"),
+        claim_greater(
+            "With brevity in the reward answers are shorter.",
+            evaluation,
+            (HELP_ONLY, BOTH_REWARDS),
+            mean_tokens,
+            "tokens",
+        ),
+        claim_greater(
+            "They waste fewer words.", concise, (BOTH_REWARDS, HELP_ONLY), mean_gold, "of being concise"
+        ),
+        claim_greater(
+            "They keep four fifths of the help.",
+            helpful,
+            (BOTH_REWARDS, HELP_ONLY),
+            mean_gold,
+            "of being helpful",
+            factor=1.25,
+        ),
+        claim_greater(
+            "They are worth more.", evaluation, (BOTH_REWARDS, HELP_ONLY), mean_gold, "of true worth"
+        ),
+    )
+
+
+def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
+    rows = tuple(
+        (
+            label,
+            *(value_with_interval(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
+            value_with_interval(policy_figures(evaluation, name).length),
+            value_with_interval(mean_over_prompts(evaluation, name, mean_gold)),
+            value_with_interval(policy_figures(evaluation, name).kl),
+        )
+        for name, label in _LABELS.items()
+    )
+    return Table(
+        head=("policy", "helpful", "concise", "tokens", "true worth", "KL from the start"),
+        rows=rows,
+        note="Helpful and concise are parts of the true worth, from 0 to 1.",
+    )
+
+
+def _parts_chart(parts: _EvaluationByPart) -> Html:
+    rows = [
+        IntervalRow(
+            label=label,
+            spans=tuple(estimate_span(mean_over_prompts(parts[part], name, mean_gold)) for part in _PARTS),
+        )
+        for name, label in _LABELS.items()
+    ]
+    return share_chart(
+        "Helpful and concise", "parts of the true worth", IntervalRows(rows=rows, series=_PARTS)
+    )
+
+
+def _length_chart(evaluation: PolicyEvaluation) -> Html:
+    rows = [
+        IntervalRow(label=label, spans=(estimate_span(policy_figures(evaluation, name).length),))
+        for name, label in _LABELS.items()
+    ]
+    return amount_chart("Length", "tokens of an answer", IntervalRows(rows=rows, series=("length",)))
+
+
+def _wordiest(evaluation: PolicyEvaluation) -> Sequence[PromptAnswers]:
+    def spared(shown: PromptAnswers) -> int:
+        said = {one.policy: one.tokens for one in shown.said}
+        return said[HELP_ONLY] - said[BOTH_REWARDS]
+
+    return sorted(evaluation.all_answers, key=spared, reverse=True)[:_MAX_PROMPTS]
+
+
+EXERCISE = Exercise(
+    name="objectives",
+    title="Why is one objective not enough?",
+    background="People who are asked which answer helps more tend to point at the longer one, and a policy "
+    "that "
+    "follows them learns to talk (Singhal et al. 2023, arXiv:2310.03716). Two rewards, each fitted to what "
+    "was said to a question of its own, can be weighed against each other, as Llama 2 does with help and "
+    "safety (Touvron et al. 2023, arXiv:2307.09288). They are brought to one unit first, or weights mean "
+    "little.",
+    minutes=1.8,
+    analyse=analyse,
+    next_commands=(
+        "plaudit lab objectives --set both.weights=[0.9,0.1]: how little brevity is enough",
+        "plaudit lab objectives --set asked-help.annotators=crowd: people who love length less",
+        "plaudit lab objectives --set follows-help.policy.beta=0.5: whether a leash does as well",
+    ),
+)
+"""One reward, and two."""

@@ -1,0 +1,241 @@
+"""One reward of few comparisons, pressed ever harder by several optimisers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import sqrt
+
+import numpy as np
+
+from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
+from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.lab.charts import chart_over_root_kl
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.measure import (
+    AnswerStatistic,
+    claim_greater,
+    is_above_zero,
+    mean_gold,
+    mean_over_prompts,
+    mean_reward,
+    paired_difference,
+    policy_figures,
+    read_policy_results,
+    statistic_by_prompt,
+    value_text,
+    value_with_interval,
+)
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.charts.axes import Span
+from plaudit.report.words import Number, number_text
+
+START, GOLD_TRAINED = "sft", "truth"
+"""Before, and what was pressed by the truth itself."""
+POLICIES_BY_OPTIMISER: Mapping[str, tuple[str, ...]] = {
+    "PPO": ("ppo-1", "ppo-2", "ppo-3"),
+    "GRPO": ("grpo-1", "grpo-2", "grpo-3"),
+    "DPO": ("dpo-1", "dpo-2", "dpo-3"),
+}
+"""Of each optimiser its policies: a little, more, and hard."""
+REWARD_FREE = ("DPO",)
+"""Those that learn from the comparisons themselves and never see the reward."""
+_MIN_DISTANCES = 3
+_KL_BOUND_NOTE = "The distance of best of n is an upper bound."
+_NO_CURVE = "too few distances for a curve"
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """Reward and worth along the distance, and where the worth turned."""
+    evaluation = read_policy_results(folder, "evaluation")
+    return ExerciseResult(
+        claims=(
+            *_reward_rise_claims(evaluation),
+            *_worth_fall_claims(evaluation),
+            *_best_of_n_claims(evaluation),
+            _gold_reward_claim(evaluation),
+        ),
+        table=_table(evaluation),
+        charts=(
+            CaptionedChart(
+                title="What the reward promises",
+                caption="How much of the reward each has, by how far it went for it.",
+                chart=chart_over_root_kl(
+                    "Learnt reward", "what is optimised", _points_by_optimiser(evaluation, mean_reward)
+                ),
+            ),
+            CaptionedChart(
+                title="What is kept of it",
+                caption="The true worth of the same answers: where does it turn?",
+                chart=chart_over_root_kl(
+                    "True worth", "by the world, never shown", _points_by_optimiser(evaluation, mean_gold)
+                ),
+            ),
+        ),
+    )
+
+
+def _reward_rise_claims(evaluation: PolicyEvaluation) -> list[Claim]:
+    return [
+        claim_greater(
+            f"{name}: pressed hard it gets more of the reward than at the start.",
+            evaluation,
+            (steps[-1], START),
+            mean_reward,
+            "of the reward",
+        )
+        for name, steps in POLICIES_BY_OPTIMISER.items()
+        if name not in REWARD_FREE
+    ]
+
+
+def _worth_fall_claims(evaluation: PolicyEvaluation) -> list[Claim]:
+    return [
+        claim_greater(
+            f"{name}: pressed hard its answers are worth less than pressed a little.",
+            evaluation,
+            (steps[0], steps[-1]),
+            mean_gold,
+            "of true worth",
+        )
+        for name, steps in POLICIES_BY_OPTIMISER.items()
+    ]
+
+
+def _best_of_n_claims(evaluation: PolicyEvaluation) -> list[Claim]:
+    """The best of n by the curve d(α − β·d), α how fast its gain rises at first, β how fast it bends."""
+    curve = evaluation.over_optimisation
+    if curve is None:
+        return []
+    rises, bends = is_above_zero(curve.alpha), is_above_zero(curve.beta)
+    return [
+        Claim(
+            statement="Best of n: of few answers the reward chooses well.",
+            holds=rises,
+            evidence=f"α, how fast worth rises at first, is {value_with_interval(curve.alpha)}",
+        ),
+        Claim(
+            statement="Best of n: of many it chooses by its own mistakes.",
+            holds=bends,
+            evidence=f"β, how fast the rise bends down, is {value_with_interval(curve.beta)}",
+        ),
+    ]
+
+
+def _gold_reward_claim(evaluation: PolicyEvaluation) -> Claim:
+    statement = (
+        "A reward without faults keeps its promise: by the truth itself GRPO's answers are worth more."
+    )
+    return claim_greater(
+        statement, evaluation, (GOLD_TRAINED, POLICIES_BY_OPTIMISER["GRPO"][-1]), mean_gold, "of true worth"
+    )
+
+
+def _points_by_optimiser(
+    evaluation: PolicyEvaluation, statistic: AnswerStatistic
+) -> dict[str, list[tuple[Number, Span]]]:
+    """Each optimiser from the start on, and the best of n answers."""
+    lines = {
+        name: [
+            (_root_kl(evaluation, step), _estimate_span(mean_over_prompts(evaluation, step, statistic)))
+            for step in (START, *steps)
+        ]
+        for name, steps in POLICIES_BY_OPTIMISER.items()
+    }
+    best_points = [] if evaluation.best_of is None else evaluation.best_of.points
+    best_of_n_points = [
+        (sqrt(at.kl), _estimate_span(at.truth) if statistic is mean_gold else Span(value=at.proxy))
+        for at in best_points
+    ]
+    return lines | ({"best of n": best_of_n_points} if best_of_n_points else {})
+
+
+def _root_kl(evaluation: PolicyEvaluation, name: str) -> float:
+    kl = policy_figures(evaluation, name).kl
+    return 0.0 if kl is None else sqrt(max(kl.value, 0.0))
+
+
+def _estimate_span(estimate: Estimate | None) -> Span:
+    return (
+        Span(value=float("nan"))
+        if estimate is None
+        else Span(value=estimate.value, low=estimate.low, high=estimate.high)
+    )
+
+
+def _table(evaluation: PolicyEvaluation) -> Table:
+    rows = tuple(
+        (
+            name,
+            number_text(_root_kl(evaluation, name)),
+            value_text(policy_figures(evaluation, name).reward),
+            value_text(policy_figures(evaluation, name).gold),
+            ""
+            if name == START
+            else value_with_interval(paired_difference(evaluation, (name, START), mean_gold)),
+        )
+        for name in (
+            START,
+            *(step for steps in POLICIES_BY_OPTIMISER.values() for step in steps),
+            GOLD_TRAINED,
+        )
+    )
+    curves = _fitted_curves(evaluation)
+    sentences = [f"{name}: {curve.sentence if curve else _NO_CURVE}." for name, curve in curves.items()]
+    note = " ".join((*sentences, *_gain_comparison(curves)))
+    return Table(head=("policy", "√KL", "reward", "true worth", "gained"), rows=rows, note=note)
+
+
+def _fitted_curves(evaluation: PolicyEvaluation) -> dict[str, OverOptimisation | None]:
+    """The gain along √KL by the curves of Gao et al. (2023, arXiv:2210.10760)."""
+    curves = {
+        name: _fitted_curve(evaluation, (START, *steps)) for name, steps in POLICIES_BY_OPTIMISER.items()
+    }
+    best_of_n_curve = evaluation.over_optimisation
+    return curves | ({} if best_of_n_curve is None else {"Best of n": best_of_n_curve})
+
+
+def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverOptimisation | None:
+    kl_S = np.array([_root_kl(evaluation, name) ** 2 for name in names])
+    if len(np.unique(kl_S[kl_S > 0])) < _MIN_DISTANCES:
+        return None
+    worth_by_policy = [statistic_by_prompt(evaluation, name, mean_gold) for name in names]
+    prompts = [prompt for prompt in worth_by_policy[0] if all(prompt in one for one in worth_by_policy)]
+    gain_PS = np.array(
+        [[one[prompt] - worth_by_policy[0][prompt] for one in worth_by_policy] for prompt in prompts]
+    )
+    return fit_over_optimisation(kl_S, gain_PS, "policy", Resampling())
+
+
+def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]:
+    """Who has spent its distance best, as far as all of them went."""
+    fitted = {name: curve for name, curve in curves.items() if curve is not None}
+    furthest = min((curve.furthest for curve in fitted.values()), default=0.0)
+    gains = {name: gain for name, curve in fitted.items() if (gain := curve.gain_at(furthest)) is not None}
+    ranked = sorted(gains, key=lambda name: -gains[name])
+    gains_text = ", ".join(f"{name} {gains[name]:+.3f}" for name in ranked)
+    return (
+        [f"At √KL {number_text(furthest)}, which all came to, the curves say: {gains_text}. {_KL_BOUND_NOTE}"]
+        if gains_text
+        else []
+    )
+
+
+EXERCISE = Exercise(
+    name="over-optimisation",
+    title="How long does a reward that is pressed keep its promise?",
+    background=(
+        "A learnt reward is right where its comparisons were, and wrong elsewhere. The further a policy is "
+        "driven, the more of its gain is a mistake: the true worth rises along √KL and falls again "
+        "(Gao et al. 2023, arXiv:2210.10760), for best-of-n, for PPO, and for direct methods that never "
+        "see a reward (Rafailov et al. 2024, arXiv:2406.02900). A reward without faults has no such peak."
+    ),
+    minutes=2,
+    analyse=analyse,
+    next_commands=(
+        "plaudit lab over-optimisation --set crowd.n=2000: a better reward can be pressed further",
+        "plaudit lab over-optimisation --set lovers.annotators=crowd: does it last longer without them",
+    ),
+)
+"""Over-optimisation across optimisers."""

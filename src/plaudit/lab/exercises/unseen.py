@@ -1,0 +1,185 @@
+"""A reward that learnt few pairs by heart, and one that saw many: what is left on unseen pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.measure import (
+    PairRewards,
+    claim_above_zero,
+    correct,
+    independent_difference,
+    margin,
+    mean_measure,
+    overconfidence,
+    paired_reward_difference,
+    preference_loss,
+    read_pair_rewards,
+    read_reward_results,
+    reward_reliability_chart,
+)
+from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
+from plaudit.report.html import Html
+from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.words import number_text, percent
+
+_REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
+_PAIR_SETS = {"own": "its own pairs", "fresh": "unseen pairs"}
+_CAPTIONS = {
+    (
+        "few",
+        "fresh",
+    ): "Look at the pairs that it is surest of, on the right, and how far below the broken line they lie.",
+    (
+        "many",
+        "own",
+    ): "Above the broken line it is right more often than it claims, for it has seen these pairs.",
+    (
+        "many",
+        "fresh",
+    ): "The nearer to the broken line, the more its claims about unseen pairs can be believed.",
+}
+_RewardsByKey = Mapping[tuple[str, str], PairRewards]
+"""What each reward says of its own pairs and of the unseen ones."""
+_EvaluationByKey = Mapping[tuple[str, str], RewardEvaluation]
+
+
+def analyse(folder: PipelineFolder) -> ExerciseResult:
+    """Both rewards, each on the pairs that it learnt from, and both on the same unseen ones."""
+    stages = {
+        (name, kind): f"{name}-on-own" if kind == "own" else "on-fresh"
+        for name in _REWARDS
+        for kind in _PAIR_SETS
+    }
+    rewards = {
+        (name, kind): read_pair_rewards(folder, stage, [name])[name] for (name, kind), stage in stages.items()
+    }
+    evaluations = {
+        (name, kind): read_reward_results(folder, stage)[name] for (name, kind), stage in stages.items()
+    }
+    return ExerciseResult(
+        claims=(*_claims(rewards),),
+        table=_table(rewards, evaluations),
+        charts=(*_pictures(rewards, evaluations),),
+    )
+
+
+def _claims(rewards: _RewardsByKey) -> Iterator[Claim]:
+    few_fresh, many_fresh = rewards["few", "fresh"], rewards["many", "fresh"]
+    gaps = {
+        name: independent_difference(
+            *(mean_measure(rewards[name, kind], correct, share=True) for kind in _PAIR_SETS)
+        )
+        for name in _REWARDS
+    }
+    yield claim_above_zero(
+        "The reward that learnt few pairs by heart is right less often on unseen ones.",
+        gaps["few"],
+        "accuracy on its own pairs less that on unseen ones",
+    )
+    yield claim_above_zero(
+        "Less than half of its margin is left there.",
+        independent_difference(
+            mean_measure(rewards["few", "own"], margin), mean_measure(few_fresh, margin), times=2
+        ),
+        "the margin on its own pairs less twice that on unseen ones",
+    )
+    yield claim_above_zero(
+        "It is surer of unseen pairs than it may be.",
+        mean_measure(few_fresh, overconfidence),
+        "how sure it was less how often it was right",
+    )
+    yield claim_above_zero(
+        "A reward that saw many pairs loses less of its accuracy.",
+        independent_difference(gaps["few"], gaps["many"]),
+        "what few lose less what many lose",
+    )
+    yield claim_above_zero(
+        "Its margin holds on unseen pairs: the preferred answer has more on average.",
+        mean_measure(many_fresh, margin),
+        "margin",
+    )
+    yield claim_above_zero(
+        "Of the same unseen pairs it predicts the choices better.",
+        paired_reward_difference(few_fresh, many_fresh, preference_loss),
+        "log-loss of few less that of many",
+    )
+
+
+def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Table:
+    return Table(
+        head=("reward, pairs", "preferred", "other", "margin", "accuracy", "ECE"),
+        rows=tuple(
+            (
+                f"{name}, {_PAIR_SETS[kind]}",
+                number_text(mean_measure(one, lambda one: one.preferred_B).value),
+                number_text(mean_measure(one, lambda one: one.other_B).value),
+                number_text(mean_measure(one, margin).value),
+                percent(mean_measure(one, correct, share=True).value),
+                percent(_calibration_error(evaluations[name, kind])),
+            )
+            for (name, kind), one in rewards.items()
+        ),
+        note="Preferred and other: the mean rewards of the two answers. ECE: expected calibration error "
+        f"over bins of as many pairs each. few: {_REWARDS['few']}; many: {_REWARDS['many']}.",
+    )
+
+
+def _calibration_error(evaluation: RewardEvaluation) -> float:
+    assert evaluation.calibration is not None, "pairs with a preference were judged"
+    return evaluation.calibration.ece_mass
+
+
+def _pictures(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Iterator[CaptionedChart]:
+    yield CaptionedChart(
+        title="What is left of the margin?",
+        caption="The distance between the two marks of a row is the margin. Compare what is left of it on "
+        "unseen pairs with what it was on a reward's own.",
+        chart=_mean_rewards_chart(rewards),
+    )
+    for (name, kind), one in evaluations.items():
+        if (name, kind) != ("few", "own"):
+            yield CaptionedChart(
+                title=f"{_REWARDS[name].capitalize()}: {_PAIR_SETS[kind]}",
+                caption=_CAPTIONS[name, kind],
+                chart=reward_reliability_chart("Reliability", one),
+            )
+
+
+def _mean_rewards_chart(rewards: _RewardsByKey) -> Html:
+    rows = [
+        IntervalRow(
+            label=f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
+            spans=tuple(
+                estimate_span(mean_measure(one, part))
+                for part in (lambda s: s.preferred_B, lambda s: s.other_B)
+            ),
+        )
+        for (name, kind), one in rewards.items()
+    ]
+    return amount_chart(
+        "Mean rewards", "with 95 % intervals", IntervalRows(rows=rows, series=("preferred", "other"))
+    )
+
+
+EXERCISE = Exercise(
+    name="unseen",
+    title="Does a reward know what it has not seen?",
+    background="A reward model that has gone through few pairs often enough is right about all of them, "
+    "and holds "
+    "preferred and rejected answers far apart. That says nothing: its own pairs are no test. On pairs to "
+    "other prompts hardly anything of it may be left, and it is as sure as before, the miscalibration that "
+    "Guo et al. (2017, arXiv:1706.04599) found in large networks. What helps is more pairs and fewer epochs "
+    "(one, in Ouyang et al. 2022, arXiv:2203.02155, since rewards overfit after it).",
+    minutes=1,
+    analyse=analyse,
+    next_commands=(
+        "plaudit lab unseen --set few.epochs=2: as few pairs, and not by heart",
+        "plaudit lab unseen --set few-pairs.n=300: five times as many",
+        "plaudit lab unseen --set few.reward.smoothing=0.1: labels that are believed to be swapped at times",
+    ),
+)
+"""The exercise."""

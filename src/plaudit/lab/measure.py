@@ -1,0 +1,368 @@
+"""What the stages of an exercise left, for those that look at it; whatever is not there is named.
+
+What the stages of an exercise left behind, as numbers that are compared prompt by prompt.
+
+What rewards say of pairs, pair by pair, and how far two rewards or two sets of pairs differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import hypot
+from statistics import fmean
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from plaudit.engine.sinks.files import METRICS_FILE
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.diversity import split_words
+from plaudit.evaluation.policies.result import (
+    FIGURES_FILE,
+    PolicyAnswer,
+    PolicyEvaluation,
+    PolicyFigures,
+    read_policy_evaluation,
+)
+from plaudit.evaluation.restore import restore
+from plaudit.evaluation.reward_models.pairs import group_index
+from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
+from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.lab.exercise import Claim
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.pipeline.store import PipelineFolder, read_manifest
+from plaudit.report.charts.bars import reliability_diagram
+from plaudit.report.html import Html
+from plaudit.report.pipeline.data import REWARD_RESULTS_FILE, read_json
+from plaudit.report.reward_models.sections import reliability_bin
+from plaudit.report.run.data import MetricColumn, read_history
+from plaudit.report.words import Number, number_text
+
+
+def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
+    """The policy evaluation of a stage with ``do: evaluate``."""
+    return read_policy_evaluation(folder.stage(stage) / FIGURES_FILE)
+
+
+def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
+    """The figures of one policy."""
+    figures_by_name = {one.name: one for one in evaluation.policies}
+    if name not in figures_by_name:
+        raise UserError(f"the evaluation has no policy {name!r}; it has {', '.join(figures_by_name)}")
+    return figures_by_name[name]
+
+
+def read_reward_results(folder: PipelineFolder, stage: str) -> Mapping[str, RewardEvaluation]:
+    """The evaluations of a stage with ``do: judge-reward``, by the names of the rewards."""
+    rows = read_json(folder.stage(stage) / REWARD_RESULTS_FILE)["evaluations"]
+    return {one.model: one for one in (restore(RewardEvaluation, each) for each in rows)}
+
+
+def metric_column(folder: PipelineFolder, stage: str, name: str) -> MetricColumn:
+    """One figure of a training stage over its steps, such as ``reward`` or ``held_out/kl``."""
+    path = folder.stage(stage) / "run" / METRICS_FILE
+    columns = read_history(path).columns
+    if name not in columns:
+        raise UserError(f"{path}: it has no figure {name!r}; it has {', '.join(columns)}")
+    return columns[name]
+
+
+AnswerStatistic = Callable[[Sequence[PolicyAnswer]], Number | None]
+"""A number of one policy's answers to one prompt; None where there is none."""
+
+
+def kl_coefficient(folder: PipelineFolder, stage: str) -> float:
+    """The KL coefficient of a policy run: its setting, or its algorithm's default."""
+    seal = read_manifest(folder.stage(stage))
+    if seal is None:
+        raise UserError(f"{folder.stage(stage)}: this stage has not ended; run the exercise again")
+    setting = seal["settings"].get("policy", {}).get("beta")
+    facts = POLICY_ALGORITHMS.get(seal["do"])
+    default = 0.0 if facts is None else facts.defaults.get("beta", 0.0)
+    return float(default if setting is None else setting)
+
+
+def beta_labels(folder: PipelineFolder, *stages: str) -> dict[str, str]:
+    """Labels of policy runs by their KL coefficients, with the stage's name where two coefficients are the
+    same.
+    """
+    betas = {stage: kl_coefficient(folder, stage) for stage in stages}
+    label_by_stage = {stage: f"β {beta:g}" if beta else "no leash" for stage, beta in betas.items()}
+    labels = [*label_by_stage.values()]
+    return {
+        stage: label if labels.count(label) == 1 else f"{label} ({stage})"
+        for stage, label in label_by_stage.items()
+    }
+
+
+def metric_curve(folder: PipelineFolder, stage: str, name: str) -> list[tuple[int, float]]:
+    """A metric of held-out prompts by step, where it is finite."""
+    metric = metric_column(folder, stage, f"held_out/{name}")
+    return [
+        (step, value) for step, value in zip(metric.steps, metric.values, strict=True) if math.isfinite(value)
+    ]
+
+
+def statistic_by_prompt(
+    evaluation: PolicyEvaluation, name: str, statistic: AnswerStatistic
+) -> dict[str, float]:
+    """A number of a policy's answers for every prompt that has one."""
+    policy_figures(evaluation, name)
+    answers_by_prompt: dict[str, list[PolicyAnswer]] = {}
+    for row in evaluation.all_answers:
+        answers_by_prompt.setdefault(row.prompt, []).extend(one for one in row.said if one.policy == name)
+    numbers = {prompt: statistic(answers) for prompt, answers in answers_by_prompt.items()}
+    return {prompt: float(number) for prompt, number in numbers.items() if number is not None}
+
+
+def mean_over_prompts(evaluation: PolicyEvaluation, name: str, statistic: AnswerStatistic) -> Estimate | None:
+    """The mean of a policy's number over the prompts that have one; None where none has."""
+    number_P = np.array([*statistic_by_prompt(evaluation, name, statistic).values()])
+    return (
+        bootstrap_mean(number_P, np.arange(len(number_P)), Resampling(), share=False)
+        if len(number_P)
+        else None
+    )
+
+
+def paired_difference(
+    evaluation: PolicyEvaluation,
+    policies: tuple[str, str],
+    statistic: AnswerStatistic,
+    *,
+    factor: int | float = 1.0,
+) -> Estimate:
+    """``times`` the first policy's number less the second's, on the same prompts; these are drawn anew."""
+    one, other = (statistic_by_prompt(evaluation, name, statistic) for name in policies)
+    gap_P = np.array([factor * one[prompt] - other[prompt] for prompt in one if prompt in other])
+    if not len(gap_P):
+        raise UserError(f"there is no prompt on which {' and '.join(policies)} can be compared")
+    return bootstrap_mean(gap_P, np.arange(len(gap_P)), Resampling(), share=False)
+
+
+def claim_greater(
+    statement: str,
+    evaluation: PolicyEvaluation,
+    policies: tuple[str, str],
+    statistic: AnswerStatistic,
+    unit: str,
+    *,
+    factor: int | float = 1.0,
+) -> Claim:
+    """A claim that the first policy's number is above the second's, by the interval of their gap."""
+    gap = paired_difference(evaluation, policies, statistic, factor=factor)
+    one, other = (mean_over_prompts(evaluation, name, statistic) for name in policies)
+    assert one is not None, "it has a gap"
+    assert other is not None, "it has a gap"
+    first = number_text(one.value) if factor == 1 else f"{factor:g} × {number_text(one.value)}"
+    evidence = f"{first} against {number_text(other.value)} {unit}: apart by {value_with_interval(gap)}"
+    return Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence)
+
+
+def is_above_zero(gap: Estimate) -> bool | None:
+    """Whether all of an interval is above 0, or none of it; None where it does not decide.
+
+    >>> is_above_zero(Estimate(value=0.1, low=-0.05, high=0.2, n=9, prompts=9)) is None
+    True
+    """
+    if gap.low is None or gap.high is None:
+        return None
+    return True if gap.low > 0 else False if gap.high <= 0 else None
+
+
+def value_text(estimate: Estimate | None) -> str:
+    """A number without its interval, where there is room for no more."""
+    return "not known" if estimate is None else number_text(estimate.value)
+
+
+def value_with_interval(estimate: Estimate | None) -> str:
+    """A number with its interval.
+
+    >>> value_with_interval(Estimate(value=0.71, low=0.66, high=0.75, n=400, prompts=180))
+    '0.710 (0.660 to 0.750)'
+    """
+    ends = (
+        ""
+        if estimate is None or estimate.low is None or estimate.high is None
+        else f" ({number_text(estimate.low)} to {number_text(estimate.high)})"
+    )
+    return f"{value_text(estimate)}{ends}"
+
+
+def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The chance that two of some answers say the same (Simpson 1949); None of fewer than two.
+
+    >>> same_answer_rate([]) is None
+    True
+    """
+    counts = Counter(one.text.strip() for one in answers)
+    pairs = len(answers) * (len(answers) - 1)
+    return sum(count * (count - 1) for count in counts.values()) / pairs if pairs else None
+
+
+def best_minus_mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
+    """How much more the best of some answers is worth than the mean one."""
+    golds = [one.gold for one in answers if one.gold is not None]
+    return max(golds) - fmean(golds) if golds else None
+
+
+def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The mean true worth of some answers."""
+    return _finite_mean([one.gold for one in answers])
+
+
+def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The mean learnt reward of some answers."""
+    return _finite_mean([one.reward for one in answers])
+
+
+def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The mean number of tokens of some answers."""
+    return _finite_mean([one.tokens for one in answers])
+
+
+def mean_kl(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The mean of log π − log π_ref: this prompt's part of the KL."""
+    return _finite_mean([one.kl for one in answers])
+
+
+def mean_repetition(answers: Sequence[PolicyAnswer]) -> float | None:
+    """The mean share of an answer's pairs of neighbouring words that it has said before."""
+    return _finite_mean([repeated_pair_share(one.text) for one in answers])
+
+
+def repeated_pair_share(text: str) -> float:
+    """The share of pairs of neighbouring words that the same text has said before.
+
+    >>> repeated_pair_share("It is so. It is so. It is so."), repeated_pair_share("The owl eats mice.")
+    (0.636..., 0.0)
+    """
+    words = split_words(text)
+    pairs = list(pairwise(words))
+    return 1 - len(set(pairs)) / len(pairs) if pairs else 0.0
+
+
+def _finite_mean(numbers: Sequence[Number | None]) -> float | None:
+    finite = [number for number in numbers if number is not None and math.isfinite(number)]
+    return fmean(finite) if finite else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRewards:
+    """The rewards of one model on one set of pairs; ties, and pairs without a verdict, are left out.
+
+    Example: ``margin(read_pair_rewards(folder, "on-fresh", ["mean_measure"])["mean_measure"]).mean()``
+    """
+
+    preferred_B: Float[np.ndarray, " B"]
+    """The reward of the answer that was preferred."""
+    other_B: Float[np.ndarray, " B"]
+    """The reward of the other one."""
+    prompt_B: Int[np.ndarray, " B"]
+    """A number for each prompt."""
+
+
+PairMeasure = Callable[[PairRewards], Float[np.ndarray, " B"]]
+"""A number for each pair."""
+
+
+def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) -> Mapping[str, PairRewards]:
+    """Rewards that a stage with ``do: judge-reward`` judged, by their names; all on the same pairs."""
+    path = folder.stage(stage) / "scores.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    decided_rows = [row for row in rows if row["chance"] != 0.5]
+    decided_rows = [row for row in decided_rows if all(None not in pair for pair in row["rewards"].values())]
+    if not decided_rows:
+        raise UserError(f"{path}: there is no pair in which an answer is preferred; make more of them")
+    prompt_B = group_index([json.dumps(row["prompt"]) for row in decided_rows])
+    first_B = np.array([row["chance"] > 0.5 for row in decided_rows])
+    rewards_by_name: dict[str, PairRewards] = {}
+    for name in names:
+        if name not in decided_rows[0]["rewards"]:
+            raise UserError(f"{path}: no reward {name!r} was judged there; name it in models of {stage}")
+        first_reward_B, second_reward_B = np.array(
+            [row["rewards"][name] for row in decided_rows], dtype=float
+        ).T
+        preferred_B, other_B = (
+            np.where(first_B, first_reward_B, second_reward_B),
+            np.where(first_B, second_reward_B, first_reward_B),
+        )
+        rewards_by_name[name] = PairRewards(preferred_B=preferred_B, other_B=other_B, prompt_B=prompt_B)
+    return rewards_by_name
+
+
+def margin(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    """By how much the preferred answer has more."""
+    return rewards.preferred_B - rewards.other_B
+
+
+def correct(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    """1 where the preferred answer has the higher reward, ½ where both are equal, else 0."""
+    return (np.sign(margin(rewards)) + 1) / 2
+
+
+def preference_loss(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    """−log σ(r_preferred − r_other), which a reward learns by (Bradley and Terry 1952)."""
+    return np.logaddexp(0, -margin(rewards))
+
+
+def overconfidence(rewards: PairRewards) -> Float[np.ndarray, " B"]:
+    """The confidence σ(|r₁ − r₂|) less whether it is right: 0 on average for a calibrated reward."""
+    return np.exp(-np.logaddexp(0, -np.abs(margin(rewards)))) - correct(rewards)
+
+
+def mean_measure(rewards: PairRewards, measure: PairMeasure, *, share: bool = False) -> Estimate:
+    """The mean of a measure with its interval over prompts."""
+    return bootstrap_mean(measure(rewards), rewards.prompt_B, Resampling(), share=share)
+
+
+def paired_reward_difference(one: PairRewards, other: PairRewards, measure: PairMeasure) -> Estimate:
+    """By how much the first reward's mean is above the second's, on the same pairs, drawn together."""
+    return bootstrap_mean(measure(one) - measure(other), one.prompt_B, Resampling(), share=False)
+
+
+def independent_difference(estimate: Estimate, other_estimate: Estimate, *, times: int = 1) -> Estimate:
+    """The first less so many times the second, of estimates that rest on different prompts.
+
+    low = v₁ − v₂ − √((v₁ − l₁)² + (h₂ − v₂)²), and the upper end the other way round (Zou and Donner 2008).
+
+    >>> a = Estimate(value=0.9, low=0.87, high=0.93, n=100, prompts=100)
+    >>> b = Estimate(value=0.6, low=0.56, high=0.64, n=100, prompts=100)
+    >>> found = independent_difference(a, b)
+    >>> round(found.low, 3), round(found.value, 3), round(found.high, 3)
+    (0.25, 0.3, 0.35)
+    """
+    value, n, prompts = (
+        estimate.value - times * other_estimate.value,
+        estimate.n + other_estimate.n,
+        estimate.prompts + other_estimate.prompts,
+    )
+    if (
+        estimate.low is None
+        or estimate.high is None
+        or other_estimate.low is None
+        or other_estimate.high is None
+    ):
+        return Estimate(value=value, low=None, high=None, n=n, prompts=prompts)
+    down = hypot(estimate.value - estimate.low, times * (other_estimate.high - other_estimate.value))
+    up = hypot(estimate.high - estimate.value, times * (other_estimate.value - other_estimate.low))
+    return Estimate(value=value, low=value - down, high=value + up, n=n, prompts=prompts)
+
+
+def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
+    """A claim that a gap is above 0, decided by its interval; ``saw`` says what the gap is."""
+    return Claim(
+        statement=statement, holds=is_above_zero(gap), evidence=f"{gap_name}: {value_with_interval(gap)}"
+    )
+
+
+def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Html:
+    """The reliability diagram of a reward."""
+    assert evaluation.calibration is not None, "pairs with a preference were judged"
+    bins = [reliability_bin(one) for one in evaluation.calibration.by_width]
+    return reliability_diagram(title, bins, unit="share right over how sure it was")

@@ -1,0 +1,201 @@
+"""Settings that every training run shares; importing this does not import torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from plaudit.data.transforms import ControlSettings
+from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
+from plaudit.errors import UserError
+from plaudit.models.settings import LoraSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSettings:
+    """How the file of rows is read.
+
+    Example: ``RowSettings(threshold=0.0)`` refuses to start when a single row is bad.
+    """
+
+    threshold: float = 0.01
+    """Above this share of bad rows the run does not start."""
+    split: str | None = None
+    """Which split of a datasets folder."""
+    ties: Literal["soft", "drop"] = "soft"
+    """What becomes of ties."""
+
+    def __post_init__(self) -> None:
+        """A share is from 0 to 1."""
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"rows.threshold is a share from 0 to 1, not {self.threshold}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSettings:
+    """What the model is asked to say now and then.
+
+    Example: ``SampleSettings(rows=3, tokens=64)``
+    """
+
+    rows: int = 3
+    """How many held-out prompts are answered; 0 for none."""
+    tokens: int = 64
+    """The longest answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse an answer without tokens."""
+        if self.rows < 0 or self.tokens < 1:
+            raise UserError("sample.rows must be at least 0 and sample.tokens at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """A supervised run: from rows and a model folder to a better model folder.
+
+    Example: ``RunConfig(model=Path("base"), data=Path("rows.jsonl"), out=Path("runs/first"))``
+    """
+
+    model: Path
+    """The Hugging Face folder to start from."""
+    data: Path
+    """The rows: JSONL, JSON, CSV, Parquet or a datasets folder."""
+    out: Path
+    """The run folder; the same command on the same folder goes on where it stopped."""
+    format: str | None = None
+    """The layout of the rows; none: told from the rows, and said."""
+    held_out: str = "0.05"
+    """Rows that are never trained: a share of the data, or a file; 0 for none."""
+    epochs: float = 3.0
+    """How often the data is gone through."""
+    steps: int | None = None
+    """How many steps instead."""
+    batch_size: int = 16
+    """Rows in a step, over all processes."""
+    learning_rate: float = 1e-5
+    """The peak learning rate; LoRA wants about ten times more."""
+    max_length: int = 2048
+    """The longest row in tokens: prompts are cut from their start, answers never."""
+    turns: Literal["all", "last"] = "all"
+    """Which answers of a longer conversation are trained."""
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    """Numbers of the matrix products; weights stay float32. auto: float32 on CPU, bfloat16 on GPU."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    seed: int = 0
+    """Of the order of rows and everything else that is random."""
+    evaluate_every: int | None = None
+    """Steps between held-out figures; none: ten times in the run."""
+    save_every: int | None = None
+    """Steps between checkpoints; none: ten times in the run."""
+    sample_every: int | None = None
+    """Steps between samples, the first after step 1; none: ten times in the run."""
+    shard: bool = False
+    """Divide weights and optimiser over the processes (FSDP2)."""
+    sinks: tuple[str, ...] = ("console",)
+    """Where figures go: console, tensorboard, wandb, mlflow, trackio; metrics.jsonl is always written."""
+    check: bool = True
+    """Look over rows, model and reward before the first step (docs/checks.md)."""
+    allow: tuple[str, ...] = ()
+    """Checks that may fail."""
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    """How weights move."""
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    """Small matrices beside frozen weights."""
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    """How a batch is laid out and divided."""
+    safety: SafetySettings = field(default_factory=SafetySettings)
+    """What to do when a number is not finite."""
+    keep: KeepSettings = field(default_factory=KeepSettings)
+    """Which checkpoints stay."""
+    rows: RowSettings = field(default_factory=RowSettings)
+    """How the file of rows is read."""
+    sample: SampleSettings = field(default_factory=SampleSettings)
+    """What the model is asked to say."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run, before anything is loaded."""
+        for name in ("batch_size", "max_length", "steps", "evaluate_every", "save_every", "sample_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}")
+        for name in ("epochs", "learning_rate"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise UserError(f"{name} must be a number above 0, not {value}")
+        if self.shard and self.lora.rank:
+            raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
+        if self.keep.use_best and self.held_out_share == 0.0:
+            raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
+
+    @property
+    def held_out_share(self) -> float | None:
+        """The share that is held out; None when it is a file."""
+        try:
+            share = float(self.held_out)
+        except ValueError:
+            return None
+        if not 0 <= share < 1:
+            raise UserError(f"held_out is a share from 0 to below 1, or a file, not {self.held_out}")
+        return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlConfig(RunConfig):
+    """A supervised run on judged answers, each behind a word for how good it is.
+
+    Example: ``ControlConfig(model=Path("base"), data=Path("pairs.jsonl"), out=Path("runs/words"))``
+    """
+
+    control: ControlSettings = field(default_factory=ControlSettings)
+    """The words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextConfig(RunConfig):
+    """A run in which the model learns to answer as if it had read a context.
+
+    Example: ``ContextConfig(model=…, data=…, out=…, context=Path("hhh.txt"))``
+    """
+
+    context: Path
+    """A text file: the words that stand before each of the teacher's prompts."""
+    divergence: Literal["forward", "reverse", "js"] = "forward"
+    """The distance between the teacher's distribution and the student's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistilConfig(RunConfig):
+    """A run in which the model learns from another model's distribution.
+
+    Example: ``DistilConfig(model=…, data=…, out=…, teacher=Path("large"), divergence="reverse")``
+    """
+
+    teacher: Path
+    """The teacher's folder; it has the student's tokenizer."""
+    divergence: Literal["forward", "reverse", "js"] = "forward"
+    """The distance between the teacher's distribution and the student's."""
+
+
+MAY_CHANGE_ON_RESUME = frozenset(
+    {
+        "allow",
+        "check",
+        "device",
+        "ensemble.caution",
+        "ensemble.combine",
+        "keep.last",
+        "keep.use_best",
+        "memory",
+        "out",
+        "reference.cache",
+        "sample",
+        "sample_every",
+        "save_every",
+        "shard",
+        "sinks",
+    }
+)
+"""Settings that may differ on resume: they change neither what is learnt nor which checkpoint is the best."""

@@ -1,0 +1,217 @@
+"""From a file of rows to examples: read, encode and hold out; rows that cannot be used are listed by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.read import ReadResult, read_records
+from plaudit.data.records import Record, Text
+from plaudit.errors import UserError
+from plaudit.files import atomic
+from plaudit.methods.config import RowSettings, RunConfig
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+
+
+@runtime_checkable
+class PromptRow(Protocol):
+    """Any row that has a prompt: all that holding out needs to know."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The prompt's tokens."""
+        ...
+
+
+Row = TypeVar("Row", bound=PromptRow)
+"""What a record becomes: an example, or an example with its judgement."""
+TeacherPrompts = Mapping[tuple[int, ...], tuple[int, ...]]
+"""For each prompt of the student, as tokens, what a teacher is asked in its place."""
+PromptFamilies = Mapping[tuple[int, ...], tuple[int, ...]]
+"""For each prompt that was made of one of the file, the prompt that stands for all made of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedData(Generic[Row]):
+    """What a method makes of the records of a file: encoded rows, and notes for the user.
+
+    Example: ``EncodedData(encoding=encode_rows(records, encoder), notes=("3 rows: a tie",))``
+    """
+
+    encoding: EncodedRows[Row]
+    """The rows as tokens, and those that cannot be used."""
+    notes: tuple[str, ...] = ()
+    """What was decided, for the user."""
+    teacher_prompts: TeacherPrompts = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    """What a teacher is asked, where that is something else."""
+    families: PromptFamilies = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    """Prompts that were made of one question: each with the one that stands for all of them."""
+    records: tuple[Record, ...] = ()
+    """What the file holds."""
+
+
+EncodeRecords = Callable[[Sequence[Record], Encoder, int], EncodedData[Row]]
+"""From records, an encoder and the longest row in tokens to encoded rows; each method has its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Generic[Row]):
+    """The rows of a run: those that are trained, and those that are held out.
+
+    Example: ``Rows(train=(…,), held_out=(…,), notes=("rows.jsonl: read as …",))``
+    """
+
+    train: tuple[Row, ...]
+    """Rows that are trained."""
+    held_out: tuple[Row, ...]
+    """Rows that never are."""
+    notes: tuple[str, ...]
+    """What was decided, for the user."""
+    teacher_prompts: TeacherPrompts
+    """What a teacher is asked, where that is something else."""
+    records: tuple[Record, ...]
+    """What the file of rows holds."""
+    held_out_records: tuple[Record, ...]
+    """What the held-out file holds, where there is one."""
+
+
+def load_rows(
+    config: RunConfig, encoder: Encoder, encode: EncodeRecords[Row], quarantine_folder: Path | None
+) -> Rows[Row]:
+    """All rows of a run; ``aside`` is the folder where unusable ones are listed (the first rank's only)."""
+    read = partial(_read_and_encode, config=config, encoder=encoder, recipe=encode)
+    data = read(config.data, aside=_BadRowFiles(folder=quarantine_folder, role="data"))
+    train, notes, teacher_prompts = data.encoding.examples, data.notes, dict(data.teacher_prompts)
+    share, held_out_records = config.held_out_share, ()
+    if share is None:
+        held_out_data = read(
+            Path(config.held_out), aside=_BadRowFiles(folder=quarantine_folder, role="held-out")
+        )
+        held_out, notes = held_out_data.encoding.examples, notes + held_out_data.notes
+        held_out_records = held_out_data.records
+        teacher_prompts.update(held_out_data.teacher_prompts)
+        notes += tuple(_leak_notes(train, held_out, config.held_out))
+    else:
+        train, held_out = hold_out(train, share, config.seed, data.families)
+        notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
+    if not train:
+        raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
+    return Rows(
+        train=train,
+        held_out=held_out,
+        notes=notes,
+        teacher_prompts=teacher_prompts,
+        records=data.records,
+        held_out_records=held_out_records,
+    )
+
+
+def hold_out(
+    examples: Sequence[Row], share: float, seed: int, families: PromptFamilies | None = None
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Split off a share of the *prompts*: rows with the same prompt stay together, so that none leaks."""
+    representative = families or {}
+    family = {example.prompt: representative.get(example.prompt, example.prompt) for example in examples}
+    prompts = sorted(set(family.values()))
+    random.Random(f"{seed}/held out").shuffle(prompts)
+    count = math.ceil(share * len(prompts)) if share else 0
+    held_out_prompts = set(prompts[: min(count, len(prompts) - 1)])
+    train = tuple(example for example in examples if family[example.prompt] not in held_out_prompts)
+    return train, tuple(example for example in examples if family[example.prompt] in held_out_prompts)
+
+
+def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -> PromptFamilies:
+    """The prompts that a method has made of one prompt of the file, so that they are held out together."""
+    prompt_of = {record.origin: record.prompt for record in records}
+    representative: dict[Text, tuple[int, ...]] = {}
+    return {
+        example.prompt: representative.setdefault(prompt_of[example.origin], example.prompt)
+        for example in encoding.examples
+    }
+
+
+def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name: str) -> Iterable[str]:
+    """A note on held-out prompts that are also trained: what is measured on them is memory."""
+    trained = {example.prompt for example in train if example.prompt}
+    count = sum(example.prompt in trained for example in held_out)
+    if count:
+        yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BadRowFiles:
+    """The files that list the rows of one data file which could not be read or not be encoded."""
+
+    folder: Path | None
+    role: str
+
+    @property
+    def quarantine_file(self) -> Path | None:
+        return None if self.folder is None else self.folder / f"quarantine-{self.role}.jsonl"
+
+    @property
+    def refused_file(self) -> Path | None:
+        return None if self.folder is None else self.folder / f"refused-{self.role}.jsonl"
+
+
+def _read_and_encode(
+    path: Path, *, config: RunConfig, encoder: Encoder, recipe: EncodeRecords[Row], aside: _BadRowFiles
+) -> EncodedData[Row]:
+    reading = read_records(
+        path,
+        format=config.format,
+        threshold=config.rows.threshold,
+        quarantine=aside.quarantine_file,
+        options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
+    )
+    prepared = recipe(reading.records, encoder, config.max_length)
+    _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
+    return replace(
+        prepared, notes=tuple(_reading_notes(reading, prepared, aside)), records=tuple(reading.records)
+    )
+
+
+def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadRowFiles) -> Iterable[str]:
+    encoding = prepared.encoding
+    yield reading.format_sentence
+    yield from prepared.notes
+    if reading.problems:
+        yield f"{len(reading.problems)} of {reading.rows} rows are bad and were put into {reading.quarantine}"
+    yield from (f"{count} rows: {reason}" for reason, count in reading.left_out.items())
+    yield from (f"{count} rows: {note}" for note, count in encoding.notes.items())
+    if encoding.refused:
+        where = "" if aside.refused_file is None else f"; they are listed in {aside.refused_file}"
+        yield f"{len(encoding.refused)} rows cannot be trained ({encoding.refused[0].reason} …){where}"
+
+
+def _refuse_too_many_bad_rows(
+    path: Path, encoding: EncodedRows[Row], rows: RowSettings, aside: _BadRowFiles
+) -> None:
+    total = len(encoding.examples) + len(encoding.refused)
+    if aside.refused_file is not None and encoding.refused:
+        lines = (json.dumps(_refusal_dict(refused), ensure_ascii=False) for refused in encoding.refused)
+        atomic.write_text(aside.refused_file, "".join(f"{line}\n" for line in lines))
+    if len(encoding.refused) > math.floor(rows.threshold * total + 1e-9):
+        first = "\n".join(f"  {_refusal_line(refused)}" for refused in encoding.refused[:5])
+        raise UserError(
+            f"{path}: {len(encoding.refused)} of {total} rows cannot be trained, above the threshold of "
+            f"{rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
+        )
+
+
+def _refusal_line(refused: RefusedRow) -> str:
+    """A refused row as ``origin: reason``, without the origin twice where the reason begins with it."""
+    origin = f"{refused.origin}: "
+    return origin + refused.reason.removeprefix(origin)
+
+
+def _refusal_dict(refused: RefusedRow) -> Mapping[str, str]:
+    return {"origin": refused.origin, "reason": refused.reason}

@@ -1,0 +1,343 @@
+"""All that ``plaudit train rejection`` and its relatives can be told; without torch.
+
+All that ``plaudit train rlhf`` can be told; importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from plaudit.engine.settings import KeepSettings
+from plaudit.errors import UserError
+from plaudit.methods.config import RunConfig
+from plaudit.methods.iterative.algorithms import LoopFacts
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.config import (
+    CriticSettings,
+    DrawSettings,
+    JudgeSettings,
+    PolicySettings,
+    PtxSettings,
+    ShapeSettings,
+    TrustSettings,
+)
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
+from plaudit.methods.preference.cells import is_set
+from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
+from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
+from plaudit.models.settings import LoraSettings
+from plaudit.rollouts.sampler import SamplingSettings
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class PreferenceSettings:
+        """Of the algorithm that learns from pairs; what is not set is as it has it."""
+
+else:
+    PreferenceSettings = optional_settings(
+        "PreferenceSettings", all_parameters(), "Of the algorithm that learns from pairs."
+    )
+
+_COMMON_SETTINGS = ("rounds", "answers", "prompts", "distinct")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """What is drawn and chosen; what is not set is as the algorithm has it (``plaudit train --list``).
+
+    Example: ``LoopSettings(rounds=3, answers=8)``
+    """
+
+    rounds: int | None = None
+    """How often it draws, chooses and trains."""
+    answers: int | None = None
+    """Answers to each prompt."""
+    prompts: int | None = None
+    """Prompts of a round, others in each until all had their turn; none: all of them."""
+    distinct: bool = False
+    """Of equal answers to a prompt only the first can be chosen."""
+    improves: int | None = None
+    """Rounds that learn from the same answers before new ones are drawn (rest)."""
+    threshold: tuple[float, ...] = ()
+    """The least score, one for each round; the last one stays."""
+    top: tuple[float, ...] = ()
+    """In place of a threshold the share of all answers that is kept, the best; one for each round."""
+    keep: int | None = None
+    """At most so many answers of a prompt, the first that were drawn (expert, rest, rest-em, rso)."""
+    beta: float | None = None
+    """How dear distance from the drawing policy is: small values accept only the best (rso)."""
+    gap: float | None = None
+    """Pairs have scores further apart than this (rs-dpo)."""
+    teach: str | None = None
+    """The row of the preference table that learns from pairs (plaudit train --list)."""
+    reference: Literal["auto", "newest", "start"] = "auto"
+    """What a round is held near: the model that it trains, or the command's. auto: as the row has it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning in any row."""
+        for name in ("rounds", "answers", "prompts", "improves", "keep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"loop.{name} must be at least 1, not {value}")
+        if self.beta is not None and not 0 < self.beta < math.inf:
+            raise UserError(f"loop.beta must be a number above 0, not {self.beta:g}")
+        if self.gap is not None and not 0 <= self.gap < math.inf:
+            raise UserError(f"loop.gap must be a number from 0 on, not {self.gap:g}")
+        if not all(math.isfinite(one) for one in self.threshold):
+            raise UserError(f"loop.threshold: expected numbers, not {self.threshold}")
+        if not all(0 < one <= 1 for one in self.top):
+            raise UserError(f"loop.top: expected shares above 0 and at most 1, not {self.top}")
+        if self.threshold and self.top:
+            raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig(RunConfig):
+    """Rounds of drawing, choosing and training; training settings are those of each round.
+
+    Example: ``LoopConfig(model=Path("sft"), prompts=Path("p.jsonl"), reward="number", out=Path("runs/r"))``
+    """
+
+    data: Path = field(init=False)
+    """The prompts, under the name that every run has for its rows."""
+    prompts: Path
+    """The prompts: rows of any kind, of which only the prompts are read, and a reference answer."""
+    reward: str
+    """What scores answers: a reward's folder, a rule, http://…, module:function or file.py:function."""
+    held_out: str = "0"
+    """Rows of a round that it does not train: a share of them, or a file; 0 for none."""
+    epochs: float = 1.0
+    """How often each round goes through its rows."""
+    learning_rate: float = 1e-6
+    """The peak learning rate, as pairs want it; answers (sft) want about ten times more, LoRA as well."""
+    loop: LoopSettings = field(default_factory=LoopSettings)
+    """What is drawn and chosen."""
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    """How answers are drawn."""
+    preference: PreferenceSettings = field(default_factory=PreferenceSettings)
+    """The settings of the preference algorithm, where one learns."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        f"preference.{old}": f"preference.{new}" for old, new in OLD_NAMES.items() if old != new
+    }
+    """Settings by the names that they had before, which are taken for one release."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run, before anything is loaded."""
+        object.__setattr__(self, "data", self.prompts)
+        RunConfig.__post_init__(self)
+        if self.max_prompt_tokens < 1:
+            raise UserError(
+                f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt within "
+                f"max_length {self.max_length}; let answers be shorter, or rows longer"
+            )
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt, in tokens, that leaves room for the longest completion."""
+        return self.max_length - self.sampling.max_tokens
+
+
+def resolve_settings(facts: LoopFacts, config: LoopConfig) -> LoopSettings:
+    """The user's settings, and the algorithm's where none was given; raises for one that is not read."""
+    given, defaults = config.loop, LoopSettings()
+    changed = [one.name for one in fields(given) if getattr(given, one.name) != getattr(defaults, one.name)]
+    unused = [
+        one for one in changed if one not in (*facts.defaults, *facts.optional_settings, *_COMMON_SETTINGS)
+    ]
+    if unused:
+        words = " and ".join(f"loop.{one}" for one in unused)
+        raise UserError(f"{words}: {facts.name} has no such setting; leave it out")
+    if not facts.pairs and config.preference != PreferenceSettings():
+        raise UserError(f"preference: {facts.name} learns answers, not pairs; leave out what is said of it")
+    alternatives = {"threshold", "top"} if {"threshold", "top"} & {*changed} else set[str]()
+    row_defaults = {
+        name: value for name, value in facts.defaults.items() if name not in {*changed} | alternatives
+    }
+    settings = replace(given, **row_defaults)
+    _refuse_no_selection(facts, config, settings)
+    _refuse_unknown_trainer(facts, settings)
+    return settings
+
+
+def preference_settings(config: LoopConfig) -> dict[str, Any]:
+    """The settings of the preference algorithm that were given."""
+    values = {name: getattr(config.preference, name) for name in all_parameters()}
+    return {name: value for name, value in values.items() if is_set(value)}
+
+
+def _refuse_no_selection(facts: LoopFacts, config: LoopConfig, settings: LoopSettings) -> None:
+    assert settings.answers is not None
+    if settings.answers < facts.min_answers:
+        raise UserError(
+            f"loop.answers {settings.answers}: {facts.name} chooses among the answers to a prompt; draw "
+            f"{facts.min_answers} or more"
+        )
+    if config.sampling.greedy and settings.answers > 1:
+        raise UserError(
+            "sampling.temperature 0 draws the same answer every time, so there is nothing to choose; "
+            "give a number above 0"
+        )
+
+
+def _refuse_unknown_trainer(facts: LoopFacts, settings: LoopSettings) -> None:
+    trainer = settings.teach or facts.trainer
+    if facts.pairs and trainer not in PREFERENCE_ALGORITHMS:
+        raise UserError(f"loop.teach {trainer!r}: give a row of the preference table (plaudit train --list)")
+    if (
+        facts.pairs
+        and settings.reference == "newest"
+        and "reference" not in preference_algorithm(trainer).needs
+    ):
+        raise UserError(f"loop.reference newest: {trainer} has no reference; leave it out")
+
+
+PEOPLE = "people"
+"""The value of ``comparisons`` for people, who fill in a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSettings:
+    """What is asked and compared in a round, and what a round begins with.
+
+    Example: ``RoundSettings(rounds=3, prompts=200, teach="grpo")``
+    """
+
+    rounds: int = 3
+    """How often answers are compared, a reward is trained and the policy improved."""
+    prompts: int | None = None
+    """Prompts of a round whose answers are compared, others in each until all had their turn; none: all."""
+    answers: int = 4
+    """Answers drawn to each of them; the first two that differ are compared."""
+    noise: float = 0.0
+    """How noisily a reward compares: what the difference of two scores is divided by; 0: the higher wins."""
+    data: Path | None = None
+    """Comparisons that there are before the first round."""
+    teach: str = "ppo"
+    """The row of policy optimisation that improves the policy (plaudit train --list)."""
+    starts: Literal["newest", "start"] = "newest"
+    """Which policy each round improves: that of the round before, or the command's."""
+    reference: Literal["start", "newest"] = "start"
+    """What a round is held near: the command's model, or the one that it improves."""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        for name, least in (("rounds", 1), ("answers", 2), ("prompts", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"loop.{name} must be at least {least}, not {value}")
+        if not 0 <= self.noise < math.inf:
+            raise UserError(f"loop.noise must be a number from 0 on, not {self.noise:g}")
+        if self.teach not in POLICY_ALGORITHMS:
+            raise UserError(
+                f"loop.teach {self.teach!r}: give a row of policy optimisation (plaudit train --list)"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRunSettings:
+    """How each round's reward is trained; numbers, device and optimiser are those of the command.
+
+    Example: ``RewardRunSettings(epochs=2, learning_rate=1e-4)``
+    """
+
+    start: Literal["anew", "newest"] = "anew"
+    """anew: a new head on the command's model, from all comparisons so far; newest: the reward of the round
+    before goes on with the new ones."""
+    held_out: float = 0.1
+    """The chance of a prompt that its comparisons are never trained, in any round, and measure instead."""
+    epochs: float = 1.0
+    """How often the comparisons are gone through."""
+    batch_size: int = 16
+    """Comparisons in a step, over all processes."""
+    learning_rate: float = 1e-5
+    """The peak learning rate; LoRA wants about ten times more."""
+    reward: RewardSettings = field(default_factory=RewardSettings)
+    """What is learnt, and where a reward is read."""
+    ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
+    """Several models instead of one."""
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    """Small matrices beside frozen weights."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot train."""
+        if not 0 <= self.held_out < 1:
+            raise UserError(f"reward_run.held_out is a chance from 0 to below 1, not {self.held_out:g}")
+        if self.ensemble.member is not None:
+            raise UserError("reward_run.ensemble.member: a round trains all of them; leave it out")
+        if self.start == "newest" and self.ensemble.members > 1:
+            raise UserError(
+                "reward_run.start newest goes on with one reward model, and an ensemble is several: leave "
+                "one of them out"
+            )
+        if self.reward.rows not in ("auto", "comparisons"):
+            raise UserError(
+                f"reward_run.reward.rows {self.reward.rows}: this loop has comparisons; leave it out"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RlhfConfig(RunConfig):
+    """Rounds of comparing, learning the reward and improving the policy, whose settings stand at the top.
+
+    Example: ``RlhfConfig(model=Path("sft"), prompts=Path("p.jsonl"), comparisons="people", out=Path("r"))``
+    """
+
+    data: Path = field(init=False)
+    """The prompts, under the name that every run has for its rows."""
+    prompts: Path
+    """The prompts: rows of any kind; whatever else a row of prompts holds is handed to who compares."""
+    comparisons: str
+    """Who compares: people, a reward's word, or file.py:function that takes first and second."""
+    epochs: float = 1.0
+    """How often each round's policy run goes through the prompts."""
+    learning_rate: float = 1e-6
+    """The peak learning rate of the policy; LoRA wants about ten times more."""
+    loop: RoundSettings = field(default_factory=RoundSettings)
+    """What is asked and compared."""
+    reward_run: RewardRunSettings = field(default_factory=RewardRunSettings)
+    """How each round's reward is trained."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    """The cells of the row that improves the policy."""
+    draw: DrawSettings = field(default_factory=DrawSettings)
+    """How answers are drawn, to be compared and to be learnt from."""
+    critic: CriticSettings = field(default_factory=CriticSettings)
+    """Of rows with a critic: the model that says how much is to be expected."""
+    shape: ShapeSettings = field(default_factory=ShapeSettings)
+    """What is done to a round's scores before they teach."""
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    """How old an answer may be for the policy that learns from it."""
+    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+    """How the policy is held; near what, says loop.reference."""
+    ptx: PtxSettings = field(default_factory=PtxSettings)
+    """Text that no round shall forget."""
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    """Who scores held-out prompts in every round, and never teaches."""
+    keep: KeepSettings = field(
+        default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
+    )
+    """Which checkpoints of a policy run stay."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run, before anything is loaded."""
+        object.__setattr__(self, "data", self.prompts)
+        RunConfig.__post_init__(self)
+        if self.max_prompt_tokens < 1:
+            raise UserError(
+                f"draw.max_tokens {self.draw.max_tokens} leaves no room for a prompt within max_length "
+                f"{self.max_length}; let answers be shorter, or rows longer"
+            )
+        if self.comparisons == PEOPLE and self.loop.noise:
+            raise UserError(
+                "loop.noise is that of a reward that compares; people have their own, leave it out"
+            )
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt, in tokens, that leaves room for the longest completion."""
+        return self.max_length - self.draw.max_tokens

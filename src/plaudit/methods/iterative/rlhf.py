@@ -1,0 +1,556 @@
+"""Reinforcement learning from human feedback, round after round.
+
+Answers of the newest policy are compared, a reward learns from all comparisons so far, and the policy is
+improved by it: Christiano et al. 2017, arXiv:1706.03741; online in rounds Bai et al. 2022, arXiv:2204.05862.
+
+The files of a round of ``plaudit train rlhf``: answers, comparisons and measurements.
+
+``checkpoints/round-N-drawn.json``, ``round-N-to_comparison.json`` and ``round-N.json`` say which parts are
+there,
+with the hashes of their files. A part that was stopped begins again from the same seed, so it ends the same.
+
+One round of ``plaudit train rlhf``: its files, and the configs of its reward run and its policy run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.judging import Verdict, to_comparison
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Prompt, assistant_turn, plain_text, user_turn
+from plaudit.data.write import write_records
+from plaudit.engine.distributed import Ranks, process_group
+from plaudit.engine.run_folder import RunFolder
+from plaudit.engine.sinks.console import ConsoleSink
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.accuracy import pair_accuracy
+from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, score_records, scored_pairs
+from plaudit.files import atomic, exact_json
+from plaudit.methods.iterative.comparisons import AnswerPair, make_pairs, read_verdicts
+from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig
+from plaudit.methods.iterative.rounds import (
+    PROMPTS_AT_ONCE,
+    load_prompts,
+    prompts_of_round,
+    read_answers,
+    write_answers,
+)
+from plaudit.methods.iterative.run import (
+    copy_final_model,
+    is_loop_finished,
+    is_trained,
+    open_loop_folder,
+    read_figures,
+    record_lineage,
+    refuse_changed_files,
+    write_marker,
+    write_round_figures,
+)
+from plaudit.methods.policy.build import configure_algorithm
+from plaudit.methods.policy.collect import ScoredGroup
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.run import policy
+from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.methods.reward_model.losses import loss_name_for
+from plaudit.methods.reward_model.run import reward
+from plaudit.rewards.combine.manifest import COMBINED_FILE
+from plaudit.rewards.llm.comparer import Comparer, resolve_comparer
+from plaudit.rewards.load import load_reward
+from plaudit.rollouts.local import LocalSampler
+from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.prompts import EncodedPrompt
+
+_SHARED_SETTINGS = (
+    "max_length",
+    "turns",
+    "dtype",
+    "device",
+    "seed",
+    "sinks",
+    "optimizer",
+    "memory",
+    "safety",
+    "sample",
+)
+"""Settings of the command that its reward runs have too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RlhfRound:
+    """The models and files of one round.
+
+    Example: ``rlhf_round(config, 2).folder``
+    """
+
+    number: int
+    """The first is 1."""
+    folder: Path
+    """Its folder."""
+    generator: Path
+    """The policy that generates the answers which are compared: that of the round before."""
+    model: Path
+    """The policy that it improves."""
+    previous_reward: Path | None
+    """The reward of the round before; None in the first."""
+    reward: Path
+    """The folder of this round's reward: a model, or an ensemble."""
+
+    @property
+    def answers(self) -> Path:
+        """All answers that were drawn."""
+        return self.folder / "answers.jsonl"
+
+    @property
+    def pairs(self) -> Path:
+        """The file that people fill in."""
+        return self.folder / "pairs.jsonl"
+
+    @property
+    def comparisons(self) -> Path:
+        """The file of this round's comparisons."""
+        return self.folder / "comparisons.jsonl"
+
+    @property
+    def train(self) -> Path:
+        """The comparisons that its reward learns from."""
+        return self.folder / "train.jsonl"
+
+    @property
+    def held_out(self) -> Path:
+        """All comparisons so far that no reward learns from; there may be none, and then no file."""
+        return self.folder / "held-out.jsonl"
+
+    @property
+    def reward_run(self) -> Path:
+        """The training of its reward."""
+        return self.folder / "reward"
+
+    @property
+    def policy_run(self) -> Path:
+        """The training of its policy."""
+        return self.folder / "policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonFigures:
+    """The figures of a round's comparisons, part of a line of ``rounds.jsonl``.
+
+    Example: ``ComparisonFigures(round=1, prompts=100, pairs=96, …).sentence``
+    """
+
+    round: int
+    """The first is 1."""
+    prompts: int
+    """How many were asked."""
+    pairs: int
+    """How many pairs of answers were shown."""
+    ties: int
+    """Pairs of which neither was called better."""
+    unjudged: int
+    """Pairs of which nothing was said."""
+    train: int
+    """Comparisons that this round's reward learns from."""
+    held_out: int
+    """Comparisons of this round that no reward learns from."""
+
+    @property
+    def sentence(self) -> str:
+        """The figures in a line, for the user."""
+        return (
+            f"round {self.round}: {self.pairs} pairs of answers to {self.prompts} prompts, {self.ties} ties, "
+            f"{self.unjudged} without a verdict; {self.train} comparisons are trained, {self.held_out} of "
+            "the new ones are held out"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningFigures:
+    """The figures of a round's reward and policy; None where there was nothing to measure them by.
+
+    Example: ``LearningFigures(round=2, old_on_new=0.61, old_held_out=0.58, …).sentence``
+    """
+
+    round: int
+    """The first is 1."""
+    old_on_new: float | None
+    """How often the reward of the round before is right on all new comparisons."""
+    old_held_out: float | None
+    """The same on those of them that are held out."""
+    new_held_out: float | None
+    """How often the new reward is right on these."""
+    reward: float | None
+    """What the new reward says of the policy's answers at last: on held-out prompts, where there are some."""
+    kl: float | None
+    """How far the policy is from its reference then, in nats an answer."""
+
+    @property
+    def sentence(self) -> str:
+        """The figures in a line, for the user."""
+        words: list[str] = []
+        if self.old_on_new is not None:
+            words.append(f"the last reward is right on {self.old_on_new:.0%} of the new comparisons")
+        if self.new_held_out is None:
+            words.append("no new comparison is held out")
+        else:
+            old = "" if self.old_held_out is None else f", the last one on {self.old_held_out:.0%}"
+            words.append(f"the new reward is right on {self.new_held_out:.0%} of those held out{old}")
+        words.append(
+            f"the policy's reward is {_format_number(self.reward)}, its KL {_format_number(self.kl)}"
+        )
+        return f"round {self.round}: {'; '.join(words)}"
+
+
+def prompts_file(config: RlhfConfig) -> Path:
+    """The prompts as they are asked: a chat model's always by turns, so that every reward reads the same."""
+    return config.out / "prompts.jsonl"
+
+
+def held_out_file(config: RlhfConfig) -> Path:
+    """The held-out prompts in the same way, where they have a file."""
+    return config.out / "held-out-prompts.jsonl"
+
+
+def rlhf_round(config: RlhfConfig, number: int) -> RlhfRound:
+    """A round by its number."""
+    rounds_folder = config.out / "rounds"
+    newest = rounds_folder / str(number - 1) / "policy" / "model" if number > 1 else config.model
+    return RlhfRound(
+        number=number,
+        folder=rounds_folder / str(number),
+        generator=newest,
+        model=newest if config.loop.starts == "newest" else config.model,
+        previous_reward=_reward_folder(config, rounds_folder / str(number - 1)) if number > 1 else None,
+        reward=_reward_folder(config, rounds_folder / str(number)),
+    )
+
+
+def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
+    """The config of the round's reward run."""
+    settings = config.reward_run
+    run_fields: dict[str, Any] = {name: getattr(config, name) for name in _SHARED_SETTINGS}
+    run_fields |= {
+        field.name: getattr(settings, field.name)
+        for field in fields(RewardRunSettings)
+        if field.name not in ("start", "held_out")
+    }
+    continues = settings.start == "newest" and this_round.previous_reward is not None
+    return RewardConfig(
+        **run_fields,
+        model=this_round.previous_reward
+        if continues and this_round.previous_reward is not None
+        else config.model,
+        data=this_round.train,
+        held_out=str(this_round.held_out) if this_round.held_out.exists() else "0",
+        out=this_round.reward_run,
+        format="plaudit",
+        rows=replace(config.rows, split=None),
+    )
+
+
+def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
+    """The config of the round's policy run."""
+    round_fields = {"model", "prompts", "format", "held_out", "out", "reference"}
+    shared = {field.name for field in fields(RlhfConfig) if field.init and field.name not in round_fields}
+    run_fields: dict[str, Any] = {
+        field.name: getattr(config, field.name) for field in fields(PolicyConfig) if field.name in shared
+    }
+    held_out = config.held_out if config.held_out_share is not None else str(held_out_file(config))
+    start_differs = config.loop.reference == "start" and this_round.model != config.model
+    start_model = config.model if start_differs else None
+    reference = replace(config.reference, model=config.reference.model or start_model)
+    return PolicyConfig(
+        **run_fields,
+        model=this_round.model,
+        prompts=prompts_file(config),
+        format="plaudit",
+        held_out=held_out,
+        reward=str(this_round.reward),
+        out=this_round.policy_run,
+        reference=reference,
+    )
+
+
+def figures_as_json(*figures: ComparisonFigures | LearningFigures) -> Mapping[str, Any]:
+    """Figures as JSON holds them, without what could not be measured."""
+    return {name: value for one in figures for name, value in asdict(one).items() if value is not None}
+
+
+def _reward_folder(config: RlhfConfig, folder: Path) -> Path:
+    """An ensemble is the run itself, which then has no model of its own."""
+    return folder / "reward" if config.reward_run.ensemble.members > 1 else folder / "reward" / "model"
+
+
+def _format_number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) -> None:
+    """Generate answers and have them compared; raises while people have not filled in the file."""
+    marker, console = _marker_file(folder, this_round, "-compared"), ConsoleSink(quiet=True)
+    if this_round.number == 1:
+        sources = [str(config.loop.data or ""), "" if config.comparisons == PEOPLE else config.comparisons]
+        for note in (
+            *folder.notes,
+            *record_lineage("rlhf", config, [word for word in sources if word], folder),
+        ):
+            console.note(note)
+    if marker.exists():
+        refuse_changed_files(_comparison_files(config, this_round), marker, this_round.number)
+        return
+    comparer = (
+        None if config.comparisons == PEOPLE else resolve_comparer(config.comparisons, config.loop.noise)
+    )
+    atomic.make_folder(this_round.folder)
+    atomic.remove_leftovers(this_round.folder)
+    encoder = make_encoder(config.model)
+    initial = _initial_comparisons(config, encoder) if config.loop.data is not None else []
+    prompts, notes = _load_round_prompts(config, encoder, folder)
+    prompts = prompts_of_round(prompts, config.loop.prompts, this_round.number, config.seed)
+    _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [])
+    pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
+    verdicts = (
+        read_verdicts(this_round.pairs, pairs)
+        if comparer is None
+        else _comparer_verdicts(comparer, pairs, _round_seed(config, this_round))
+    )
+    figures = _write_comparisons(config, this_round, _as_comparisons(pairs, verdicts), initial)
+    figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=verdicts.count(None))
+    write_marker(marker, _comparison_files(config, this_round), figures_as_json(figures))
+    console.note(figures.sentence)
+
+
+def measure_round(config: RlhfConfig, this_round: RlhfRound, folder: RunFolder) -> None:
+    """Measure the reward and the policy of a round, and write its line of ``rounds.jsonl``."""
+    marker = _marker_file(folder, this_round)
+    if not marker.exists():
+        figures = _learning_figures(config, this_round)
+        write_marker(
+            marker,
+            (),
+            {**read_figures(_marker_file(folder, this_round, "-compared")), **figures_as_json(figures)},
+        )
+        ConsoleSink(quiet=True).note(figures.sentence)
+    rounds = (rlhf_round(config, number) for number in range(1, config.loop.rounds + 1))
+    write_round_figures(folder, [_marker_file(folder, other) for other in rounds])
+
+
+def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigures:
+    new = _read_comparisons(this_round.comparisons)
+    held_out = [row for row in new if _is_held_out(config, row)]
+    last = exact_json.loads((this_round.policy_run / "summary.json").read_bytes())["last"]
+    return LearningFigures(
+        round=this_round.number,
+        old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
+        old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
+        new_held_out=_reward_accuracy(this_round.reward, held_out, config),
+        reward=last.get("held_out/reward", last.get("reward")),
+        kl=last.get("held_out/kl", last.get("kl")),
+    )
+
+
+def _generate_answers(
+    config: RlhfConfig,
+    this_round: RlhfRound,
+    folder: RunFolder,
+    prompts: Sequence[EncodedPrompt],
+    notes: Sequence[str],
+) -> None:
+    marker, console, n = (
+        _marker_file(folder, this_round, "-drawn"),
+        ConsoleSink(quiet=True),
+        config.loop.answers,
+    )
+    if marker.exists():
+        refuse_changed_files((this_round.answers,), marker, this_round.number)
+        return
+    start_note = (
+        f"round {this_round.number}: drawing {n} answers to each of {len(prompts)} prompts from "
+        f"{this_round.generator}"
+    )
+    for note in (*notes, start_note):
+        console.note(note)
+    sampler = LocalSampler(this_round.generator, device=config.device)
+    settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
+    groups: list[ScoredGroup] = []
+    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+        chunk = prompts[start : start + PROMPTS_AT_ONCE]
+        rollouts = sampler.generate([question.text for question in chunk], settings, n=n)
+        groups += [
+            ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
+            for question, answers in zip(chunk, rollouts, strict=True)
+        ]
+    write_answers(this_round.answers, groups)
+    write_marker(marker, (this_round.answers,), {})
+
+
+def _comparer_verdicts(comparer: Comparer, pairs: Sequence[AnswerPair], seed: str) -> list[Verdict | None]:
+    seeds = [random.Random(f"{seed}/pair/{pair.number}").getrandbits(32) for pair in pairs]
+    return comparer.verdicts([pair.task for pair in pairs], seeds)
+
+
+def _load_round_prompts(
+    config: RlhfConfig, encoder: Encoder, folder: RunFolder
+) -> tuple[tuple[EncodedPrompt, ...], list[str]]:
+    """The round's prompts, as chat turns where there is a template; policy runs read a copy of them."""
+    loaded, notes = load_prompts(config, encoder, folder.path)
+    prompts = _as_chat_prompts(loaded, encoder)
+    files = {prompts_file(config): prompts}
+    if config.held_out_share is None:
+        held_out_prompts, held_out_notes = load_prompts(
+            replace(config, prompts=Path(config.held_out)), encoder, folder.path
+        )
+        files[held_out_file(config)] = _as_chat_prompts(held_out_prompts, encoder)
+        notes += held_out_notes
+    if not _marker_file(folder, rlhf_round(config, 1), "-drawn").exists():
+        for path, file_prompts in files.items():
+            write_records(map(_as_prompt_record, file_prompts), path)
+    return prompts, notes
+
+
+def _as_chat_prompts(prompts: Sequence[EncodedPrompt], encoder: Encoder) -> tuple[EncodedPrompt, ...]:
+    return tuple(
+        replace(prompt, text=user_turn(prompt.text))
+        if isinstance(prompt.text, str) and encoder.chat_format
+        else prompt
+        for prompt in prompts
+    )
+
+
+def _as_prompt_record(prompt: EncodedPrompt) -> Prompt:
+    return Prompt(prompt=prompt.text, answer=prompt.truth, metadata=prompt.facts, origin=prompt.origin)
+
+
+def _as_comparisons(pairs: Sequence[AnswerPair], verdicts: Sequence[Verdict | None]) -> list[Comparison]:
+    return [
+        replace(to_comparison(pair.task, verdict), origin=pair.question.origin)
+        for pair, verdict in zip(pairs, verdicts, strict=True)
+        if verdict is not None
+    ]
+
+
+def _as_chat_comparison(row: Comparison) -> Comparison:
+    if not isinstance(row.prompt, str):
+        return row
+    chosen, rejected = (assistant_turn(plain_text(text)) for text in (row.chosen, row.rejected))
+    return replace(row, prompt=user_turn(row.prompt), chosen=chosen, rejected=rejected)
+
+
+def _write_comparisons(
+    config: RlhfConfig, this_round: RlhfRound, new: Sequence[Comparison], initial: Sequence[Comparison]
+) -> ComparisonFigures:
+    """Write new, training and held-out comparisons; returns their counts."""
+    if not new:
+        raise UserError(
+            f"round {this_round.number}: nothing was said of any pair, so there is nothing to learn from"
+        )
+    earlier = [rlhf_round(config, number) for number in range(1, this_round.number)]
+    so_far = [*initial, *(row for other in earlier for row in _read_comparisons(other.comparisons)), *new]
+    continues = config.reward_run.start == "newest" and this_round.number > 1
+    train = [row for row in (new if continues else so_far) if not _is_held_out(config, row)]
+    held_out = [row for row in so_far if _is_held_out(config, row)]
+    if not train:
+        raise UserError(
+            f"round {this_round.number}: all {len(held_out)} comparisons are held out; set "
+            "--reward-run.held-out "
+            "lower"
+        )
+    write_records(new, this_round.comparisons)
+    write_records(train, this_round.train)
+    if held_out:
+        write_records(held_out, this_round.held_out)
+    return ComparisonFigures(
+        round=this_round.number,
+        prompts=0,
+        pairs=0,
+        ties=sum(row.probability == 0.5 for row in new),
+        unjudged=0,
+        train=len(train),
+        held_out=sum(_is_held_out(config, row) for row in new),
+    )
+
+
+def _initial_comparisons(config: RlhfConfig, encoder: Encoder) -> list[Comparison]:
+    """The comparisons of ``loop.data``, which are there before the first round."""
+    assert config.loop.data is not None
+    options = ReadOptions(split=config.rows.split, ties=config.rows.ties)
+    reading = read_records(
+        config.loop.data, kinds=("comparison",), threshold=config.rows.threshold, options=options
+    )
+    rows = [row for row in reading.records if isinstance(row, Comparison)]
+    return [_as_chat_comparison(row) for row in rows] if encoder.chat_format else rows
+
+
+def _read_comparisons(path: Path) -> list[Comparison]:
+    rows = read_records(path, format="plaudit", kinds=("comparison",)).records
+    return [row for row in rows if isinstance(row, Comparison)]
+
+
+def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
+    """Whether a comparison is held out: by its prompt alone, so that no other round trains it."""
+    draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}").random()
+    return draw < config.reward_run.held_out
+
+
+def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: RlhfConfig) -> float | None:
+    """How often a reward ranks the two answers as the comparison does; ties of the reward count half."""
+    decided = [row for row in rows if row.probability != 0.5]
+    if reward is None or not decided:
+        return None
+    scored = scored_pairs(decided, score_records(decided, load_reward(reward, device=config.device)))
+    with_verdict = [pair for pair in scored if has_verdict(pair)]
+    return float(pair_accuracy(pair_columns(with_verdict)).mean()) if with_verdict else None
+
+
+def _comparison_files(config: RlhfConfig, this_round: RlhfRound) -> list[Path]:
+    """The files that must stay unchanged once a round is compared."""
+    people = [this_round.pairs] if config.comparisons == PEOPLE else []
+    held_out = [this_round.held_out] if this_round.held_out.exists() else []
+    return [this_round.answers, this_round.comparisons, this_round.train, *held_out, *people]
+
+
+def _marker_file(folder: RunFolder, this_round: RlhfRound, part: str = "") -> Path:
+    return folder.checkpoints / f"round-{this_round.number}{part}.json"
+
+
+def _round_seed(config: RlhfConfig, this_round: RlhfRound) -> str:
+    """The seed of a round: another one in each round, the same whenever it begins again."""
+    return f"{config.seed}/round/{this_round.number}"
+
+
+def rlhf(config: RlhfConfig) -> Path | None:
+    """Run all rounds; returns the model's folder on the first rank, None where nothing was left to do."""
+    rounds = [rlhf_round(config, number) for number in range(1, config.loop.rounds + 1)]
+    configure_algorithm(config.loop.teach, policy_config(config, rounds[0]))
+    loss_name_for("comparisons", config.reward_run.reward)
+    for this_round in rounds:
+        with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+            if folder is not None:
+                generate_and_compare(config, this_round, folder)
+            if is_loop_finished(config, ranks):
+                return None
+            reward_trained = is_trained(this_round.reward_run, ranks) or _is_combined(this_round, ranks)
+            policy_trained = is_trained(this_round.policy_run, ranks)
+        if not reward_trained:
+            reward(reward_config(config, this_round))
+        if not policy_trained:
+            policy(config.loop.teach, policy_config(config, this_round))
+        with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+            if folder is not None:
+                measure_round(config, this_round, folder)
+            ranks.barrier()
+    with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
+        if folder is not None:
+            copy_final_model(folder, rounds[-1].policy_run / "model")
+        ranks.barrier()
+    return config.out / "model" if ranks.is_first else None
+
+
+def _is_combined(this_round: RlhfRound, ranks: Ranks) -> bool:
+    """Whether the reward ensemble is complete: the file that says how it is combined is written last."""
+    return bool(ranks.all_gather([float((this_round.reward_run / COMBINED_FILE).exists())])[0][0])

@@ -1,0 +1,446 @@
+"""The prompts of a round, and their generated and scored answers, stored as JSON lines.
+
+One round of an iterative run: its files, its selection, its training rows and its figures.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol, runtime_checkable
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Text,
+    assistant_turn,
+    plain_text,
+    text_to_json,
+    user_turn,
+)
+from plaudit.errors import UserError
+from plaudit.files import atomic, exact_json
+from plaudit.methods.config import RowSettings
+from plaudit.methods.iterative.algorithms import LoopFacts
+from plaudit.methods.iterative.config import LoopConfig, LoopSettings
+from plaudit.methods.iterative.selection import (
+    Selection,
+    SelectionSettings,
+    best_of_n_kl,
+    top_share_threshold,
+)
+from plaudit.methods.policy.collect import ScoredGroup, score_groups
+from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.tokens.encode import Encoder, RefusedRow
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+
+PROMPTS_AT_ONCE = 64
+"""Prompts that are generated for, and then scored, before the next ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredAnswer:
+    """A generated answer with its score, as it is stored in ``answers.jsonl``.
+
+    Example: ``ScoredAnswer(text="An apple.", tokens=4, ended=True, score=0.7)``
+    """
+
+    text: str
+    """The answer's text."""
+    tokens: int
+    """How many tokens were generated."""
+    ended: bool
+    """Whether it ended by itself, and was not cut."""
+    score: float | None
+    """The reward's score; None is no verdict."""
+
+
+@runtime_checkable
+class PromptSource(Protocol):
+    """The settings that say where prompts are and how to read them."""
+
+    @property
+    def prompts(self) -> Path:
+        """Their file."""
+        ...
+
+    @property
+    def format(self) -> str | None:
+        """Its layout; None: told from the rows."""
+        ...
+
+    @property
+    def rows(self) -> RowSettings:
+        """How it is read."""
+        ...
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt, in tokens, that leaves room for the longest completion."""
+        ...
+
+
+def load_prompts(
+    config: PromptSource, encoder: Encoder, quarantine_folder: Path
+) -> tuple[tuple[EncodedPrompt, ...], list[str]]:
+    """The prompts of the file, each once, with notes; raises where too many of them are unusable."""
+    reading = read_records(
+        config.prompts,
+        format=config.format,
+        threshold=config.rows.threshold,
+        quarantine=quarantine_folder / "quarantine-prompts.jsonl",
+        options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
+    )
+    encoded = encode_prompt_records(reading.records, encoder, config.max_prompt_tokens)
+    usable = [one for one in encoded.examples if _has_prompt(one)]
+    empty = [
+        RefusedRow(origin=one.origin, reason="there is no prompt in it")
+        for one in encoded.examples
+        if not _has_prompt(one)
+    ]
+    refused = [*encoded.refused, *empty]
+    if not usable:
+        detail = f" ({refused[0].origin}: {refused[0].reason})" if refused else ""
+        raise UserError(f"{config.prompts}: there is no prompt to answer{detail}")
+    if len(refused) > math.floor(config.rows.threshold * (len(usable) + len(refused)) + 1e-9):
+        first = "\n".join(f"  {one.origin}: {one.reason}" for one in refused[:5])
+        raise UserError(
+            f"{config.prompts}: {len(refused)} prompts cannot be answered, above the threshold of "
+            f"{config.rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
+        )
+    notes = [f"{count} rows: {note}" for note, count in encoded.notes.items()]
+    notes += [f"{len(refused)} prompts cannot be answered ({refused[0].reason} …)"] if refused else []
+    return tuple(usable), [reading.format_sentence, *notes]
+
+
+def prompts_of_round(
+    prompts: Sequence[EncodedPrompt], count: int | None, number: int, seed: int
+) -> list[EncodedPrompt]:
+    """The prompts of a round: all of them, or so many, others in each round until all had their turn."""
+    if count is None or count >= len(prompts):
+        return list(prompts)
+    order = list(range(len(prompts)))
+    random.Random(f"{seed}/prompts").shuffle(order)
+    first = (number - 1) * count
+    return [prompts[order[(first + k) % len(order)]] for k in range(count)]
+
+
+def generate_and_score(
+    prompts: Sequence[EncodedPrompt],
+    sampler: LocalSampler,
+    reward: Reward,
+    settings: SamplingSettings,
+    n: int,
+) -> Iterator[ScoredGroup]:
+    """For each prompt ``n`` completions with their scores."""
+    for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+        chunk = prompts[start : start + PROMPTS_AT_ONCE]
+        yield from score_groups(chunk, sampler.generate([one.text for one in chunk], settings, n=n), reward)
+
+
+def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
+    """Write all answers, a line for each prompt; the file appears whole or not at all."""
+    atomic.write_text(path, "".join(exact_json.dumps(_group_as_json(group)) + "\n" for group in groups))
+
+
+def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
+    """The answers of ``write_answers``, prompt by prompt."""
+    fields = ScoredAnswer.__dataclass_fields__
+    # Of all that a text may break a line with, JSON escapes this one alone.
+    lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+    return [
+        tuple(
+            ScoredAnswer(**{name: one[name] for name in fields}) for one in exact_json.loads(line)["answers"]
+        )
+        for line in lines
+    ]
+
+
+def _has_prompt(question: EncodedPrompt) -> bool:
+    text = question.text
+    last_turn = text if isinstance(text, str) else text[-1:]
+    return bool(plain_text(last_turn).strip()) and (
+        isinstance(text, str) or text[-1].role in ("user", "tool")
+    )
+
+
+def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:
+    answers: list[dict[str, object]] = []
+    for index, (rollout, score) in enumerate(zip(group.rollouts, group.scores, strict=True)):
+        answer = rollout.answer
+        parts = {name: row[index] for name, row in group.parts.items()}
+        fields_of_answer = {
+            "text": answer.text,
+            "tokens": answer.tokens,
+            "ended": answer.ended,
+            "score": score,
+        }
+        answers.append({**fields_of_answer, "parts": parts} if parts else dict(fields_of_answer))
+    question = group.question
+    return {"prompt": text_to_json(question.text), "origin": question.origin, "answers": answers}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopRound:
+    """The models and files of one round.
+
+    Example: ``loop_round(LOOPS["rejection"], how, config, 2).folder``
+    """
+
+    number: int
+    """The first is 1."""
+    folder: Path
+    """Its folder."""
+    model: Path
+    """The model that it trains."""
+    generator: Path
+    """The model that generates its completions."""
+    generated_in: int
+    """The round whose completions it selects from: its own, or an earlier one."""
+    threshold_index: int
+    """Which of the thresholds applies; the first is 0."""
+
+    @property
+    def rows(self) -> Path:
+        """The file of rows that it trains on."""
+        return self.folder / "rows.jsonl"
+
+    @property
+    def run(self) -> Path:
+        """The run folder of its training."""
+        return self.folder / "run"
+
+    @property
+    def answers(self) -> Path:
+        """The file of all answers with their scores, also where an earlier round generated them."""
+        return self.folder.with_name(str(self.generated_in)) / "answers.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFigures:
+    """The figures of a round's generation and selection, a line of ``rounds.jsonl``.
+
+    Example: ``RoundFigures(round=1, answers=640, …).sentence``
+    """
+
+    round: int
+    """The first is 1."""
+    drawn: int
+    """The round in which the answers were drawn."""
+    prompts: int
+    """How many were asked."""
+    answers: int
+    """How many answers there are."""
+    unjudged: int
+    """Answers without a verdict."""
+    cut: int
+    """Answers that were cut or are empty, and so are never chosen."""
+    mean: float
+    """The mean score of all answers that have one."""
+    rows: int
+    """What is trained: answers, or pairs."""
+    chosen: float
+    """The mean score of those chosen; of pairs, of the better ones."""
+    rejected: float | None
+    """The mean score of the worse ones of pairs."""
+    none: int
+    """Prompts of which nothing was chosen."""
+    threshold: float | None = None
+    """The least score that was chosen, where that was asked for."""
+    kl_bound: float | None = None
+    """At most so many nats lie between what was chosen and the model that was drawn from."""
+
+    @property
+    def sentence(self) -> str:
+        """The figures in a line, for the user."""
+        again = "" if self.drawn == self.round else f" of round {self.drawn}"
+        chosen = f"{self.chosen:.3f}" + ("" if self.rejected is None else f" against {self.rejected:.3f}")
+        words = [f"round {self.round}: {self.answers} answers{again} to {self.prompts} prompts"]
+        words += [f"mean reward {self.mean:.3f}", f"{self.rows} rows chosen, mean reward {chosen}"]
+        words += [f"{self.none} prompts with none"]
+        words += [f"{self.unjudged} answers without a verdict"] if self.unjudged else []
+        words += [f"{self.cut} cut or empty"] if self.cut else []
+        words += [] if self.threshold is None else [f"threshold {self.threshold:.3f}"]
+        words += [] if self.kl_bound is None else [f"at most {self.kl_bound:.2f} nats from the drawn"]
+        return ", ".join(words)
+
+
+def loop_round(facts: LoopFacts, settings: LoopSettings, config: LoopConfig, number: int) -> LoopRound:
+    """The round of this number."""
+    rounds_folder, stage = config.out / "rounds", (number - 1) % (settings.improves or number)
+    generated_in = number - stage if settings.improves else number
+    return LoopRound(
+        number=number,
+        folder=rounds_folder / str(number),
+        model=_trained_model(config, rounds_folder, number - 1 if facts.trains_from == "newest" else 0),
+        generator=_trained_model(
+            config, rounds_folder, generated_in - 1 if facts.generates_from == "newest" else 0
+        ),
+        generated_in=generated_in,
+        threshold_index=stage,
+    )
+
+
+def select_rows(
+    facts: LoopFacts,
+    settings: LoopSettings,
+    this_round: LoopRound,
+    groups: Sequence[Sequence[ScoredAnswer]],
+    seed: int,
+) -> tuple[list[Selection], RoundFigures]:
+    """The completions selected for each prompt, and the figures; raises where none is selected."""
+    rows = [_eligible_scores(group, distinct=settings.distinct) for group in groups]
+    _refuse_no_verdicts(groups, rows)
+    threshold = _score_threshold(settings, this_round.threshold_index, rows)
+    picks = [
+        facts.select(
+            row, _selection_settings(settings, threshold, this_round.generated_in, seed, (index, len(row)))
+        )
+        for index, row in enumerate(rows)
+    ]
+    selected = [(row, pick) for row, prompt_picks in zip(rows, picks, strict=True) for pick in prompt_picks]
+    if not selected:
+        so_far = f". The model so far is in {this_round.model}" if this_round.number > 1 else ""
+        raise UserError(
+            f"round {this_round.number}: {_nothing_selected_reason(facts, settings, rows, threshold)}{so_far}"
+        )
+    better = [score for row, pick in selected if (score := row[pick[0]]) is not None]
+    worse = [score for row, pick in selected if (score := row[pick[-1]]) is not None]
+    scores = [answer.score for group in groups for answer in group if answer.score is not None]
+    return picks, RoundFigures(
+        round=this_round.number,
+        drawn=this_round.generated_in,
+        prompts=len(groups),
+        answers=sum(len(group) for group in groups),
+        unjudged=sum(answer.score is None for group in groups for answer in group),
+        cut=sum(not is_complete(answer) for group in groups for answer in group),
+        mean=fmean(scores),
+        rows=len(selected),
+        chosen=fmean(better),
+        rejected=fmean(worse) if facts.pairs else None,
+        none=sum(not prompt_picks for prompt_picks in picks),
+        threshold=threshold,
+        kl_bound=best_of_n_kl(settings.answers or 1) if facts.has_kl_bound else None,
+    )
+
+
+def training_rows(
+    prompts: Sequence[EncodedPrompt],
+    groups: Sequence[Sequence[ScoredAnswer]],
+    picks: Sequence[Selection],
+    *,
+    chats: bool,
+) -> list[Demonstration | Comparison]:
+    """The selected completions as rows; with a chat template a plain prompt becomes the user's turn."""
+    return [
+        _training_row(question, [group[index].text for index in pick], chats=chats)
+        for question, group, prompt_picks in zip(prompts, groups, picks, strict=True)
+        for pick in prompt_picks
+    ]
+
+
+def figures_as_json(figures: RoundFigures) -> Mapping[str, Any]:
+    """Figures as JSON holds them, without what a row does not have."""
+    return {name: value for name, value in asdict(figures).items() if value is not None}
+
+
+def _trained_model(config: LoopConfig, home: Path, number: int) -> Path:
+    return home / str(number) / "run" / "model" if number else config.model
+
+
+def _training_row(
+    question: EncodedPrompt, texts: Sequence[str], *, chats: bool
+) -> Demonstration | Comparison:
+    prompt = question.text
+    turns = user_turn(prompt) if isinstance(prompt, str) and chats else prompt
+    replies: list[Text] = [text if isinstance(turns, str) else assistant_turn(text) for text in texts]
+    if len(replies) == 1:
+        return Demonstration(prompt=turns, completion=replies[0], origin=question.origin)
+    return Comparison(prompt=turns, chosen=replies[0], rejected=replies[1], origin=question.origin)
+
+
+def is_complete(answer: ScoredAnswer) -> bool:
+    """Whether an answer may be learnt: a cut one would teach a false end, an empty one nothing."""
+    return answer.ended and bool(answer.text.strip()) and "\0" not in answer.text
+
+
+def _eligible_scores(group: Sequence[ScoredAnswer], *, distinct: bool) -> TaskScores:
+    """The scores of a prompt's answers; None for those that may not be selected."""
+    texts = [answer.text.strip() for answer in group]
+    return tuple(
+        answer.score if is_complete(answer) and not (distinct and text in texts[:index]) else None
+        for index, (answer, text) in enumerate(zip(group, texts, strict=True))
+    )
+
+
+def _selection_settings(
+    settings: LoopSettings, threshold: float | None, generated_in: int, seed: int, where: tuple[int, int]
+) -> SelectionSettings:
+    index, count = where
+    rng = random.Random(f"{seed}/accept/{generated_in}/{index}")
+    defaults = SelectionSettings()
+    return SelectionSettings(
+        threshold=defaults.threshold if threshold is None else threshold,
+        keep=settings.keep,
+        beta=defaults.beta if settings.beta is None else settings.beta,
+        gap=defaults.gap if settings.gap is None else settings.gap,
+        uniforms=tuple(rng.random() for _ in range(count)),
+    )
+
+
+def _score_threshold(settings: LoopSettings, index: int, rows: Sequence[TaskScores]) -> float | None:
+    if settings.threshold:
+        return settings.threshold[min(index, len(settings.threshold) - 1)]
+    return (
+        top_share_threshold(rows, settings.top[min(index, len(settings.top) - 1)]) if settings.top else None
+    )
+
+
+def _refuse_no_verdicts(groups: Sequence[Sequence[ScoredAnswer]], rows: Sequence[TaskScores]) -> None:
+    answers = [one for group in groups for one in group]
+    if all(one.score is None for one in answers):
+        raise UserError(
+            f"the reward has no verdict on any of the {len(answers)} answers, so nothing can be chosen; "
+            "a rule may need reference answers, and a server may be down (docs/rewards.md)"
+        )
+    if all(score is None for row in rows for score in row):
+        raise UserError(
+            f"every one of the {len(answers)} answers that has a verdict is cut or empty, and such an "
+            "answer is "
+            "not learnt; give more room with --sampling.max-tokens, or a model that ends its answers"
+        )
+
+
+def _nothing_selected_reason(
+    facts: LoopFacts, settings: LoopSettings, rows: Sequence[TaskScores], threshold: float | None
+) -> str:
+    scores = [score for row in rows for score in row if score is not None]
+    if not facts.pairs:
+        return (
+            f"no answer reaches the threshold {threshold:g}; the best score seen is {max(scores):g}. "
+            "Set --loop.threshold lower, draw more with --loop.answers, or begin with a better model"
+        )
+    spans = [
+        max(verdicts) - min(verdicts)
+        for verdicts in ([s for s in row if s is not None] for row in rows)
+        if verdicts
+    ]
+    if max(spans) == 0:
+        return (
+            "all answers to each prompt have the same score, so no pair can be formed; draw more with "
+            "--loop.answers, raise --sampling.temperature, or take a finer reward"
+        )
+    if settings.gap is not None:
+        return (
+            f"no two answers to one prompt are further apart than {settings.gap:g}; the widest gap seen is "
+            f"{max(spans):g}. Set --loop.gap lower"
+        )
+    return "no two accepted answers to one prompt differ in score; raise --loop.beta or --loop.answers"

@@ -1,0 +1,1 @@
+"""Policy optimisation: PPO, GRPO and their relatives as rows over one objective."""

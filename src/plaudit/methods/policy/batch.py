@@ -1,0 +1,195 @@
+"""A round of rollouts: completions with fixed log-probs, values and advantages, for several updates.
+
+Its log-probs, values and advantages are fixed before the first move and stay so; they are part of a
+checkpoint, so a run that stops between two moves goes on with the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric
+from plaudit.methods.policy.row import LossCounts
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.microbatch import split_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperienceTensors:
+    """The per-token tensors of a round, computed before its first update; 0 outside the completion mask.
+
+    Example: ``ExperienceTensors(old_logp_NT=…, ref_logp_NT=…, advantage_NT=…, value_NT=…,
+        return_NT=…, weight_NT=…)``
+    """
+
+    old_logp_NT: Float[Tensor, "N T"]
+    """log π of the policy that the round begins with."""
+    ref_logp_NT: Float[Tensor, "N T"]
+    """log π_ref."""
+    advantage_NT: Float[Tensor, "N T"]
+    """The advantage."""
+    value_NT: Float[Tensor, "N T"]
+    """The critic's value before the first update."""
+    return_NT: Float[Tensor, "N T"]
+    """The return: the critic's target."""
+    weight_NT: Float[Tensor, "N T"]
+    """The loss weight of each token; 0 leaves it out of the loss but counts it."""
+
+    def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> ExperienceTensors:
+        """The tensors of some completions, cut to the given width."""
+        return ExperienceTensors(
+            **{one.name: getattr(self, one.name)[index_n, :width].to(device) for one in fields(self)}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRef:
+    """A group of a round with its token count, to be divided over micro-batches and ranks.
+
+    Example: ``GroupRef(group=3, tokens=210)``
+    """
+
+    group: int
+    """The group's index in the round."""
+    tokens: int
+    """How many tokens its forward pass has."""
+    is_counted: bool = True
+    """False for a placeholder that only keeps the ranks in step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """All completions of a round with their tensors; the same on every rank.
+
+    Example: ``Round(number=1, examples=(…,), experience=ExperienceTensors(…), metrics=(…,), max_tokens=128)``
+    """
+
+    number: int
+    """Counted from 1 over the run."""
+    examples: tuple[Example, ...]
+    """Each prompt with its answers."""
+    experience: ExperienceTensors
+    """The per-token tensors."""
+    metrics: tuple[Metric, ...]
+    """The metrics that are reported with each of its updates."""
+    max_tokens: int
+    """The largest number of tokens of a completion."""
+    mean_score: float = 0.0
+    """The mean shaped score of its new completions."""
+
+    def batch(self, refs: Sequence[GroupRef]) -> tuple[TokenBatch, Int[Tensor, " n"]]:
+        """The tokens of these groups, and their rows among all answers."""
+        start, rows = 0, dict[int, range]()
+        for group, example in enumerate(self.examples):
+            rows[group] = range(start, start + len(example.completions))
+            start += len(example.completions)
+        batch = batch_of([_with_counted_mask(self.examples[ref.group], ref.is_counted) for ref in refs])
+        return batch, torch.tensor([row for ref in refs for row in rows[ref.group]])
+
+    def minibatches(self, epochs: int, minibatches: int, seed: int) -> list[list[list[int]]]:
+        """For each epoch and minibatch the indices of its groups; the first epoch is not shuffled."""
+        epochs_of_minibatches: list[list[list[int]]] = []
+        for epoch in range(epochs):
+            order = list(range(len(self.examples)))
+            if epoch:
+                random.Random(f"{seed}/{self.number}/{epoch}").shuffle(order)
+            epochs_of_minibatches.append(split_evenly(order, minibatches))
+        return epochs_of_minibatches
+
+    def rank_microbatches(
+        self, groups: Sequence[int], *, ranks: int, tokens_at_once: int
+    ) -> tuple[tuple[tuple[GroupRef, ...], ...], ...]:
+        """The micro-batches of these groups, for each rank."""
+        refs = [GroupRef(group=group, tokens=self.examples[group].tokens) for group in groups]
+        return split_rows(refs, _as_placeholder, ranks=ranks, tokens_at_once=tokens_at_once)
+
+    def loss_counts(self, groups: Sequence[int]) -> LossCounts:
+        """How much there is in these groups."""
+        examples = [self.examples[group] for group in groups]
+        return LossCounts(
+            tokens=sum(example.trained_tokens for example in examples),
+            completions=sum(len(example.completions) for example in examples),
+            max_tokens=self.max_tokens,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The round as tensors, for a checkpoint."""
+        record = {
+            "number": self.number,
+            "longest": self.max_tokens,
+            "mean": self.mean_score,
+            "examples": [asdict(example) for example in self.examples],
+            "figures": [asdict(metric) for metric in self.metrics],
+        }
+        payload = torch.frombuffer(bytearray(json.dumps(record).encode()), dtype=torch.uint8)
+        return {
+            "facts": payload,
+            **{one.name: getattr(self.experience, one.name) for one in fields(ExperienceTensors)},
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Round:
+        """The round that a checkpoint stored."""
+        record: dict[str, Any] = json.loads(bytes(tensors["facts"].tolist()))
+        return cls(
+            number=record["number"],
+            max_tokens=record["longest"],
+            mean_score=record["mean"],
+            examples=tuple(map(_example_from_json, record["examples"])),
+            metrics=tuple(Metric(**metric) for metric in record["figures"]),
+            experience=ExperienceTensors(
+                **{one.name: tensors[one.name] for one in fields(ExperienceTensors)}
+            ),
+        )
+
+
+def split_evenly(order: Sequence[int], parts: int) -> list[list[int]]:
+    """In so many parts of about the same size, some of them empty where there are too few.
+
+    >>> split_evenly([5, 6, 7], 2)
+    [[5], [6, 7]]
+    """
+    ends = [len(order) * n // parts for n in range(parts + 1)]
+    return [list(order[start:end]) for start, end in pairwise(ends)]
+
+
+def assemble_over_ranks(
+    rows: Sequence[tuple[Tensor, Tensor]], size: tuple[int, int], ranks: Ranks
+) -> Float[Tensor, "N T"]:
+    """The values that each rank computed for its own completions, assembled on all ranks; on the CPU."""
+    dtype = rows[0][1].dtype if rows else torch.float32
+    all_NT = torch.zeros(size, dtype=dtype, device=ranks.device)
+    for index_n, value_nt in rows:
+        all_NT[index_n.to(ranks.device), : value_nt.shape[1]] = value_nt.to(ranks.device)
+    ranks.all_reduce_sum([all_NT])
+    return all_NT.cpu()
+
+
+def _as_placeholder(ref: GroupRef) -> GroupRef:
+    return replace(ref, is_counted=False)
+
+
+def _with_counted_mask(example: Example, is_counted: bool) -> Example:
+    """The example, or the same with nothing trained."""
+    if is_counted:
+        return example
+    muted = tuple(replace(one, mask=(False,) * len(one.ids)) for one in example.completions)
+    return replace(example, completions=muted)
+
+
+def _example_from_json(record: Mapping[str, Any]) -> Example:
+    completions = tuple(
+        Completion(ids=tuple(one["ids"]), mask=tuple(one["mask"]), finished=one["finished"])
+        for one in record["completions"]
+    )
+    return Example(prompt=tuple(record["prompt"]), completions=completions, origin=record["origin"])

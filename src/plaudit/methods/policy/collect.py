@@ -1,0 +1,511 @@
+"""From prompts to scored rollouts, over all ranks: generate, score, and resample groups without signal.
+
+Prompts, the rollouts that were generated for them, and the reward of each.
+
+State from earlier rounds: pass rates of prompts (curriculum) and groups to replay.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.errors import UserError
+from plaudit.methods.policy.process_reward import ProcessReward
+from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
+from plaudit.rewards.learned.batching import refusal_reasons
+from plaudit.rewards.learned.step_payments import StepPayments
+from plaudit.rollouts.environment import Environment, Outcome
+from plaudit.rollouts.episodes import EpisodeSampler
+from plaudit.rollouts.sampler import Answer, Rollout, Sampler, SamplingSettings
+from plaudit.tokens.prompts import EncodedPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeReward:
+    """The reward of episodes, as scored by the environment that they were played in.
+
+    Example: ``EpisodeReward(name="tools.py:shop", environment=shop)``
+    """
+
+    name: str
+    """The environment's name."""
+    environment: Environment
+    """The environment."""
+
+    def parted(self, groups: Sequence[Sequence[Rollout]]) -> ScoresWithParts:
+        """The outcome of every episode, with its parts."""
+        outcomes = [[one.played.outcome for one in group if one.played is not None] for group in groups]
+        names = dict.fromkeys(name for group in outcomes for one in group for name in one.parts)
+        return ScoresWithParts(
+            rows=tuple(tuple(_as_float(one.score) for one in group) for group in outcomes),
+            parts={
+                name: tuple(tuple(_outcome_part(one, name) for one in group) for group in outcomes)
+                for name in names
+            },
+        )
+
+
+RewardSource = Reward | EpisodeReward | ProcessReward
+"""What scores completions: a reward, an environment's outcome, or a process reward."""
+RolloutSampler = Sampler | EpisodeSampler
+"""What generates rollouts: a sampler of single turns, or one of episodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredGroup:
+    """The rollouts of one prompt with their scores.
+
+    Example: ``score_groups(questions, groups, reward)[0].scores``
+    """
+
+    question: EncodedPrompt
+    """The prompt."""
+    rollouts: tuple[Rollout, ...]
+    """The generated completions, token by token."""
+    scores: TaskScores
+    """A number for each answer; None is no verdict, which is never 0."""
+    parts: Mapping[str, TaskScores] = field(default_factory=dict[str, TaskScores])
+    """What the scores are made of, where the reward keeps that."""
+    steps: tuple[StepPayments | None, ...] = ()
+    """The payments of each completion's steps, which add up to its score; empty without a process reward."""
+
+    @property
+    def step_payments(self) -> tuple[StepPayments | None, ...]:
+        """The step payments of each completion, None where there are none."""
+        return self.steps or (None,) * len(self.rollouts)
+
+    def select(self, keep_mask: Sequence[bool]) -> ScoredGroup:
+        """The group with only the completions for which the mask is True."""
+        indices = [k for k, keep in enumerate(keep_mask) if keep]
+        return ScoredGroup(
+            question=self.question,
+            rollouts=tuple(self.rollouts[k] for k in indices),
+            scores=tuple(self.scores[k] for k in indices),
+            parts={name: tuple(row[k] for k in indices) for name, row in self.parts.items()},
+            steps=tuple(self.steps[k] for k in indices) if self.steps else (),
+        )
+
+    def scored_only(self) -> ScoredGroup:
+        """Only the answers that have a verdict."""
+        return self.select([score is not None for score in self.scores])
+
+
+def generate_completions(
+    questions: Sequence[EncodedPrompt], sampler: RolloutSampler, settings: SamplingSettings, *, n: int
+) -> list[list[Rollout]]:
+    """For every question ``n`` answers."""
+    if isinstance(sampler, EpisodeSampler):
+        return sampler.play(questions, settings, n=n)
+    return sampler.generate([question.text for question in questions], settings, n=n)
+
+
+def score_groups(
+    questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]], reward: RewardSource
+) -> list[ScoredGroup]:
+    """Every group with its scores; a reward that says nothing sensible is refused."""
+    tasks = [
+        question.task((one.answer.text, one.answer.ended) for one in group)
+        for question, group in zip(questions, groups, strict=True)
+    ]
+    steps: Sequence[tuple[StepPayments | None, ...]] = ((),) * len(tasks)
+    if isinstance(reward, EpisodeReward):
+        parted = reward.parted(groups)
+        rows = parted.rows
+    elif isinstance(reward, ProcessReward):
+        step_scored = reward.score_steps(tasks, groups)
+        parted, steps = step_scored.completion_scores, step_scored.steps
+        rows = parted.rows
+    else:
+        parted = reward.scores_with_parts(tasks) if isinstance(reward, HasScoreParts) else None
+        rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
+    if len(rows) != len(tasks):
+        raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
+    scored = [
+        _checked_group(question, tuple(group), row, _reward_parts(parted, index), reward.name)
+        for index, (question, group, row) in enumerate(zip(questions, groups, rows, strict=True))
+    ]
+    return [replace(one, steps=group_steps) for one, group_steps in zip(scored, steps, strict=True)]
+
+
+def _reward_parts(parted: ScoresWithParts | None, index: int) -> dict[str, TaskScores]:
+    return {} if parted is None else {name: rows[index] for name, rows in parted.parts.items()}
+
+
+def _checked_group(
+    question: EncodedPrompt,
+    answers: tuple[Rollout, ...],
+    row: TaskScores,
+    parts: Mapping[str, TaskScores],
+    name: str,
+) -> ScoredGroup:
+    where = question.origin or repr(str(question.text)[:40])
+    if len(row) != len(answers):
+        raise UserError(f"{name} gave {len(row)} scores for the {len(answers)} answers to {where}")
+    for answer, score in zip(answers, row, strict=True):
+        if score is not None and not math.isfinite(score):
+            raise UserError(
+                f"{name} gave {score} for {answer.answer.text[:40]!r}, an answer to {where}; a score is a "
+                "finite number, or None for no verdict"
+            )
+    return ScoredGroup(question=question, rollouts=answers, scores=row, parts=parts)
+
+
+def _outcome_part(outcome: Outcome, name: str) -> float | None:
+    return _as_float(outcome.parts.get(name))
+
+
+def _as_float(value: int | float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+ROUND_SEED_STRIDE = 1_000_003
+"""Seeds of rounds lie so far apart that those of two runs do not meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedRollouts:
+    """The scored rollouts of one round, with counts of what was left out.
+
+    Example: ``collector.collect(questions, round_number=3)``
+    """
+
+    groups: tuple[ScoredGroup, ...]
+    """Prompts with the answers that have a verdict; none is empty."""
+    rivals: tuple[ScoredGroup, ...]
+    """For each group the one answer that it is only measured against; empty where there is none."""
+    generated: int
+    """Completions that were generated, those of rivals left out."""
+    no_verdict: int
+    """How many of these have no verdict."""
+    zero_std: int
+    """Groups whose rewards have no spread (zero standard deviation)."""
+    all_groups: tuple[ScoredGroup, ...]
+    """All groups that were generated, also those that were dropped."""
+    replayed: tuple[ScoredGroup, ...] = ()
+    """Groups of earlier rounds from the replay buffer."""
+
+    @property
+    def new_completions(self) -> int:
+        """How many completions are new in this round."""
+        return sum(len(group.rollouts) for group in self.groups)
+
+    @property
+    def scores(self) -> Float[Tensor, " N"]:
+        """The score of every answer, new ones first, one behind the other."""
+        scores = [score for group in (*self.groups, *self.replayed) for score in group.scores]
+        return torch.tensor(scores, dtype=torch.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """Who gives one more answer to each prompt, which is scored like the others and never learnt from.
+
+    Example: ``Rival(sampler=sampler, sampling=SamplingSettings(temperature=0))``: the likeliest answer.
+    """
+
+    sampler: RolloutSampler
+    """Generates with the current weights."""
+    sampling: SamplingSettings
+    """How; the seed is made of the round's, so that its chance has nothing to do with that of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutCollector:
+    """Generates completions and scores them.
+
+    Example: ``RolloutCollector(sampler=…, reward=reward_named("number"),
+        sampling=…, completions_per_prompt=8, ranks=alone())``
+    """
+
+    sampler: RolloutSampler
+    """Generates with the current weights."""
+    reward: RewardSource
+    """Scores the completions."""
+    sampling: SamplingSettings
+    """How answers are drawn; its seed is the run's."""
+    completions_per_prompt: int
+    """Completions per prompt (the group size)."""
+    ranks: Ranks
+    """This process among its peers."""
+    rival: Rival | None = None
+    """Who gives the answer that the others are only measured against."""
+    dynamic_sampling: bool = False
+    """Dynamic sampling: groups with equal scores are dropped and other prompts sampled instead."""
+    complete_groups_only: bool = False
+    """Whether a group is left out when one of its completions has no verdict."""
+    refills: int = 3
+    """How many times further prompts are sampled at most."""
+
+    def collect(
+        self, questions: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
+    ) -> CollectedRollouts:
+        """Generate and score a round; ``spare`` prompts replace groups without signal. All ranks call it."""
+        all_groups = self._generate_and_score(questions, round_number)
+        usable = [one for one in all_groups if self._has_signal(one)]
+        used_questions = set(questions)
+        unused = (
+            [question for question in spare if question not in used_questions]
+            if self.dynamic_sampling
+            else []
+        )
+        random.Random(f"{self.sampling.seed}/{round_number}/spare").shuffle(unused)
+        for _ in range(self.refills if self.dynamic_sampling else 0):
+            missing = len(questions) - len(usable)
+            if missing <= 0 or not unused:
+                break
+            # As many as the share that taught so far lets hope for, and at least what is missing.
+            needed = round(missing * len(all_groups) / max(1, len(usable)))
+            next_questions, unused = (
+                unused[: min(needed, len(questions))],
+                unused[min(needed, len(questions)) :],
+            )
+            new_groups = self._generate_and_score(next_questions, round_number)
+            all_groups, usable = (
+                [*all_groups, *new_groups],
+                [*usable, *(one for one in new_groups if self._has_signal(one))],
+            )
+        usable = usable[: len(questions)]
+        return self._assemble(all_groups, usable)
+
+    def _assemble(
+        self, all_groups: Sequence[ScoredGroup], usable: Sequence[ScoredGroup]
+    ) -> CollectedRollouts:
+        rivals: list[ScoredGroup] = []
+        groups: list[ScoredGroup] = []
+        for scored in usable:
+            group, rival = self._split_rival(scored)
+            enough = len(group.rollouts) >= (self.completions_per_prompt if self.complete_groups_only else 1)
+            if enough and (rival.rollouts or self.rival is None):
+                groups.append(group)
+                rivals += [] if self.rival is None else [rival]
+        without_rivals = [self._without_rival(scored) for scored in all_groups]
+        no_verdict = sum(score is None for scored in without_rivals for score in scored.scores)
+        generated = sum(len(scored.rollouts) for scored in without_rivals)
+        return CollectedRollouts(
+            groups=tuple(groups),
+            rivals=tuple(rivals),
+            generated=generated,
+            no_verdict=no_verdict,
+            zero_std=sum(_has_equal_scores(scored.scored_only()) for scored in without_rivals),
+            all_groups=tuple(without_rivals),
+        )
+
+    def objection(self, collected: CollectedRollouts, *, single_is_enough: bool) -> str | None:
+        """Why nothing can be learnt from these rollouts; None where something can."""
+        if collected.no_verdict == collected.generated:
+            first = collected.all_groups[0].question
+            reasons = "; ".join(
+                f"{reason} ({count} times)" for reason, count in refusal_reasons(self.reward).items()
+            )
+            return (
+                f"{self.reward.name} has a verdict on none of {collected.generated} answers (the first to "
+                f"{first.origin or repr(str(first.text)[:40])}), so nothing can be learnt"
+                + (
+                    f". It says: {reasons}"
+                    if reasons
+                    else ": look at what it needs, an answer in the rows perhaps"
+                )
+            )
+        all_single = all(len(group.rollouts) < 2 for group in collected.groups)
+        if not single_is_enough and all_single and collected.no_verdict:
+            return (
+                "no prompt has two answers with a verdict, and this algorithm compares the answers to one "
+                "prompt; look at what the reward needs to give a verdict"
+            )
+        return None
+
+    def _generate_and_score(self, questions: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
+        """All groups, each drawn and scored by one rank; every rank gets all of them."""
+        world, rank = self.ranks.world_size, self.ranks.rank
+        rank_questions = [
+            (index, question) for index, question in enumerate(questions) if index % world == rank
+        ]
+        settings = replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)
+        rank_prompts = [question for _, question in rank_questions]
+        groups = (
+            generate_completions(rank_prompts, self.sampler, settings, n=self.completions_per_prompt)
+            if rank_prompts
+            else []
+        )
+        if self.rival is not None and rank_prompts:
+            # With the round's own seed it would draw the very numbers of the first answer.
+            rival_sampling = replace(self.rival.sampling, seed=~settings.seed)
+            rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
+            groups = [[*group, *one] for group, one in zip(groups, rival_rollouts, strict=True)]
+        scored = score_groups(rank_prompts, groups, self.reward)
+        if world == 1:
+            return scored
+        lines = [
+            group_as_json(index, group) for (index, _), group in zip(rank_questions, scored, strict=True)
+        ]
+        by_index = dict(group_from_json(line, questions) for line in self.ranks.all_gather_strings(lines))
+        return [by_index[index] for index in range(len(questions))]
+
+    def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
+        """The group without the rival's completion, which is the last one."""
+        return group.select([k < self.completions_per_prompt for k in range(len(group.rollouts))])
+
+    def _split_rival(self, group: ScoredGroup) -> tuple[ScoredGroup, ScoredGroup]:
+        """The answers with a verdict, and the rival's where it has one."""
+        rival = group.select([k >= self.completions_per_prompt for k in range(len(group.rollouts))])
+        return self._without_rival(group).scored_only(), rival.scored_only()
+
+    def _has_signal(self, group: ScoredGroup) -> bool:
+        return not self.dynamic_sampling or not _has_equal_scores(self._without_rival(group).scored_only())
+
+
+def _has_equal_scores(group: ScoredGroup) -> bool:
+    return len(set(group.scores)) < 2
+
+
+def group_as_json(index: int, group: ScoredGroup) -> str:
+    """A group as JSON; floats are read back to the last bit."""
+    answers = [asdict(replace(answer, played=None)) for answer in group.rollouts]
+    steps = [None if paid is None else asdict(paid) for paid in group.steps]
+    return json.dumps(
+        {
+            "place": index,
+            "answers": answers,
+            "scores": group.scores,
+            "parts": dict(group.parts),
+            "steps": steps,
+        }
+    )
+
+
+def group_from_json(text: str, questions: Sequence[EncodedPrompt]) -> tuple[int, ScoredGroup]:
+    """The group that `group_as_json` wrote, and its index."""
+    record: dict[str, Any] = json.loads(text)
+    answers = tuple(
+        Rollout(
+            prompt=tuple(one["prompt"]),
+            ids=tuple(one["ids"]),
+            logp=tuple(one["logp"]),
+            whole_logp=tuple(one["whole_logp"]),
+            answer=Answer(**one["answer"]),
+            mask=None if one["mask"] is None else tuple(one["mask"]),
+        )
+        for one in record["answers"]
+    )
+    group = ScoredGroup(
+        question=questions[record["place"]],
+        rollouts=answers,
+        scores=tuple(record["scores"]),
+        parts={name: tuple(row) for name, row in record["parts"].items()},
+        steps=tuple(
+            None if one is None else StepPayments(**{name: tuple(row) for name, row in one.items()})
+            for one in record["steps"]
+        ),
+    )
+    return record["place"], group
+
+
+MIN_PROMPT_WEIGHT = 0.05
+"""The smallest sampling weight, so that prompts that always or never pass are sampled now and then."""
+
+
+class PassRateCurriculum:
+    """Samples prompts in favour of those that are passed sometimes, since their completions differ in reward.
+
+    A prompt with pass rate p is drawn in proportion to 4p(1 − p), a new one as if p were a half.
+    """
+
+    def __init__(self, questions: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
+        """An answer passes whose score is at least ``passes``."""
+        self._row = {question.prompt: row for row, question in enumerate(questions)}
+        self._pass_score, self._seed = pass_score, seed
+        self._pass_rates = torch.full((len(questions),), torch.nan, dtype=torch.float64)
+
+    def sample_prompts(self, round_number: int, size: int) -> list[int]:
+        """The prompt indices of a round, all different."""
+        pass_rates = self._pass_rates.nan_to_num(0.5)
+        weight = (4 * pass_rates * (1 - pass_rates)).clamp(min=MIN_PROMPT_WEIGHT)
+        generator = torch.Generator().manual_seed(
+            random.Random(f"{self._seed}/{round_number}/prompts").getrandbits(62)
+        )
+        # The largest u^(1/w) are a draw without putting back, in proportion to w.
+        key = torch.rand(len(weight), generator=generator, dtype=torch.float64).log() / weight
+        return key.topk(min(size, len(weight))).indices.tolist()
+
+    def record_scores(self, groups: Sequence[ScoredGroup]) -> None:
+        """Record the newest pass rate of each prompt."""
+        for group in groups:
+            scores = [score for score in group.scores if score is not None]
+            if scores:
+                passed = sum(score >= self._pass_score for score in scores)
+                self._pass_rates[self._row[group.question.prompt]] = passed / len(scores)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The pass rates."""
+        return {"rate": self._pass_rates.clone()}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the pass rates."""
+        self._pass_rates = tensors["rate"].clone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedGroup:
+    """A group in the replay buffer.
+
+    Example: ``ReplayedGroup(round_number=3, row=17, group=group)``
+    """
+
+    round_number: int
+    """The round in which it was generated."""
+    row: int
+    """The index of its prompt."""
+    group: ScoredGroup
+    """Its answers with their scores."""
+
+
+class ReplayBuffer:
+    """Replays groups of the last rounds as a share of every round."""
+
+    def __init__(
+        self, questions: Sequence[EncodedPrompt], *, share: int | float, window: int, seed: int
+    ) -> None:
+        """``share`` of a round's groups are old ones, of at most ``window`` rounds ago."""
+        self._questions = questions
+        self._row = {question.prompt: row for row, question in enumerate(questions)}
+        self._share, self._window, self._seed = share, window, seed
+        self._groups: list[ReplayedGroup] = []
+
+    def sample_groups(self, groups: Sequence[ScoredGroup], round_number: int) -> tuple[ScoredGroup, ...]:
+        """Groups to replay with these new ones, which are stored in turn."""
+        recent = [entry for entry in self._groups if round_number - entry.round_number <= self._window]
+        replay_count = round(self._share / (1 - self._share) * len(groups))
+        rng = random.Random(f"{self._seed}/{round_number}/again")
+        replayed = rng.sample(recent, min(replay_count, len(recent)))
+        new = [
+            ReplayedGroup(round_number=round_number, row=self._row[one.question.prompt], group=one)
+            for one in groups
+        ]
+        self._groups = [*recent, *new]
+        return tuple(entry.group for entry in replayed)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """The stored groups as tensors."""
+        rows = [
+            [entry.round_number, entry.row, group_as_json(entry.row, entry.group)] for entry in self._groups
+        ]
+        return {"kept": torch.frombuffer(bytearray(json.dumps(rows).encode()), dtype=torch.uint8)}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the stored groups."""
+        rows = json.loads(bytes(tensors["kept"].tolist()))
+        self._groups = [
+            ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._questions)[1])
+            for round_number, row, text in rows
+        ]

@@ -1,0 +1,66 @@
+"""The critic: loaded from a reward model or the policy with a new head, saved beside the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from plaudit.errors import UserError
+from plaudit.files import atomic
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.run import Run
+from plaudit.models.load import is_reward_folder
+from plaudit.models.reward_files import (
+    FreshHead,
+    load_reward_model,
+    new_reward_model,
+    refuse_other_tokenizer,
+    save_reward_model,
+)
+from plaudit.models.reward_model import RewardModel
+from plaudit.models.verify import choose_layout
+from plaudit.rewards.load import model_folder
+from plaudit.tokens.encode import Encoder
+
+
+def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, str]:
+    """The starting critic, and a note on what it was loaded from."""
+    folder = _critic_folder(config, run.encoder)
+    dtype, device = run.precision.weights, run.ranks.device
+    if is_reward_folder(folder):
+        model = load_reward_model(folder, encoder=run.encoder, dtype=dtype, device=torch.device("cpu"))
+        note = f"critic: begins as the reward model {folder}"
+    else:
+        # A head of zeros expects nothing at first, whatever the states are.
+        head = FreshHead(seed=config.seed, std=0.0)
+        model = new_reward_model(folder, head, encoder=run.encoder, dtype=dtype, device=torch.device("cpu"))
+        note = f"critic: begins as {folder} with a new head"
+    critic = RewardModel(model.model.to(device), normalisation=model.normalisation)
+    layout, _ = choose_layout(critic, config.memory.layout)
+    critic.use_layout(layout)
+    return critic.train(), note
+
+
+def write_critic(critic: RewardModel, config: PolicyConfig, encoder: Encoder) -> None:
+    """``critic/`` in the run folder: a reward model's folder, with which another run can begin."""
+    with atomic.atomic_folder(config.out / "critic") as partial:
+        save_reward_model(critic, partial, template_of=config.model, encoder=encoder)
+
+
+def _critic_folder(config: PolicyConfig, encoder: Encoder) -> Path:
+    """The folder that the critic starts from; a named one must have the policy's tokens."""
+    if config.critic.model is not None:
+        folder = model_folder(config.critic.model)
+        refuse_other_tokenizer(folder, encoder.info)
+        return folder
+    reward = None if config.reward is None else Path(config.reward)
+    if reward is not None and reward.is_dir():
+        folder = model_folder(reward)
+        if is_reward_folder(folder):
+            try:
+                refuse_other_tokenizer(folder, encoder.info)
+            except UserError:
+                return config.model
+            return folder
+    return config.model

@@ -1,0 +1,199 @@
+"""Diagnostics of policy optimisation: known failure modes, reported as a sentence when they occur.
+
+Each sentence has a beginning by which it is known again, so that a run says it once, and names the page
+that explains it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from plaudit.engine.step_report import StepReport
+from plaudit.methods.policy.row import PolicyRow
+
+DOCS_PAGE = "docs/policy.md"
+"""The documentation page that explains them."""
+WINDOW = 5
+"""The most reports in a window at the start or the end."""
+
+
+def diagnostics(
+    row: PolicyRow, reports: Sequence[StepReport], *, sums_step_scores: bool = False
+) -> Mapping[str, str]:
+    """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on.
+
+    ``adds_up`` says that every step of an answer is paid its own score.
+    """
+    return {
+        **_zero_loss(row, reports),
+        **_negative_kl(reports),
+        **_entropy_collapse(reports),
+        **_zero_std_groups(reports),
+        **_truncated_completions(reports),
+        **_length_growth(reports),
+        **(_step_padding(reports) if sums_step_scores else {}),
+        **_no_verdict(reports),
+        **_idle_steps(reports),
+        **_clipped_tokens(reports),
+        **_useless_critic(reports),
+        **_overoptimised_reward(reports),
+    }
+
+
+def _zero_loss(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
+    ratios, losses = _series("ratio", reports), _series("loss", reports)
+    if not (row.needs_comparison or row.whitens_advantages) or row.divergence == "loss" or len(losses) < 2:
+        return {}
+    if any(abs(value - 1) > 1e-6 for value in ratios) or any(abs(value) > 0.02 for value in losses):
+        return {}
+    return {
+        "the loss is close to 0": ", and that is expected: a round has one move, so every ratio is 1, and "
+        "the advantages of a round add up to 0. The gradient is not 0; look at the reward. "
+        f"{DOCS_PAGE}#loss-0"
+    }
+
+
+def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    kls = _series("kl", reports)[-WINDOW:]
+    if len(kls) < WINDOW or fmean(kls) + 3 * stdev(kls) / math.sqrt(WINDOW) >= -0.01:
+        return {}
+    return {
+        "the KL is below 0": f" ({fmean(kls):.3f} nats an answer). A KL never is; its estimate from a few "
+        "answers can be, and stays so where top-k, top-p or min-p leave tokens out when answers are drawn. "
+        f"Draw from the whole distribution, or look at kl_k3. {DOCS_PAGE}#kl-below-0"
+    }
+
+
+def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    before, after = _first_and_last_means("entropy", reports)
+    if not after < 0.3 * before:
+        return {}
+    return {
+        "the entropy is collapsing": f" ({before:.2f} → {after:.2f} nats a token): the policy says the same "
+        "again and again, and soon nothing is left to compare. Raise β, add --policy.entropy 0.01, clip "
+        f"higher (--policy.clip-high 0.28), or lower the learning rate. {DOCS_PAGE}#entropy"
+    }
+
+
+def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    shares = _series("flat", reports)[-WINDOW:]
+    groups = _series("reward_std", reports)
+    if not shares or not groups or not fmean(shares) > 0.6 or math.isclose(fmean(shares), 1.0):
+        return {}
+    return {
+        "most prompts teach nothing": f": all answers have one score at {fmean(shares):.0%} of them, since "
+        "they "
+        "are too easy or too hard. Draw more answers, add --draw.unlike yes, or choose other prompts. "
+        f"{DOCS_PAGE}#flat"
+    }
+
+
+def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    finished_shares = _series("finished", reports)[-WINDOW:]
+    if not finished_shares or not fmean(finished_shares) < 0.5:
+        return {}
+    return {
+        "most answers are cut": f": {1 - fmean(finished_shares):.0%} do not come to an end within the "
+        "longest length, "
+        "and their scores are those of fragments. Raise --draw.max-tokens, or punish it with "
+        f"--shape.missing-end. {DOCS_PAGE}#cut"
+    }
+
+
+def _length_growth(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    before, after = _first_and_last_means("length_mean", reports)
+    if not after > 1.5 * before + 4:
+        return {}
+    return {
+        "answers are growing longer": f" ({before:.0f} → {after:.0f} tokens). Where the reward likes length "
+        "this is how it is gamed; compare the held-out judge, or charge for it with --shape.per-token. "
+        f"{DOCS_PAGE}#length"
+    }
+
+
+def _step_padding(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    (before, after), (_, score) = (
+        _first_and_last_means("steps_mean", reports),
+        _first_and_last_means("step_score", reports),
+    )
+    if not after > 1.5 * before + 1:
+        return {}
+    return {
+        "answers have more and more steps": f" ({before:.1f} → {after:.1f}), of a mean score of {score:.2g}: "
+        "payments of steps add up, so a further step is worth its score, whatever it is good for. Raise "
+        f"--process.baseline, or pay changes with --process.pay min. {DOCS_PAGE}#process-rewards"
+    }
+
+
+def _no_verdict(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    shares = _series("undecided", reports)[-WINDOW:]
+    if not shares or not fmean(shares) > 0.2:
+        return {}
+    return {
+        "the reward has no verdict": f" on {fmean(shares):.0%} of the answers; they are left out and count "
+        f"as nothing, not as 0. Look at what it needs. {DOCS_PAGE}#no-verdict"
+    }
+
+
+def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    idle_steps = sum("reward" not in report.values for report in reports)
+    if len(reports) < 2 * WINDOW or not 0.3 * len(reports) < idle_steps < len(reports):
+        return {}
+    return {
+        "many steps had nothing to learn from": f": {idle_steps} of {len(reports)}. Their rounds were "
+        "ended early "
+        "(--policy.stop-at), or had no verdict, or only answers of one score where these are left out. "
+        f"{DOCS_PAGE}#nothing-to-learn"
+    }
+
+
+def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    low, high = _series("clipped_low", reports)[-WINDOW:], _series("clipped_high", reports)[-WINDOW:]
+    if not low or not high or not fmean(low) + fmean(high) > 0.4:
+        return {}
+    return {
+        "many tokens are clipped": f" ({fmean(low) + fmean(high):.0%}): rounds move further than they may, "
+        f"and the rest of a round is wasted. Lower the learning rate or --policy.epochs. {DOCS_PAGE}#clipped"
+    }
+
+
+def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    explained = _series("explained", reports)
+    if len(explained) < 2 * WINDOW or not fmean(explained[-WINDOW:]) < 0:
+        return {}
+    return {
+        "the critic explains nothing": f" (explained variance {fmean(explained[-WINDOW:]):.2f}): a constant "
+        "would "
+        "do better, and advantages are noise. Raise --critic.rate, begin it as a reward model, or do "
+        f"without: grpo, rloo. {DOCS_PAGE}#critic"
+    }
+
+
+def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    proxy, judge = _series("held_out/reward", reports), _series("held_out/judge", reports)
+    if len(judge) < 3 or len(proxy) != len(judge):
+        return {}
+    best = max(range(len(judge)), key=lambda look: judge[look])
+    judge_fell = best < len(judge) - 2 and judge[-1] < judge[best] and judge[-2] < judge[best]
+    if not judge_fell or not proxy[-1] > proxy[best]:
+        return {}
+    return {
+        "the reward is being gamed": f": it rises on held-out prompts ({proxy[best]:.3g} → {proxy[-1]:.3g}) "
+        "while "
+        f"the judge falls ({judge[best]:.3g} → {judge[-1]:.3g}). The model of the best look is kept, "
+        f"unless judge.chooses is off; raise β, or mend the reward. {DOCS_PAGE}#over-optimisation"
+    }
+
+
+def _first_and_last_means(name: str, reports: Sequence[StepReport]) -> tuple[float, float]:
+    """The means of the first and the last figures; not numbers while there are too few."""
+    series = _series(name, reports)
+    count = min(WINDOW, len(series) // 2)
+    return (fmean(series[:count]), fmean(series[-count:])) if count else (math.nan, math.nan)
+
+
+def _series(name: str, reports: Sequence[StepReport]) -> list[float]:
+    values = [float(report.values[name]) for report in reports if name in report.values]
+    return [value for value in values if math.isfinite(value)]

@@ -1,0 +1,487 @@
+"""From scored rollouts to a round with log-probs, values, advantages and returns of every token.
+
+All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
+so that at the first move its ratio to itself is 1.
+
+Metrics of a round of rollouts, computed before the first update.
+
+Process rewards of a round as payments at tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from plaudit.advantages.temporal import step_rewards
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, max_metric, mean_metric
+from plaudit.engine.step import StepCheck
+from plaudit.errors import UserError
+from plaudit.losses.divergence import k3
+from plaudit.losses.ratio import completion_log_ratio, log_ratio, truncated_importance_weight
+from plaudit.losses.value import explained_variance
+from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round, assemble_over_ranks
+from plaudit.methods.policy.collect import CollectedRollouts
+from plaudit.methods.policy.mixture import MixtureScorer
+from plaudit.methods.policy.row import AdvantageInputs, PolicyRow
+from plaudit.methods.policy.shaping import ScoreShaper
+from plaudit.models.policy import Policy
+from plaudit.models.reference import FullDistributionReference, ModelReference, PrecisionContext, Reference
+from plaudit.models.reward_model import RewardModel, ValueHead
+from plaudit.rewards.learned.step_payments import StepPayments
+from plaudit.rollouts.examples import example_from_rollouts
+from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask, masked_mean, whiten
+from plaudit.tokens.batch import Example, TokenBatch, batch_of
+
+
+def step_payments(
+    collected: CollectedRollouts, mask_NT: Bool[Tensor, "N T"], dtype: torch.dtype
+) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
+    """The payments of steps before the last, at their last tokens, and the mask of tokens that end a step.
+
+    An answer that is not paid step by step is a single one.
+    """
+    last_NT = last_token_mask(mask_NT)
+    payments = [paid for group in (*collected.groups, *collected.replayed) for paid in group.step_payments]
+    end_NT, score_NS = last_NT.clone(), torch.zeros(mask_NT.shape, dtype=dtype)
+    for n, completion_paid in enumerate(payments):
+        for index, (end, amount) in enumerate(_payment_by_token(completion_paid).items()):
+            end_NT[n, end], score_NS[n, index] = True, amount
+    return step_rewards(score_NS, end_NT).masked_fill(last_NT, 0.0), end_NT
+
+
+def _payment_by_token(paid: StepPayments | None) -> Mapping[int, float]:
+    """What is paid at each token at which a step ends, in the order of the tokens."""
+    amount_by_token: defaultdict[int, float] = defaultdict(float)
+    for end, amount in () if paid is None else zip(paid.ends, paid.paid, strict=True):
+        amount_by_token[end] += amount
+    return amount_by_token
+
+
+def step_metrics(collected: CollectedRollouts) -> dict[str, float]:
+    """Metrics of steps and their scores over new completions; empty where steps are not scored."""
+    scores_by_completion = [
+        paid.scores for group in collected.groups for paid in group.step_payments if paid is not None
+    ]
+    if not scores_by_completion:
+        return {}
+    return {
+        "steps_mean": fmean(map(len, scores_by_completion)),
+        "step_score": fmean(score for scores in scores_by_completion for score in scores),
+        "step_lowest": fmean(map(min, scores_by_completion)),
+    }
+
+
+KL_METRICS = ("kl", "kl_k3", "kl_root")
+"""The KL metrics, estimated on the policy's own completions."""
+
+
+def sampler_gap_metrics(old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
+    """The mean and largest gap between sampler and trainer log-probs."""
+    gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
+    average = mean_metric("sampler_gap", float(masked_mean(gap_NT, mask_NT)), 1)
+    return average, max_metric("sampler_gap_max", float(gap_NT.max()))
+
+
+def round_metrics(
+    row: PolicyRow,
+    inputs: AdvantageInputs,
+    experience: ExperienceTensors,
+    collected: CollectedRollouts,
+    sampler_logp_NT: Tensor,
+) -> tuple[Metric, ...]:
+    """The metrics of a round; the same on every rank, so all are means."""
+    mask_NT, length_N = inputs.mask_NT, inputs.mask_NT.sum(-1)
+    scores = collected.scores[: collected.new_completions]
+    metrics = {
+        "reward": float(scores.mean()),
+        "reward_std": float(scores.std(unbiased=False)),
+        **_reward_part_means(collected),
+        **step_metrics(collected),
+        "entropy": -float(masked_mean(sampler_logp_NT, mask_NT)),
+        "length_mean": float(length_N.double().mean()),
+        "finished": float(inputs.finished_N.double().mean()),
+        "undecided": collected.no_verdict / collected.generated,
+        "flat": collected.zero_std / len(collected.all_groups),
+        "dropped": 1 - len(collected.groups) / len(collected.all_groups),
+        "replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
+        "advantage_std": float(experience.advantage_NT[mask_NT].std(unbiased=False)),
+    }
+    if row.needs_reference:
+        metrics |= {**_kl_means(experience, mask_NT), "beta": float(inputs.kl_coefficient)}
+    if row.needs_rival:
+        preferred_N = (inputs.score_N - inputs.rival_N).sigmoid()
+        metrics["preferred"] = float(preferred_N[: collected.new_completions].mean())
+    if row.needs_critic:
+        metrics["value"] = float(masked_mean(experience.value_NT, mask_NT))
+        metrics["explained"] = float(explained_variance(experience.value_NT, experience.return_NT, mask_NT))
+    return (
+        *(mean_metric(name, value, 1) for name, value in metrics.items()),
+        max_metric("length_max", int(length_N.max())),
+    )
+
+
+def _kl_means(experience: ExperienceTensors, mask_NT: Tensor) -> dict[str, float]:
+    """The estimates of the KL to the reference, over the completions of a round."""
+    shift_NT = log_ratio(experience.old_logp_NT, experience.ref_logp_NT, mask_NT)
+    kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
+    k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
+    return {"kl": kl, "kl_k3": k3_mean, "kl_root": math.sqrt(max(0.0, k3_mean))}
+
+
+def _reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
+    """The mean of each part of the reward, over the answers that it has a verdict on."""
+    names = dict.fromkeys(name for group in collected.groups for name in group.parts)
+    means: dict[str, float] = {}
+    for name in names:
+        part_scores = [x for group in collected.groups for x in group.parts.get(name, ()) if x is not None]
+        means[f"reward/{name}"] = math.fsum(part_scores) / len(part_scores) if part_scores else math.nan
+    return means
+
+
+RankMicrobatches = Sequence[Sequence[GroupRef]]
+"""This rank's pieces."""
+MAX_SAMPLER_GAP = {torch.float64: 1e-4, torch.float32: 1e-2}
+"""The largest mean gap (nats a token) between sampler and trainer log-probs, by dtype."""
+DEFAULT_REPLAY_CAP = 2.0
+"""The cap of importance weights of replayed tokens, where none was named."""
+MAX_SAMPLER_GAP_HALF = 0.2
+"""The largest mean gap in half precision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringModels:
+    """The models that score rollouts: policy, reference and critic.
+
+    Example: ``ScoringModels(policy=policy, reference=Nobody(), critic=None,
+        autocast=nullcontext, temperature=1)``
+    """
+
+    policy: Policy
+    """The trained policy."""
+    reference: Reference
+    """The reference of the KL."""
+    critic: RewardModel | ValueHead | None
+    """The value model."""
+    autocast: PrecisionContext
+    """The autocast context of forward passes."""
+    temperature: int | float
+    """Scores are divided by it, as they were when answers were drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportanceWeighting:
+    """Importance weighting for tokens that another policy generated.
+
+    Example: ``ImportanceWeighting(cap=2.0)``
+    """
+
+    cap: int | float = 0.0
+    """The largest weight π_old / μ of a token, where the sampler's log-probs differ; 0 weighs nothing."""
+    has_replay: bool = False
+    """Whether answers of earlier rounds come again, which are always weighed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperienceMaker:
+    """Turns the rollouts of a round into training tensors.
+
+    Example: ``ExperienceMaker(row=row, watchers=watchers, shaper=shaper, ranks=ranks,
+        …).round(collected, …)``
+    """
+
+    row: PolicyRow
+    """The algorithm."""
+    models: ScoringModels
+    """The models that score rollouts."""
+    shaper: ScoreShaper
+    """Shapes scores before they become rewards."""
+    ranks: Ranks
+    """This process among its peers."""
+    tokens_at_once: int
+    """The most tokens of one micro-batch."""
+    minibatches: int
+    """Updates per epoch over a round."""
+    epochs: int
+    """Epochs over a round."""
+    max_tokens: int
+    """The largest number of tokens of a completion."""
+    weighting: ImportanceWeighting
+    """Importance weighting."""
+    reference_share: int | float = 0.0
+    """The reference's share in the mixture that answers are drawn from; 0: the policy alone draws them."""
+
+    def make_round(
+        self,
+        collected: CollectedRollouts,
+        round_number: int,
+        *,
+        kl_coefficient: int | float,
+        mean_score: int | float | None,
+    ) -> Round:
+        """``beta`` is the divergence's coefficient now, ``usual`` the mean score of rounds before, if any."""
+        groups = (*collected.groups, *collected.replayed)
+        examples = tuple(example_from_rollouts(group.question, group.rollouts) for group in groups)
+        batch = batch_of(examples)
+        rollout_round = Round(
+            number=round_number,
+            examples=examples,
+            experience=_empty_experience(batch),
+            metrics=(),
+            max_tokens=self.max_tokens,
+        )
+        sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.base.dtype)
+        token_scores = self._token_scores(rollout_round, sampler_logp_NT)
+        old_logp_NT, ref_NT, _ = token_scores
+        inputs = self._advantage_inputs(
+            collected, batch, token_scores, kl_coefficient=kl_coefficient, mean_score=mean_score
+        )
+        gap_metrics: tuple[Metric, ...] = ()
+        if self.needs_old_logps:
+            new_completions = slice(collected.new_completions)
+            expected_logp_NT, compared_NT = self._expected_sampler_logps(examples, batch, old_logp_NT)
+            gap_metrics = self._checked_sampler_gap(
+                expected_logp_NT[new_completions],
+                sampler_logp_NT[new_completions],
+                compared_NT[new_completions],
+            )
+        with_experience = self._with_experience(
+            rollout_round, inputs, (old_logp_NT, ref_NT, sampler_logp_NT), collected
+        )
+        return replace(with_experience, metrics=(*with_experience.metrics, *gap_metrics))
+
+    def _token_scores(self, rollout_round: Round, sampler_logp_NT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probs of the policy and the reference and values, by the pieces of the first epoch's moves."""
+        microbatches = [
+            microbatch
+            for minibatch in rollout_round.minibatches(1, self.minibatches, 0)[0]
+            if minibatch
+            for microbatch in rollout_round.rank_microbatches(
+                minibatch, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
+            )[self.ranks.rank]
+        ]
+        old_logp_NT = (
+            self._score_round(rollout_round, microbatches, self._policy_logps)
+            if self.needs_old_logps
+            else sampler_logp_NT
+        )
+        ref_NT = (
+            self._score_round(rollout_round, microbatches, self._reference_logps)
+            if self.row.needs_reference
+            else old_logp_NT
+        )
+        value_NT = (
+            torch.zeros_like(old_logp_NT)
+            if self.models.critic is None
+            else self._score_round(rollout_round, microbatches, self._critic_values)
+        )
+        return old_logp_NT, ref_NT, value_NT
+
+    def _checked_sampler_gap(
+        self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+    ) -> tuple[Metric, ...]:
+        """The gap between sampler and trainer log-probs; refused where the sampler is stale."""
+        check = stale_sampler_check(self.models.policy, expected_logp_NT, sampler_logp_NT, mask_NT)
+        check.refuse(float(check.value))
+        return sampler_gap_metrics(expected_logp_NT, sampler_logp_NT, mask_NT)
+
+    def _expected_sampler_logps(
+        self, examples: Sequence[Example], batch: TokenBatch, old_logp_NT: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The log-probs that the sampler should have reported, and which tokens have one."""
+        models = self.models
+        if not self.reference_share:
+            return old_logp_NT, batch.mask_NT
+        assert isinstance(models.reference, FullDistributionReference)
+        policy_reference = ModelReference(models.policy, models.autocast, temperature=models.temperature)
+        mixture = MixtureScorer(
+            policy=policy_reference, reference=models.reference, reference_share=self.reference_share
+        )
+        return mixture.logp_of_first(examples, batch, least=self.ranks.world_size)
+
+    @property
+    def needs_old_logps(self) -> bool:
+        """Whether π_old has to be computed before the first update; with a single update it is π itself."""
+        several_updates = self.minibatches * self.epochs > 1
+        needs_policy_logps = self.weighs_tokens or self.row.divergence == "reward"
+        return several_updates or needs_policy_logps or self.row.uses_trpo_step or self.reference_share > 0
+
+    @property
+    def weighs_tokens(self) -> bool:
+        """Whether token losses have importance weights."""
+        return self.weighting.cap > 0 or self.weighting.has_replay
+
+    def _advantage_inputs(
+        self,
+        collected: CollectedRollouts,
+        batch: TokenBatch,
+        token_scores: tuple[Tensor, Tensor, Tensor],
+        *,
+        kl_coefficient: int | float,
+        mean_score: int | float | None,
+    ) -> AdvantageInputs:
+        old_logp_NT, ref_NT, value_NT = token_scores
+        score_N = self.shaper.shape(collected.scores.to(old_logp_NT.dtype), batch)
+        kl_NT = torch.zeros_like(old_logp_NT)
+        if self.row.divergence == "reward":
+            kl_NT = self.row.estimator(log_ratio(old_logp_NT, ref_NT, batch.mask_NT))
+        rival_P = self._rival_scores(collected, old_logp_NT.dtype)
+        paid_NT, end_NT = self.shaper.shape_payments(
+            *step_payments(collected, batch.mask_NT, score_N.dtype), batch.finished_N
+        )
+        return AdvantageInputs(
+            score_N=score_N,
+            kl_NT=kl_NT,
+            kl_coefficient=kl_coefficient,
+            value_NT=value_NT,
+            rival_N=rival_P[batch.group_N],
+            mean_score=float(score_N[: collected.new_completions].mean())
+            if mean_score is None
+            else mean_score,
+            mask_NT=batch.mask_NT,
+            group_N=batch.group_N,
+            finished_N=batch.finished_N,
+            paid_NT=paid_NT,
+            end_NT=end_NT,
+        )
+
+    def _rival_scores(self, collected: CollectedRollouts, dtype: torch.dtype) -> Tensor:
+        """The score of the rival's answer to each prompt, shaped like the others; 0 without one."""
+        if not collected.rivals:
+            return torch.zeros(len(collected.groups) + len(collected.replayed), dtype=dtype)
+        batch = batch_of([example_from_rollouts(one.question, one.rollouts) for one in collected.rivals])
+        scores = torch.tensor([one.scores[0] for one in collected.rivals], dtype=dtype)
+        return self.shaper.shape(scores, batch, update_scale=False)
+
+    def _with_experience(
+        self,
+        rollout_round: Round,
+        inputs: AdvantageInputs,
+        token_logps: tuple[Tensor, Tensor, Tensor],
+        collected: CollectedRollouts,
+    ) -> Round:
+        old_logp_NT, ref_NT, sampler_logp_NT = token_logps
+        mask_NT = inputs.mask_NT
+        raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
+        target_NT = (
+            broadcast_to_tokens(inputs.reward_N, mask_NT)
+            if self.row.has_bandit_critic
+            else raw_NT + inputs.value_NT
+        )
+        return_NT = target_NT.masked_fill(~mask_NT, 0.0)
+        advantage_NT = whiten(raw_NT, mask_NT) if self.row.whitens_advantages else raw_NT
+        weight_NT = self._token_weights(old_logp_NT, sampler_logp_NT, inputs, collected.new_completions)
+        experience = ExperienceTensors(
+            old_logp_NT=old_logp_NT,
+            ref_logp_NT=ref_NT,
+            advantage_NT=advantage_NT,
+            value_NT=inputs.value_NT,
+            return_NT=return_NT,
+            weight_NT=weight_NT,
+        )
+        metrics = round_metrics(self.row, inputs, experience, collected, sampler_logp_NT)
+        if self.reference_share:
+            # Over answers of another distribution the mean of log π − log π_ref is no KL of the policy.
+            metrics = tuple(metric for metric in metrics if metric.name not in KL_METRICS)
+        mean_score_of_new = float(inputs.score_N[: collected.new_completions].mean())
+        return replace(rollout_round, experience=experience, metrics=metrics, mean_score=mean_score_of_new)
+
+    def _token_weights(
+        self, old_logp_NT: Tensor, sampler_logp_NT: Tensor, inputs: AdvantageInputs, new_completions: int
+    ) -> Tensor:
+        mask_NT = inputs.mask_NT
+        weight_NT = broadcast_to_tokens(
+            self.shaper.loss_mask(inputs.finished_N).to(old_logp_NT.dtype), mask_NT
+        )
+        if self.weighs_tokens:
+            correction_NT = truncated_importance_weight(
+                old_logp_NT, sampler_logp_NT, mask_NT, cap=self.weighting.cap or DEFAULT_REPLAY_CAP
+            )
+            if not self.weighting.cap:
+                correction_NT[:new_completions] = 1.0
+            weight_NT = weight_NT * correction_NT
+        return weight_NT
+
+    def _score_round(
+        self,
+        rollout_round: Round,
+        microbatches: RankMicrobatches,
+        score: Callable[[Sequence[Example], TokenBatch], Tensor],
+    ) -> Tensor:
+        """The values of a scoring function for all tokens of a round, computed over all ranks."""
+        scored: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            for microbatch in microbatches:
+                batch, index_n = rollout_round.batch(microbatch)
+                value_nt = score(
+                    [rollout_round.examples[ref.group] for ref in microbatch], batch.to(self.ranks.device)
+                )
+                is_counted = all(ref.is_counted for ref in microbatch)
+                scored.append((index_n, value_nt if is_counted else torch.zeros_like(value_nt)))
+        size = (
+            sum(len(example.completions) for example in rollout_round.examples),
+            rollout_round.experience.old_logp_NT.shape[1],
+        )
+        return assemble_over_ranks(scored, size, self.ranks)
+
+    def _policy_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        del examples
+        with self.models.autocast():
+            return self.models.policy.score(batch, temperature=self.models.temperature).logp_NT
+
+    def _reference_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        return self.models.reference.logp(examples, batch)
+
+    def _critic_values(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        del examples
+        assert self.models.critic is not None
+        with self.models.autocast():
+            return self.models.critic.values(batch, at="before")
+
+
+def stale_sampler_check(
+    policy: Policy, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+) -> StepCheck:
+    """Whether the sampler's log-probs are those of the trained policy; with stale weights they are not."""
+    mean_gap = masked_mean((expected_logp_NT.detach() - sampler_logp_NT).abs(), mask_NT)
+    return StepCheck(
+        # Where log-probs are no numbers it is not the sampler: the loss says so, and names the rows.
+        value=mean_gap.nan_to_num(nan=0.0),
+        limit=_allowed_sampler_gap(policy),
+        error=lambda gap: UserError(
+            f"the answers were not drawn from the policy that is trained: its own log-probs of them "
+            f"differ from the sampler's by {gap:.2g} nats a token on average. Either the sampler has "
+            "other (older) weights or another tokenizer, or one of the two computes this model wrongly "
+            "(with dropout, perhaps); try --memory.layout right, and --dtype float32"
+        ),
+    )
+
+
+def _allowed_sampler_gap(policy: Policy) -> float:
+    return (
+        MAX_SAMPLER_GAP.get(policy.base.dtype, MAX_SAMPLER_GAP_HALF)
+        if policy.device.type == "cpu"
+        else MAX_SAMPLER_GAP_HALF
+    )
+
+
+def _sampler_logps(collected: CollectedRollouts, batch: TokenBatch, dtype: torch.dtype) -> Tensor:
+    """The sampler's log-probs among all tokens, in the numbers of the policy's own."""
+    sampler_logp_NT = torch.zeros(batch.mask_NT.shape, dtype=torch.promote_types(dtype, torch.float32))
+    groups = (*collected.groups, *collected.replayed)
+    for n, answer in enumerate(answer for group in groups for answer in group.rollouts):
+        sampler_logp_NT[n, : len(answer.ids)] = torch.tensor(answer.whole_logp, dtype=sampler_logp_NT.dtype)
+    return sampler_logp_NT
+
+
+def _empty_experience(batch: TokenBatch) -> ExperienceTensors:
+    zero_NT = torch.zeros(batch.mask_NT.shape)
+    return ExperienceTensors(**{one.name: zero_NT for one in fields(ExperienceTensors)})

@@ -1,0 +1,187 @@
+"""Held-out evaluation of a policy: reward, independent judge, length, entropy and KL on held-out prompts.
+
+Chance is the same at each look, so that only learning changes the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plaudit.data.records import plain_text
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.metrics import Metric, mean_metric, merge_metrics, values_of
+from plaudit.engine.sinks.base import Sample
+from plaudit.engine.step import merge_over_ranks
+from plaudit.losses.divergence import full_vocabulary_kl, k3
+from plaudit.losses.ratio import completion_log_ratio, log_ratio
+from plaudit.methods.policy.collect import (
+    RewardSource,
+    RolloutSampler,
+    ScoredGroup,
+    generate_completions,
+    score_groups,
+)
+from plaudit.methods.policy.experience import ScoringModels
+from plaudit.models.backbone import head_of
+from plaudit.models.reference import FullDistributionReference, NoReference
+from plaudit.rewards.base import Reward
+from plaudit.rollouts.examples import example_from_rollouts
+from plaudit.rollouts.sampler import Rollout, SamplingSettings
+from plaudit.tensors.masked import masked_sum
+from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.microbatch import micro_batches_in_order
+from plaudit.tokens.prompts import EncodedPrompt
+
+HELD_OUT_METRICS = ("reward", "length_mean", "finished", "entropy", "kl", "kl_k3", "kl_root")
+"""The held-out metrics; the last three where there is a reference."""
+MAX_EXACT_KL_VOCABULARY = 4096
+"""The largest vocabulary for which the exact KL is computed."""
+MAX_DISTRIBUTION_CELLS = 2**24
+"""The most probabilities (tokens × vocabulary) held at once."""
+PROMPTS_PER_BATCH = 64
+"""Prompts between two interrupt checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutEvaluator:
+    """Generates, scores and measures completions of held-out prompts.
+
+    Example: ``HeldOutEvaluator(sampler=…, reward=…, judge=None, watchers=…, sampling=…,
+        answers=1, …).look(pause)``
+    """
+
+    sampler: RolloutSampler
+    """Generates with the current policy."""
+    reward: RewardSource
+    """The training reward."""
+    judge: Reward | None
+    """An independent judge that is never trained against."""
+    models: ScoringModels
+    """Policy and reference."""
+    sampling: SamplingSettings
+    """How answers are drawn."""
+    questions: Sequence[EncodedPrompt]
+    """The held-out prompts."""
+    completions_per_prompt: int
+    """Completions per prompt."""
+    ranks: Ranks
+    """This process among its peers."""
+    tokens_at_once: int
+    """The most tokens of one micro-batch."""
+
+    def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
+        """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
+        rank_questions = [question for index, question in enumerate(self.questions) if self._is_mine(index)]
+        metrics: list[Metric] = list(self._metrics([], []))
+        # A pause asks all ranks: each comes as often as the one with the most prompts.
+        for start in range(0, -(-len(self.questions) // self.ranks.world_size), PROMPTS_PER_BATCH):
+            check_interrupt()
+            questions = rank_questions[start : start + PROMPTS_PER_BATCH]
+            groups = generate_completions(
+                questions, self.sampler, self.sampling, n=self.completions_per_prompt
+            )
+            metrics += self._metrics(questions, groups)
+        merged = merge_over_ranks(metrics, self.ranks)
+        kl = values_of(merged).get("held_out/kl_k3")
+        root = () if kl is None else (mean_metric("held_out/kl_root", math.sqrt(max(0.0, float(kl))), 1),)
+        return merge_metrics([*merged, *root])
+
+    def sample(self, questions: Sequence[EncodedPrompt], check_interrupt: InterruptCheck) -> list[Sample]:
+        """The likeliest answer to each, with its score."""
+        greedy = SamplingSettings(temperature=0, max_tokens=self.sampling.max_tokens, stop=self.sampling.stop)
+        check_interrupt()
+        groups = generate_completions(questions, self.sampler, greedy, n=1)
+        return [_group_sample(group) for group in score_groups(questions, groups, self.reward)]
+
+    def _is_mine(self, index: int) -> bool:
+        return index % self.ranks.world_size == self.ranks.rank
+
+    def _metrics(
+        self, questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+    ) -> tuple[Metric, ...]:
+        """Sums with their weights; of no prompts too, so that every rank names the same figures."""
+        answers = [answer for group in groups for answer in group]
+        tokens = sum(answer.answer.tokens for answer in answers)
+        metrics = [_mean_score("held_out/reward", score_groups(questions, groups, self.reward))]
+        if self.judge is not None:
+            metrics.append(_mean_score("held_out/judge", score_groups(questions, groups, self.judge)))
+        metrics += [
+            mean_metric("held_out/length_mean", tokens, len(answers)),
+            mean_metric("held_out/finished", sum(answer.answer.ended for answer in answers), len(answers)),
+            mean_metric("held_out/entropy", -math.fsum(x for one in answers for x in one.whole_logp), tokens),
+        ]
+        if not isinstance(self.models.reference, NoReference):
+            metrics += self._kl_metrics(questions, groups)
+        return tuple(metrics)
+
+    def _kl_metrics(
+        self, questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+    ) -> list[Metric]:
+        """KL(π ‖ π_ref) of whole answers, by the sum of k1 and by that of k3."""
+        examples = [example_from_rollouts(one, group) for one, group in zip(questions, groups, strict=True)]
+        kl_sums = [
+            self._kl_sums(microbatch) for microbatch in micro_batches_in_order(examples, self.tokens_at_once)
+        ]
+        count = sum(len(group) for group in groups)
+        sums = [math.fsum(one[which] for one in kl_sums) for which in (0, 1)]
+        metrics = [
+            mean_metric(f"held_out/{name}", total, count)
+            for name, total in zip(("kl", "kl_k3"), sums, strict=True)
+        ]
+        vocabulary = head_of(self.models.policy.base).layer.weight.shape[0]
+        if (
+            isinstance(self.models.reference, FullDistributionReference)
+            and vocabulary <= MAX_EXACT_KL_VOCABULARY
+        ):
+            exact = math.fsum(
+                self._exact_kl(microbatch)
+                for microbatch in micro_batches_in_order(examples, MAX_DISTRIBUTION_CELLS // vocabulary)
+            )
+            metrics.append(mean_metric("held_out/kl_exact", exact, count))
+        return metrics
+
+    def _exact_kl(self, microbatch: Sequence[Example]) -> float:
+        """Σ over tokens of KL(π ‖ π_ref) of the whole next-token distributions."""
+        batch = batch_of(microbatch).to(self.models.policy.device)
+        assert isinstance(self.models.reference, FullDistributionReference)
+        with torch.no_grad(), self.models.autocast():
+            policy_MV = self.models.policy.distributions(batch, temperature=self.models.temperature)
+        return float(
+            full_vocabulary_kl(
+                policy_MV, self.models.reference.distributions(batch).to(policy_MV.dtype)
+            ).sum()
+        )
+
+    def _kl_sums(self, microbatch: Sequence[Example]) -> tuple[float, float]:
+        batch = batch_of(microbatch).to(self.models.policy.device)
+        with torch.no_grad(), self.models.autocast():
+            logp_NT = self.models.policy.score(batch, temperature=self.models.temperature).logp_NT
+        ref_NT: Tensor = self.models.reference.logp(microbatch, batch).to(logp_NT.dtype)
+        log_ratio_NT = log_ratio(logp_NT, ref_NT, batch.mask_NT)
+        k1_sum = float(completion_log_ratio(log_ratio_NT, batch.mask_NT).sum())
+        return k1_sum, float(masked_sum(k3(log_ratio_NT), batch.mask_NT))
+
+
+def _mean_score(name: str, groups: Sequence[ScoredGroup]) -> Metric:
+    scores = [score for group in groups for score in group.scores if score is not None]
+    return mean_metric(name, math.fsum(scores), len(scores))
+
+
+def _group_sample(group: ScoredGroup) -> Sample:
+    [answer], [score] = group.rollouts, group.scores
+    score_text = "no verdict" if score is None else f"{score:+.3g}"
+    ellipsis = "" if answer.answer.ended else " …"
+    text = answer.answer.text
+    if answer.played is not None:
+        text = " / ".join(f"{turn.role}: {turn.text}" for turn in answer.played.turns)
+    return Sample(
+        prompt=plain_text(group.question.text),
+        completion=f"{score_text}  {text}{ellipsis}",
+        expected=group.question.truth,
+    )

@@ -1,0 +1,316 @@
+"""The policy objective: the loss of a minibatch of scored rollouts, for any algorithm's row of cells.
+
+It runs rows of cells (``policy_row``) and knows no algorithm by name. What an answer was worth is fixed when
+its round begins (``policy_experience``); here a piece of it is looked at by the policy that moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from plaudit.engine.metrics import Metric, mean_metric, sum_metric
+from plaudit.engine.step import ObjectiveResult, StepCheck
+from plaudit.errors import UserError
+from plaudit.losses.ratio import MAX_LOG_RATIO, log_ratio, ratio
+from plaudit.losses.reduce import token_mean
+from plaudit.losses.trust import clipped_high, clipped_low, trusted_completions
+from plaudit.losses.value import clipped_squared_error, squared_error
+from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
+from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
+from plaudit.methods.policy.row import LossCounts, PolicyRow, SurrogateInputs, reduce_loss
+from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
+from plaudit.models.policy import Policy, TokenScores
+from plaudit.models.reward_model import RewardModel, ValueHead
+from plaudit.tensors.masked import masked_mean_rows, masked_sum, masked_sum_rows
+from plaudit.tokens.batch import TokenBatch
+
+MAX_SELF_LOG_RATIO = 1e-4
+"""The largest log-ratio of the policy to itself at a round's first update, nats a token in float32."""
+
+
+class ActorCritic(nn.Module):
+    """The trained module: the policy, and the critic where the algorithm has one."""
+
+    def __init__(self, policy: Policy, critic: RewardModel | ValueHead | None) -> None:
+        """Both are on their device."""
+        super().__init__()
+        self.policy = policy
+        self.critic = critic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyMicrobatch:
+    """Groups that go through the model together (one micro-batch of a minibatch).
+
+    Example: ``PolicyMicrobatch(round=round, groups=(GroupRef(group=0, tokens=90),),
+        counts=LossCounts(…), is_first_update=True)``
+    """
+
+    round: Round
+    """The round that they belong to."""
+    groups: tuple[GroupRef, ...]
+    """The groups of this micro-batch."""
+    counts: LossCounts
+    """How much there is in the **whole** minibatch, over all pieces and ranks."""
+    is_first_update: bool
+    """Whether this is the round's first update, before the policy changed."""
+    is_only_update: bool
+    """Whether the round has a single update and π_old is not computed: it is the policy itself."""
+    kl_penalty: int | float = 0.0
+    """The coefficient of the adaptive KL penalty."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed."""
+        return sum(ref.tokens for ref in self.groups)
+
+    def rows(self) -> tuple[PolicyMicrobatch, ...]:
+        """Each group alone, still counted as part of the same minibatch."""
+        return tuple(replace(self, groups=(ref,)) for ref in self.groups)
+
+    def shares(self, ranks: int, budget: int) -> tuple[tuple[PolicyMicrobatch, ...], ...]:
+        """For each rank its pieces of at most ``budget`` tokens."""
+        groups = [ref.group for ref in self.groups]
+        divided = self.round.rank_microbatches(groups, ranks=ranks, tokens_at_once=budget)
+        return tuple(tuple(replace(self, groups=refs) for refs in own) for own in divided)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueLoss:
+    """The settings of the critic's loss.
+
+    Example: ``ValueLoss(weight=0.1, clip=0.2)``
+    """
+
+    weight: int | float = 1.0
+    """How much it counts beside the policy's."""
+    clip: int | float = 0.0
+    """How far a value may move within a round before nothing more is gained; 0: no limit."""
+
+
+AnyMicrobatch = PolicyMicrobatch | SupervisedMicrobatch
+"""A micro-batch of scored rollouts, or of text for the PTX loss."""
+
+
+def policy_objective(
+    row: PolicyRow, models: ScoringModels, critic: ValueLoss, *, max_rarity: int | float = 0.0
+) -> Callable[[PolicyMicrobatch], ObjectiveResult]:
+    """The row's loss over the tokens of a minibatch, and the critic's.
+
+    A bad answer that has become ``rare`` nats a token rarer since its round began teaches nothing more.
+    """
+
+    def objective(microbatch: PolicyMicrobatch) -> ObjectiveResult:
+        batch, index_n = microbatch.round.batch(microbatch.groups)
+        batch = batch.to(models.policy.device)
+        experience = microbatch.round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
+        scores = _token_scores(row, models, batch)
+        checks: list[StepCheck] = []
+        if microbatch.is_only_update:
+            checks.append(
+                stale_sampler_check(models.policy, scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
+            )
+            experience = _with_policy_as_old(row, experience, scores, batch)
+        log_ratio_NT = log_ratio(scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
+        if microbatch.is_first_update:
+            checks.append(_same_policy_check(log_ratio_NT, models, batch))
+        inputs = _surrogate_inputs(row, scores, experience, log_ratio_NT, batch, microbatch.kl_penalty)
+        loss_NT = _token_losses(row, inputs, experience, scores.entropy_NT)
+        loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
+        loss = reduce_loss(row.reduction, loss_NT, batch.mask_NT, microbatch.counts)
+        value_NT = _value_loss(models, critic, scores, batch, experience)
+        total_loss = loss
+        if value_NT is not None:
+            total_loss = loss + critic.weight * token_mean(
+                value_NT, batch.mask_NT, tokens=microbatch.counts.tokens
+            )
+        return ObjectiveResult(
+            loss=total_loss,
+            loss_N=_loss_per_completion(loss_NT, value_NT, batch),
+            origin_N=batch.origin_N,
+            # Those of the round come with each piece: as means of equal numbers they stay what they are.
+            metrics=(*_update_metrics(row, microbatch, inputs, loss, value_NT), *microbatch.round.metrics),
+            checks=tuple(checks),
+        )
+
+    return objective
+
+
+def ptx_objective(
+    models: ScoringModels, weight: int | float
+) -> Callable[[SupervisedMicrobatch], ObjectiveResult]:
+    """The PTX loss: weight · −log π per token of pretraining text (Ouyang et al. 2022, PPO-ptx)."""
+    text_objective = likelihood_objective(models.policy, models.autocast)
+
+    def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
+        result = text_objective(microbatch)
+        metrics = tuple(replace(one, name="ptx_loss") for one in result.metrics if one.name == "loss")
+        return replace(result, loss=weight * result.loss, loss_N=weight * result.loss_N, metrics=metrics)
+
+    return objective
+
+
+def _token_scores(row: PolicyRow, models: ScoringModels, batch: TokenBatch) -> TokenScores:
+    """What the policy that moves says of the tokens, with entropies and values where they are needed."""
+    with models.autocast():
+        extra_scores = ("entropy",) if row.entropy else ()
+        value_reader = models.critic.read if isinstance(models.critic, ValueHead) else None
+        return models.policy.score(
+            batch, also=extra_scores, temperature=models.temperature, state_reader=value_reader
+        )
+
+
+def _token_losses(
+    row: PolicyRow, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
+) -> Tensor:
+    """The surrogate of each token, with the divergence and the entropy bonus where the row has them."""
+    loss_NT = row.surrogate(inputs) * experience.weight_NT
+    if row.divergence == "loss":
+        loss_NT = loss_NT + row.beta * row.estimator(inputs.ref_log_ratio_NT)
+    if entropy_NT is not None:
+        loss_NT = loss_NT - row.entropy * entropy_NT
+    return loss_NT
+
+
+def _with_policy_as_old(
+    row: PolicyRow, experience: ExperienceTensors, scores: TokenScores, batch: TokenBatch
+) -> ExperienceTensors:
+    """With a single move π_old is π: to compute it twice would give the same numbers."""
+    policy_logp_NT = scores.logp_NT.detach().masked_fill(~batch.mask_NT, 0.0)
+    return replace(
+        experience,
+        old_logp_NT=policy_logp_NT,
+        ref_logp_NT=experience.ref_logp_NT if row.needs_reference else policy_logp_NT,
+    )
+
+
+def _zero_loss_mask(
+    experience: ExperienceTensors, inputs: SurrogateInputs, max_rarity: int | float
+) -> Tensor:
+    """The mask of tokens whose loss is 0 but which are counted: weight 0, or a bad, rare completion."""
+    zero_weight_NT = experience.weight_NT == 0
+    if not max_rarity:
+        return zero_weight_NT
+    advantage_N = masked_mean_rows(inputs.advantage_NT, inputs.mask_NT)
+    within_limit_N = trusted_completions(
+        inputs.log_ratio_NT.detach(), advantage_N, inputs.mask_NT, limit=max_rarity
+    )
+    return zero_weight_NT | ~within_limit_N[:, None]
+
+
+def _surrogate_inputs(
+    row: PolicyRow,
+    scores: TokenScores,
+    experience: ExperienceTensors,
+    log_ratio_NT: Tensor,
+    batch: TokenBatch,
+    penalty: int | float,
+) -> SurrogateInputs:
+    return SurrogateInputs(
+        logp_NT=scores.logp_NT,
+        log_ratio_NT=log_ratio_NT,
+        ratio_NT=ratio(row.ratio(log_ratio_NT, batch.mask_NT)),
+        advantage_NT=experience.advantage_NT,
+        old_kl_NT=log_ratio_NT.clamp(max=MAX_LOG_RATIO).expm1() - log_ratio_NT,
+        ref_log_ratio_NT=log_ratio(scores.logp_NT, experience.ref_logp_NT, batch.mask_NT),
+        mask_NT=batch.mask_NT,
+        kl_penalty=penalty,
+    )
+
+
+def _value_loss(
+    models: ScoringModels,
+    critic: ValueLoss,
+    scores: TokenScores,
+    batch: TokenBatch,
+    experience: ExperienceTensors,
+) -> Tensor | None:
+    if models.critic is None:
+        return None
+    value_NT = scores.extra_NT
+    if value_NT is None:
+        with models.autocast():
+            value_NT = models.critic.values(batch, at="before")
+    if critic.clip:
+        return clipped_squared_error(value_NT, experience.value_NT, experience.return_NT, clip=critic.clip)
+    return squared_error(value_NT, experience.return_NT)
+
+
+def _loss_per_completion(loss_NT: Tensor, value_NT: Tensor | None, batch: TokenBatch) -> Tensor:
+    total_NT = loss_NT if value_NT is None else loss_NT + value_NT
+    return masked_sum_rows(total_NT.detach(), batch.mask_NT)
+
+
+def _update_metrics(
+    row: PolicyRow,
+    microbatch: PolicyMicrobatch,
+    inputs: SurrogateInputs,
+    loss: Tensor,
+    value_NT: Tensor | None,
+) -> tuple[Metric, ...]:
+    """What adds up over pieces: sums over tokens, whatever the reduction."""
+    mask_NT, advantage_NT = inputs.mask_NT, inputs.advantage_NT
+    tokens = mask_NT.sum()
+    ratio_NT = inputs.ratio_NT.detach()
+    counted_groups = sum(ref.is_counted for ref in microbatch.groups)
+
+    def share(which_NT: Tensor) -> Tensor:
+        return (which_NT & mask_NT).sum()
+
+    # The loss of a piece is its share of the minibatch's, so the shares add up.
+    metrics = [
+        Metric(name="loss", total=loss.detach(), how="sum"),
+        mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
+        mean_metric("kl_old", masked_sum(inputs.old_kl_NT.detach(), mask_NT), tokens),
+    ]
+    if row.clip_low or row.clip_high:
+        metrics += [
+            mean_metric("clipped_low", share(clipped_low(ratio_NT, advantage_NT, low=row.clip_low)), tokens),
+            mean_metric(
+                "clipped_high", share(clipped_high(ratio_NT, advantage_NT, high=row.clip_high)), tokens
+            ),
+        ]
+    if row.has_adaptive_penalty:
+        metrics.append(mean_metric("penalty", microbatch.kl_penalty * tokens.double(), tokens))
+    if value_NT is not None:
+        metrics.append(mean_metric("value_loss", masked_sum(value_NT.detach(), mask_NT), tokens))
+    return (
+        *metrics,
+        sum_metric("tokens", _computed_tokens(microbatch) if counted_groups else 0),
+        sum_metric("rows", counted_groups),
+    )
+
+
+def _computed_tokens(microbatch: PolicyMicrobatch) -> int:
+    return sum(ref.tokens for ref in microbatch.groups if ref.is_counted)
+
+
+def _same_policy_check(log_ratio_NT: Tensor, models: ScoringModels, batch: TokenBatch) -> StepCheck:
+    """Whether the policy agrees with itself at the first update of a round; with dropout it does not."""
+    largest_N = log_ratio_NT.detach().abs().amax(-1)
+
+    def error(largest: float) -> UserError:
+        origin = batch.origin_N[int(largest_N.argmax())] or "a prompt"
+        return UserError(
+            f"before the first move of a round the policy differs from itself by {largest:.2g} nats at a "
+            f"token of an answer to {origin}, so ratios begin at {1 + largest:.2f} and not at 1: the model "
+            "gives other numbers for the same tokens each time (dropout, or something else that is drawn). "
+            "Set its dropout to 0 in config.json"
+        )
+
+    return StepCheck(value=largest_N.max(), limit=_log_ratio_tolerance(models), error=error)
+
+
+def _log_ratio_tolerance(models: ScoringModels) -> float:
+    with models.autocast():
+        device = models.policy.device.type
+        half_precision = (
+            torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
+        )
+    if half_precision or models.policy.base.dtype in (torch.bfloat16, torch.float16):
+        return 0.2
+    return 1e-9 if models.policy.base.dtype == torch.float64 else MAX_SELF_LOG_RATIO

@@ -1,0 +1,559 @@
+"""Policy optimisation: from prompts and a reward to a better policy, by any row of the table.
+
+Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347. All algorithms: ``policy_table``.
+
+The rounds of a policy run from its config: samplers, reward, shaping, KL control, replay.
+
+Prepare a policy run: prompts, policy, reference, critic, reward, and the held-out evaluation.
+
+Notes on the rounds of a policy run, printed before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from plaudit.data.read import read_records
+from plaudit.data.records import Record
+from plaudit.engine.loop import BatchOrder, InterruptCheck
+from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.step import ObjectiveResult
+from plaudit.engine.throughput import training_flops
+from plaudit.errors import UserError
+from plaudit.methods.data import EncodedData, Rows, load_rows
+from plaudit.methods.models import (
+    autocast_context,
+    matrix_sizes,
+    prepare_policy,
+    shard_or_broadcast,
+    write_model,
+)
+from plaudit.methods.policy.build import (
+    Algorithm,
+    ConfiguredAlgorithm,
+    configure_algorithm,
+    mixture_notes,
+    policy_facts,
+)
+from plaudit.methods.policy.collect import (
+    EpisodeReward,
+    PassRateCurriculum,
+    ReplayBuffer,
+    RewardSource,
+    Rival,
+    RolloutCollector,
+    RolloutSampler,
+)
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.critic import prepare_critic, write_critic
+from plaudit.methods.policy.diagnostics import diagnostics
+from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
+from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator
+from plaudit.methods.policy.iterations import KlControl, RolloutRounds
+from plaudit.methods.policy.objective import (
+    ActorCritic,
+    AnyMicrobatch,
+    PolicyMicrobatch,
+    ValueLoss,
+    policy_objective,
+    ptx_objective,
+)
+from plaudit.methods.policy.process_reward import make_reward, process_notes
+from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
+from plaudit.methods.policy.trial import RolloutTrial
+from plaudit.methods.policy.trpo import TrpoStep
+from plaudit.methods.reference import PreparedReference, prepare_policy_reference, refuse_other_vocabulary
+from plaudit.methods.run import Kind, Run, TrainingJob, train
+from plaudit.methods.supervised.objective import microbatches_of
+from plaudit.methods.supervised.run import require_demonstrations
+from plaudit.models.policy import Policy
+from plaudit.models.reference import GeneratingReference
+from plaudit.models.reward_model import RewardModel, ValueHead
+from plaudit.preflight.subject import Subject
+from plaudit.rewards.base import Reward
+from plaudit.rewards.registry import resolve_function, resolve_reward
+from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
+from plaudit.rollouts.local import LocalSampler
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder, encode_rows
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSources:
+    """Where the completions of a run and their scores come from.
+
+    Example: ``RolloutSources(prompts=rows.train, sampler=sampler, reward=reward, models=watchers)``
+    """
+
+    prompts: Sequence[EncodedPrompt]
+    """The prompts to sample completions of."""
+    sampler: RolloutSampler
+    """Generates completions from the policy, alone or in turns with an environment."""
+    reward: RewardSource
+    """Scores completions: a reward, step rewards, or an environment."""
+    models: ScoringModels
+    """Policy, reference and critic, which score tokens."""
+    mixture_sampler: RolloutSampler | None = None
+    """Generates from the mixture of policy and reference; None where the algorithm has no mixture."""
+
+    @property
+    def mixture_or_policy(self) -> RolloutSampler:
+        """The mixture's sampler where there is one, else the policy's."""
+        return self.mixture_sampler or self.sampler
+
+
+def make_reward_source(config: PolicyConfig, encoder: Encoder) -> RewardSource:
+    """The reward, or the environment."""
+    if config.environment is None:
+        return make_reward(config, encoder)
+    function: Any = resolve_function(config.environment)
+    return EpisodeReward(name=config.environment, environment=function)
+
+
+def make_rollout_sampler(config: PolicyConfig, sampler: LocalSampler, scorer: RewardSource) -> RolloutSampler:
+    """The sampler of completions: of the policy alone, or of episodes in turns with the environment."""
+    if not isinstance(scorer, EpisodeReward):
+        return sampler
+    turns = config.max_turns or MAX_TURNS
+    return EpisodeSampler(sampler=sampler, environment=scorer.environment, name=scorer.name, turns=turns)
+
+
+def make_rounds(
+    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
+) -> RolloutRounds:
+    """The rounds of a run: generation, scoring, advantages and minibatches."""
+    mixture_share = 0.0 if configured.row.needs_rival else configured.number("mixture")
+    return RolloutRounds(
+        questions=sources.prompts,
+        collector=RolloutCollector(
+            sampler=sources.mixture_or_policy if mixture_share else sources.sampler,
+            reward=sources.reward,
+            sampling=config.draw.sampling(config.seed),
+            completions_per_prompt=int(configured.number("answers")),
+            ranks=run.ranks,
+            rival=_make_rival(configured, config, sources),
+            complete_groups_only=configured.row.needs_pairs,
+            dynamic_sampling=bool(configured.values["unlike"]),
+            refills=config.draw.refills,
+        ),
+        experience=ExperienceMaker(
+            row=configured.row,
+            models=sources.models,
+            shaper=_make_shaper(configured, config),
+            ranks=run.ranks,
+            tokens_at_once=config.memory.tokens_at_once,
+            minibatches=int(configured.number("minibatches")),
+            epochs=int(configured.number("epochs")),
+            max_tokens=config.draw.max_tokens,
+            weighting=ImportanceWeighting(cap=config.trust.cap, has_replay=config.draw.replay > 0),
+            reference_share=mixture_share,
+        ),
+        kl_control=_make_kl_control(configured, config),
+        ranks=run.ranks,
+        seed=config.seed,
+        extra_microbatches=_ptx_microbatches(configured, config, run),
+        needs_comparison=configured.row.needs_comparison,
+        curriculum=_make_curriculum(config, sources),
+        replay=_make_replay(config, sources),
+    )
+
+
+def _make_rival(
+    configured: ConfiguredAlgorithm, config: PolicyConfig, sources: RolloutSources
+) -> Rival | None:
+    """What each prompt's completions are measured against (greedy, or a rival's), if anything."""
+    sampling = config.draw.sampling(config.seed)
+    if configured.row.needs_greedy_baseline:
+        return Rival(sampler=sources.sampler, sampling=replace(sampling, temperature=0))
+    return Rival(sampler=sources.mixture_or_policy, sampling=sampling) if configured.row.needs_rival else None
+
+
+def _make_curriculum(config: PolicyConfig, sources: RolloutSources) -> PassRateCurriculum | None:
+    if not config.draw.curriculum:
+        return None
+    return PassRateCurriculum(sources.prompts, pass_score=config.draw.passes, seed=config.seed)
+
+
+def _make_replay(config: PolicyConfig, sources: RolloutSources) -> ReplayBuffer | None:
+    draw = config.draw
+    if not draw.replay:
+        return None
+    return ReplayBuffer(sources.prompts, share=draw.replay, window=draw.window, seed=config.seed)
+
+
+def _make_shaper(configured: ConfiguredAlgorithm, config: PolicyConfig) -> ScoreShaper:
+    shape, longest = config.shape, config.draw.max_tokens
+    settings = ScoreShape(
+        missing_end=shape.missing_end,
+        soft_overlong=round(configured.number("overlong") * longest),
+        drop_truncated=bool(configured.values["drop_cut"]),
+        per_token=shape.per_token,
+        low=shape.low,
+        high=shape.high,
+        scale=shape.scale,
+    )
+    return ScoreShaper(settings, longest)
+
+
+def _make_kl_control(configured: ConfiguredAlgorithm, config: PolicyConfig) -> KlControl:
+    stop_at = configured.number("stop_at")
+    if configured.row.has_adaptive_penalty:
+        target = configured.number("limit")
+        return KlControl(
+            schedule="doubling",
+            start_coefficient=configured.number("penalty"),
+            target_kl=target,
+            stop_at=stop_at,
+        )
+    if config.policy.target is None:
+        return KlControl(start_coefficient=configured.row.beta, stop_at=stop_at)
+    return KlControl(
+        schedule="proportional",
+        start_coefficient=configured.row.beta,
+        target_kl=config.policy.target,
+        horizon=config.policy.horizon,
+        stop_at=stop_at,
+    )
+
+
+def _ptx_microbatches(
+    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run
+) -> Callable[[int], Sequence[AnyMicrobatch]]:
+    """From a step's number to its micro-batches of pretraining text (PPO-ptx); none without ``ptx.data``."""
+    path = config.ptx.data
+    if path is None:
+        return lambda step: ()
+    records = require_demonstrations(read_records(path, threshold=config.rows.threshold).records, "ptx.data")
+    examples: tuple[Example, ...] = encode_rows(records, run.encoder, config.max_length).examples
+    if not examples:
+        raise UserError(f"{path}: no row of it can be learnt")
+    order = BatchOrder(rows=len(examples), batch_size=config.ptx.rows, seed=config.seed)
+    tokens_at_once = config.memory.tokens_at_once
+    return lambda step: microbatches_of(
+        [examples[row] for row in order.batch_rows(step)], run.ranks, tokens_at_once
+    )
+
+
+def round_notes(rounds: RolloutRounds, config: PolicyConfig) -> list[str]:
+    """Notes on how many completions and optimiser steps a round has, and on sampling that biases them."""
+    answers, inner = rounds.collector.completions_per_prompt, rounds.updates_per_round
+    updates = "1 move" if inner == 1 else f"{inner} moves"
+    notes = [
+        f"a round: {config.batch_size} prompts with {answers} answer{'s' * (answers > 1)} each, "
+        f"{config.batch_size * answers} answers, and {updates} ({rounds.experience.epochs} times through, "
+        f"{rounds.experience.minibatches} at a time)"
+    ]
+    sampler = rounds.collector.sampler
+    if isinstance(sampler, EpisodeSampler):
+        notes.append(
+            f"episodes: {sampler.name} answers the policy, which speaks {sampler.turns} times at most; an "
+            f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
+        )
+    row = rounds.experience.row
+    if row.divergence == "reward" and config.policy.estimator in ("k2", "k3"):
+        notes.append(
+            f"{config.policy.estimator} in the reward: what the policy then climbs lacks the estimator's own "
+            "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
+        )
+    if not config.draw.sampling(0).is_unrestricted:
+        notes.append(
+            "top-k, top-p or min-p leave tokens out when answers are drawn, and the policy learns as if they "
+            "did not: the KL can then come out below 0, and ratios are not those of what was drawn"
+        )
+    return notes
+
+
+HELD_OUT_SEED_OFFSET = 7919
+"""Added to the seed for held-out generation, so that it shares no random numbers with any round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """All that a run works with.
+
+    Example: ``prepare_run("grpo", config, run)``
+    """
+
+    algorithm: ConfiguredAlgorithm
+    """The row and its settings."""
+    rows: Rows[EncodedPrompt]
+    """The prompts that are trained, and those that never are."""
+    actor: ActorCritic
+    """What is trained."""
+    watchers: ScoringModels
+    """Who looks at answers."""
+    reference: PreparedReference
+    """What comes with the reference."""
+    rounds: RolloutRounds
+    """What it learns from."""
+    looker: HeldOutEvaluator
+    """Who looks at held-out prompts."""
+
+
+def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> PreparedRun:
+    """Load all models and rewards of a run; contradictory settings are refused before."""
+    configured = configure_algorithm(algorithm, config)
+    refuse_other_vocabulary(config, run.encoder)
+    reward = make_reward_source(config, run.encoder)
+    judge = None if config.judge.by is None else resolve_reward(config.judge.by)
+    rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
+    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    reference = prepare_policy_reference(config, policy, run, needed=configured.row.needs_reference)
+    critic, critic_notes = _load_critic(configured, config, run, policy)
+    notes += shard_or_broadcast(policy, config, run.ranks)
+    models = ScoringModels(
+        policy=policy,
+        reference=reference.reference,
+        critic=critic,
+        autocast=partial(autocast_context, run.precision, run.ranks.device),
+        temperature=config.draw.temperature,
+    )
+    sampler = LocalSampler.from_policy(policy, run.encoder, models.autocast)
+    mixture_sampler = _make_mixture_sampler(configured, sampler, models)
+    sources = RolloutSources(
+        prompts=rows.train,
+        sampler=make_rollout_sampler(config, sampler, reward),
+        reward=reward,
+        models=models,
+        mixture_sampler=mixture_sampler,
+    )
+    rounds = make_rounds(configured, config, run, sources)
+    algorithm_note = f"{configured.facts.name}: {configured.facts.formula} ({configured.facts.cells})"
+    notes = [*rows.notes, *notes, algorithm_note, *reference.notes, *critic_notes]
+    run.note(*notes, *_rollout_notes(configured, config, mixture_sampler or sampler, rounds))
+    return PreparedRun(
+        algorithm=configured,
+        rows=rows,
+        actor=ActorCritic(policy, critic),
+        watchers=models,
+        reference=reference,
+        rounds=rounds,
+        looker=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
+    )
+
+
+def _rollout_notes(
+    configured: ConfiguredAlgorithm, config: PolicyConfig, sampler: LocalSampler, rounds: RolloutRounds
+) -> list[str]:
+    """Notes for the user on how completions are drawn and paid."""
+    slow_reason = sampler.fallback_reason
+    return [
+        *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),
+        *mixture_notes(configured.row, configured.number("mixture")),
+        *round_notes(rounds, config),
+        *process_notes(configured.facts, config),
+    ]
+
+
+def _make_mixture_sampler(
+    configured: ConfiguredAlgorithm, sampler: LocalSampler, models: ScoringModels
+) -> LocalSampler | None:
+    """The sampler of the mixture with the reference, where the row has one."""
+    share = configured.number("mixture")
+    if not share:
+        return None
+    assert isinstance(models.reference, GeneratingReference), (
+        "answers of a mixture need a reference that speaks"
+    )
+    return sampler.mixed_with(models.reference, share)
+
+
+def _held_out_evaluator(
+    config: PolicyConfig, run: Run, sources: RolloutSources, judge: Reward | None
+) -> HeldOutEvaluator:
+    return HeldOutEvaluator(
+        sampler=sources.sampler,
+        reward=sources.reward,
+        judge=judge,
+        models=sources.models,
+        sampling=config.draw.sampling(config.seed + HELD_OUT_SEED_OFFSET),
+        questions=sources.prompts,
+        completions_per_prompt=config.judge.answers,
+        ranks=run.ranks,
+        tokens_at_once=config.memory.tokens_at_once,
+    )
+
+
+def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJob[AnyMicrobatch]:
+    """The prepared run as the training loop takes it."""
+    prepared = prepare_run(algorithm, config, run)
+    train, held_out_prompts = prepared.rows.train, prepared.rows.held_out
+    objective = _make_objective(prepared, config)
+    critic = prepared.actor.critic
+    return TrainingJob(
+        module=prepared.actor,
+        objective=objective,
+        rows=len(train),
+        microbatches=prepared.rounds.microbatches,
+        flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
+        evaluate=prepared.looker.evaluate if held_out_prompts else None,
+        held_out_metrics=_metric_names(prepared),
+        sample=_sample_fn(prepared, config, run),
+        save=lambda: _write_models(prepared, config, run),
+        state={
+            "rounds": prepared.rounds,
+            "shaper": prepared.rounds.experience.shaper,
+            **prepared.reference.companions,
+        },
+        diagnose=partial(diagnostics, prepared.algorithm.row, sums_step_scores=config.process.adds_up),
+        updates_per_batch=prepared.rounds.updates_per_round,
+        clip_groups=() if critic is None else (prepared.actor.policy, critic),
+        update_fn=_update_fn(prepared, run),
+        learning_rates={"critic": config.critic.rate} if critic is not None else {},
+        trial=RolloutTrial(rounds=prepared.rounds, models=prepared.watchers),
+        subject=_subject(prepared, config, run),
+    )
+
+
+def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
+    """What preflight checks look at; an environment is left out, as it scores no single completion."""
+    models, collector = prepared.watchers, prepared.rounds.collector
+    return Subject(
+        encoder=run.encoder,
+        records=prepared.rows.records,
+        held_out=prepared.rows.held_out_records,
+        max_length=config.max_length,
+        policy=models.policy,
+        adapted=config.lora.rank > 0,
+        reference=models.reference if prepared.algorithm.row.needs_reference else None,
+        same_reference=prepared.reference.is_starting_model,
+        products=models.autocast,
+        sampler=LocalSampler.from_policy(models.policy, run.encoder, models.autocast),
+        sampling=collector.sampling,
+        reward=collector.reward if isinstance(collector.reward, Reward) else None,
+    )
+
+
+def encode_prompts_with_room(
+    config: PolicyConfig, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[EncodedPrompt]:
+    """The prompts that leave room for a completion within ``max_length`` and the model's context."""
+    model_config = AutoConfig.from_pretrained(config.model, trust_remote_code=False).get_text_config()
+    context = min(max_tokens, getattr(model_config, "max_position_embeddings", None) or max_tokens)
+    max_prompt_tokens = context - config.draw.max_tokens
+    if max_prompt_tokens < 1:
+        raise UserError(
+            f"draw.max_tokens {config.draw.max_tokens} leaves no room for a prompt in {context} tokens "
+            "(max_length, or what the model can read); let answers be shorter"
+        )
+    return EncodedData(encoding=encode_prompt_records(records, encoder, max_prompt_tokens))
+
+
+def _load_critic(
+    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run, policy: Policy
+) -> tuple[RewardModel | ValueHead | None, list[str]]:
+    if not configured.row.needs_critic:
+        return None, []
+    if config.critic.shared:
+        return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
+    critic, note = prepare_critic(config, run)
+    shard_or_broadcast(critic, config, run.ranks)
+    return critic, [note]
+
+
+def _make_objective(
+    prepared: PreparedRun, config: PolicyConfig
+) -> Callable[[AnyMicrobatch], ObjectiveResult]:
+    value = ValueLoss(weight=config.critic.weight, clip=config.critic.clip)
+    policy_terms = policy_objective(
+        prepared.algorithm.row, prepared.watchers, value, max_rarity=config.trust.rare
+    )
+    ptx_terms = ptx_objective(prepared.watchers, prepared.algorithm.number("ptx") or 1.0)
+
+    def objective(microbatch: AnyMicrobatch) -> ObjectiveResult:
+        return policy_terms(microbatch) if isinstance(microbatch, PolicyMicrobatch) else ptx_terms(microbatch)
+
+    return objective
+
+
+def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
+    """TRPO's natural-gradient step, where the row has it."""
+    row = prepared.algorithm.row
+    if not row.uses_trpo_step:
+        return None
+    models = replace(prepared.watchers, critic=None)
+    surrogate = policy_objective(row, models, ValueLoss())
+    return TrpoStep(models, surrogate, run.ranks, kl_limit=prepared.algorithm.number("limit"))
+
+
+def _metric_names(prepared: PreparedRun) -> tuple[str, ...]:
+    has_reference = prepared.reference.live
+    names = tuple(name for name in HELD_OUT_METRICS if has_reference or not name.startswith("kl"))
+    judge = () if prepared.looker.judge is None else ("judge",)
+    return tuple(f"held_out/{name}" for name in (*judge, *names))
+
+
+def _sample_fn(
+    prepared: PreparedRun, config: PolicyConfig, run: Run
+) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
+    if not run.ranks.is_first or not config.sample.rows:
+        return None
+    prompts = (prepared.rows.held_out or prepared.rows.train)[: config.sample.rows]
+    return partial(prepared.looker.sample, prompts)
+
+
+def _write_models(prepared: PreparedRun, config: PolicyConfig, run: Run) -> None:
+    write_model(prepared.actor.policy, config, run.encoder, run.ranks)
+    # A head on the policy's layers is of no use without them.
+    if isinstance(prepared.actor.critic, RewardModel) and run.ranks.is_first:
+        write_critic(prepared.actor.critic, config, run.encoder)
+
+
+def _step_flops(sizes: tuple[int, int], config: PolicyConfig, microbatches: Sequence[AnyMicrobatch]) -> float:
+    """Floating-point operations of the optimiser steps; generation and scoring are not counted."""
+    total = 0.0
+    for microbatch in microbatches:
+        if isinstance(microbatch, PolicyMicrobatch):
+            examples = [
+                microbatch.round.examples[place.group] for place in microbatch.groups if place.is_counted
+            ]
+        else:
+            examples = list(microbatch.examples)
+        tokens = sum(example.tokens for example in examples)
+        trained = sum(example.trained_tokens for example in examples)
+        total += training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=config.lora.rank > 0)
+    return total
+
+
+def policy(algorithm: Algorithm, config: PolicyConfig) -> Summary | None:
+    """Improve a policy by an algorithm's name, or by a row of one's own, into ``config.out``."""
+    config = _keep_best_by_judge(rounds_as_steps(algorithm, config))
+    return train(config, policy_kind(algorithm, config))
+
+
+def policy_kind(algorithm: Algorithm, config: PolicyConfig) -> Kind[AnyMicrobatch]:
+    """The run of an algorithm, before it begins."""
+    prepare = partial(make_job, algorithm, config)
+    return Kind(name=policy_facts(algorithm).name, prepare=prepare, inputs=_lineage_inputs(config))
+
+
+def rounds_as_steps(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
+    """The config with ``rounds`` turned into optimiser steps."""
+    if config.rounds is None:
+        return config
+    configured = configure_algorithm(algorithm, config)
+    updates_per_round = int(configured.number("epochs") * configured.number("minibatches"))
+    return replace(config, rounds=None, steps=config.rounds * updates_per_round)
+
+
+def _keep_best_by_judge(config: PolicyConfig) -> PolicyConfig:
+    """The config by which a named judge selects the best checkpoint and stops the run."""
+    if config.judge.by is None or not config.judge.chooses or config.keep.best != "held_out/reward":
+        return config
+    keep = replace(config.keep, best="held_out/judge", use_best=True, patience=config.judge.patience)
+    return replace(config, keep=keep)
+
+
+def _lineage_inputs(config: PolicyConfig) -> tuple[Path, ...]:
+    """Files and folders that must be unchanged when the run is resumed."""
+    words = [config.reward, config.process.by, config.judge.by]
+    folders = [Path(word) for word in words if word is not None and Path(word).exists()]
+    others = [config.critic.model, config.reference.model, config.ptx.data]
+    return (*folders, *(path for path in others if path is not None))

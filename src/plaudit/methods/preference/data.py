@@ -1,0 +1,227 @@
+"""Diagnostics of preference data before training: length bias, and balance of good and bad answers.
+
+Preference data: pairs, or single answers labelled good or bad, from records to encoded rows.
+
+The data of a run in parts: by prompt, in the order in which the file has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean
+
+from plaudit.data.records import Comparison, Ranking, Rating, Record
+from plaudit.errors import UserError
+from plaudit.methods.data import EncodedData, Row
+from plaudit.methods.preference.config import StageSettings
+from plaudit.methods.preference.objective import row_labels, row_pairs
+from plaudit.methods.preference.row import (
+    AnyPreferenceAlgorithm,
+    PreferenceAlgorithm,
+    UnpairedAlgorithm,
+)
+from plaudit.tokens.batch import Completion
+from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, encode_judged
+
+LENGTH_RATIO_WARNING = 1.25
+"""A note is printed when preferred completions are this many times as long as the others."""
+BALANCED_WEIGHT_RATIO = (1.0, 4 / 3)
+"""The range for the weight of good answers per weight of bad ones (Ethayarajh et al. 2024, section 4.1)."""
+
+
+def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
+    """Notes for the user on the rows that are trained."""
+    note = _balance_note(rows, row) if isinstance(row, UnpairedAlgorithm) else _length_note(rows, row)
+    return () if note is None else (note,)
+
+
+def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | None:
+    """A note where length gives the preferred completion away; None for rows that charge for length."""
+    pairs = [
+        (one.example.completions[first], one.example.completions[second])
+        for one in rows
+        for first, second, probability in row_pairs(one)
+        if probability > 0.5
+    ]
+    if not pairs or row.length_alpha:
+        return None
+    chosen, rejected = (fmean(_trained_tokens(pair[side]) for pair in pairs) for side in (0, 1))
+    if not chosen > LENGTH_RATIO_WARNING * rejected:
+        return None
+    return (
+        f"preferred answers have {chosen:.0f} tokens on average and the others {rejected:.0f}: the policy "
+        "will learn to be long as well. r-dpo charges for length; ld-dpo, dpo-norm and simpo take it out of "
+        "log-probs"
+    )
+
+
+def _balance_note(rows: Sequence[JudgedRow], row: UnpairedAlgorithm) -> str | None:
+    """A note where good and bad answers do not weigh about the same."""
+    labels = [label for one in rows for label in row_labels(one)]
+    good = sum(labels)
+    bad = len(labels) - good
+    desirable, undesirable = (
+        row.settings.get(name, 1.0) for name in ("desirable_weight", "undesirable_weight")
+    )
+    low, high = BALANCED_WEIGHT_RATIO
+    if not good or not bad:
+        kind = "good" if good else "bad"
+        return f"all {len(labels):,} answers are {kind}: the policy learns nothing about what to do instead"
+    ratio = desirable * good / (undesirable * bad) if undesirable else float("inf")
+    if low <= ratio <= high or not desirable:
+        return None
+    middle = (low + high) / 2
+    advice = (
+        f"--desirable-weight {middle * undesirable * bad / good:.2g}"
+        if ratio < low
+        else f"--undesirable-weight {desirable * good / (middle * bad):.2g}"
+    )
+    return (
+        f"{good:,.0f} good answers and {bad:,.0f} bad ones: good ones weigh {ratio:.2g} times as much "
+        f"altogether; between 1 and 1⅓ is usual: {advice}"
+    )
+
+
+def _trained_tokens(completion: Completion) -> int:
+    return sum(completion.mask)
+
+
+ADVICE_BY_RECORD = {
+    "Prompt": "a prompt without answers: sample answers and have them judged first",
+    "Demonstration": "a demonstration, and nobody compared it with another answer: `plaudit train sft` "
+    "learns from such rows",
+    "Steps": "a solution with labelled steps: `plaudit train reward` learns from such rows",
+}
+"""What to do with records that hold no preference, by their type."""
+
+
+def preference_encoder(
+    algorithm: AnyPreferenceAlgorithm, *, ties: bool
+) -> Callable[[Sequence[Record], Encoder, int], EncodedData[JudgedRow]]:
+    """The function that encodes an algorithm's rows; sorted batches want labels that are certain."""
+    if isinstance(algorithm, UnpairedAlgorithm):
+        return partial(_encode_thumbs, algorithm.name)
+    return partial(_encode_pairs, algorithm.name, ties, "sorted_batch" in algorithm.needs)
+
+
+def _encode_pairs(
+    name: str, ties: bool, hard: bool, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[JudgedRow]:
+    compared = {one.origin for one in records if isinstance(one, Comparison | Ranking)}
+    used = [one for one in records if not (isinstance(one, Rating) and one.origin in compared)]
+    encoded = encode_judged([_require_pair(name, record) for record in used], encoder, max_tokens)
+    encoding = _refuse_uninformative(encoded, ties=ties, hard=hard)
+    rankings = sum(isinstance(row.judgement, RankingLabel) for row in encoding.examples)
+    notes: list[str] = []
+    if len(used) < len(records):
+        notes.append(f"{len(records) - len(used):,} ratings left out: their rows are ranked too")
+    if rankings:
+        notes.append(
+            f"{rankings:,} rankings: all pairs of a ranking together count as much as one comparison"
+        )
+    return EncodedData(encoding=encoding, notes=tuple(notes))
+
+
+def _require_pair(name: str, record: Record) -> Comparison | Ranking:
+    if isinstance(record, Comparison | Ranking):
+        return record
+    if isinstance(record, Rating):
+        label = "a thumb" if record.thumb else "a rating"
+        raise UserError(
+            f"{record.origin}: this row is {label} of one answer, and {name} learns from two answers to one "
+            "prompt. Use kto or bco, which learn from single thumbs, or give comparisons or rankings"
+        )
+    raise UserError(f"{record.origin}: this row is {_advice(record)}")
+
+
+def _encode_thumbs(
+    name: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[JudgedRow]:
+    judged = [_require_thumb(name, record) for record in records]
+    encoded = encode_judged(judged, encoder, max_tokens)
+    encoding = _refuse_uninformative(encoded, ties=True, hard=False)
+    pairs = sum(isinstance(row.judgement, PairLabel) for row in encoding.examples)
+    notes = (
+        (
+            f"{pairs:,} comparisons: {name} learns from single answers, so each became two of them, the "
+            "preferred one good and the other bad",
+        )
+        if pairs
+        else ()
+    )
+    return EncodedData(encoding=encoding, notes=notes)
+
+
+def _require_thumb(name: str, record: Record) -> Comparison | Rating:
+    if isinstance(record, Comparison) or (isinstance(record, Rating) and record.thumb):
+        return record
+    if isinstance(record, Rating):
+        raise UserError(
+            f"{record.origin}: this row is a rating on a scale, and {name} learns from answers that are good "
+            "or bad: say which points are good by turning ratings into thumbs (a label of true or false)"
+        )
+    if isinstance(record, Ranking):
+        raise UserError(
+            f"{record.origin}: this row is a ranking, and {name} learns from answers that are good or bad: "
+            "use dpo or another algorithm of pairs, or say which ranks are good by giving thumbs"
+        )
+    raise UserError(f"{record.origin}: this row is {_advice(record)}")
+
+
+def _advice(record: Record) -> str:
+    return ADVICE_BY_RECORD.get(type(record).__name__, "no judgement of an answer")
+
+
+def _refuse_uninformative(
+    encoding: EncodedRows[JudgedRow], *, ties: bool, hard: bool
+) -> EncodedRows[JudgedRow]:
+    """The encoding without rows that teach nothing; these are refused with their reason."""
+    usable: list[JudgedRow] = []
+    refused = list(encoding.refused)
+    for row in encoding.examples:
+        reason = _refusal_reason(row, ties=ties, hard=hard)
+        if reason is None:
+            usable.append(row)
+        else:
+            refused.append(RefusedRow(origin=row.origin, reason=reason))
+    return EncodedRows(examples=tuple(usable), refused=tuple(refused), notes=encoding.notes)
+
+
+def _refusal_reason(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
+    completions = [answer.ids for answer in row.example.completions]
+    if len(set(completions)) < len(completions):
+        return "two answers are the same tokens, so there is nothing to prefer"
+    if not all(any(answer.mask) for answer in row.example.completions):
+        return "an answer has no token that the model would write"
+    match row.judgement:
+        case PairLabel(probability=probability) if hard and 0 < probability < 1:
+            return (
+                f"the label is {probability:g}, and this loss compares sorted batches, for which "
+                "a label is certain: leave such rows out, or use dpo"
+            )
+        case PairLabel(probability=0.5) if not ties:
+            return "a tie, and ties are left out"
+        case RankingLabel(ranks=ranks) if not ties and len(set(ranks)) == 1:
+            return "all answers are tied, and ties are left out"
+        case RatingLabel() | _:
+            return None
+
+
+def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
+    """The rows of one part; those with the same prompt stay together.
+
+    >>> from plaudit.tokens.batch import Example
+    >>> rows = [Example(prompt=(n,), completions=()) for n in (5, 6, 5)]
+    >>> [row.prompt for row in rows_of_part(rows, StageSettings(parts=2, part=0))]
+    [(5,), (5,)]
+    """
+    if stages.part is None:
+        return tuple(rows)
+    prompts = list(dict.fromkeys(row.prompt for row in rows))
+    if len(prompts) < stages.parts:
+        raise UserError(f"stages.parts: {stages.parts} parts of {len(prompts)} prompts leave some empty")
+    first, end = (round(len(prompts) * n / stages.parts) for n in (stages.part, stages.part + 1))
+    part_prompts = set(prompts[first:end])
+    return tuple(row for row in rows if row.prompt in part_prompts)

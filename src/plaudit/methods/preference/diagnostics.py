@@ -1,0 +1,300 @@
+"""The check before the first step: policy and reference agree and the loss is as expected.
+
+Where the reference is the very model that learns, every log-ratio is 0 at the start: DPO's loss is ln 2,
+the distance 0. If not, one of three things is wrong, and which one can be found out.
+
+Diagnostics of preference optimisation: known failure modes, reported as a sentence when they occur.
+
+Each sentence has a beginning by which it is known again, so that a run says it once, and names the page
+that explains it. Figures of held-out rows are preferred: they are of the same rows each time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from plaudit.engine.step_report import StepReport
+from plaudit.errors import UserError
+from plaudit.methods.preference.objective import (
+    PreferenceBatcher,
+    PreferenceObjective,
+    ScoredBatch,
+    ScoringModels,
+    score_rows,
+)
+from plaudit.methods.preference.row import (
+    AnyPreferenceAlgorithm,
+    BatchContext,
+    PreferenceAlgorithm,
+    UnpairedAlgorithm,
+)
+from plaudit.models.reference import log_ratio_tolerance
+from plaudit.tensors.masked import masked_sum_rows
+from plaudit.tokens.preferences import JudgedRow
+
+CHECKED_ROWS = 8
+"""How many rows are looked at: the shortest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialCheck:
+    """The loss and the largest log-ratio before the first step.
+
+    Example: ``InitialCheck(loss=0.6931, max_log_ratio=0.0, sentence="at the start …")``
+    """
+
+    loss: float
+    """The mean loss of the checked rows."""
+    max_log_ratio: float
+    """The largest |log π − log π_ref| of a token."""
+    sentence: str
+    """Both as a sentence for the user."""
+
+
+def check_initial_loss(
+    batches: PreferenceBatcher,
+    objective: PreferenceObjective,
+    rows: Sequence[JudgedRow],
+    *,
+    is_same_model: bool,
+) -> InitialCheck:
+    """Score the shortest rows; ``same``: policy and reference are one model. Every rank calls it."""
+    shortest_rows = sorted(rows, key=lambda row: row.tokens)[:CHECKED_ROWS]
+    with torch.no_grad():
+        scored = score_rows(batches.models, shortest_rows)
+        microbatches = batches.microbatches(shortest_rows)
+        result = [objective(microbatch) for microbatch in microbatches]
+    loss = _loss_over_ranks(batches, [float(one.loss) for one in result])
+    max_log_ratio = _max_log_ratio(scored)
+    if not math.isfinite(loss):
+        raise UserError(
+            f"before the first step the loss of {shortest_rows[0].origin} and {len(shortest_rows) - 1} "
+            f"other rows is {loss}: the "
+            "model's log-probs are not numbers. Look at its weights, or use --dtype float32"
+        )
+    if "reference" not in batches.row.needs:
+        return InitialCheck(
+            loss=loss, max_log_ratio=0.0, sentence=f"before the first step the loss is {loss:.4f}"
+        )
+    if not is_same_model:
+        return InitialCheck(
+            loss=loss,
+            max_log_ratio=max_log_ratio,
+            sentence=f"the reference is another model: before the first step the loss is {loss:.4f}, and the "
+            f"two differ by up to {max_log_ratio:.2g} nats a token",
+        )
+    if max_log_ratio > log_ratio_tolerance(batches.models.policy, batches.models.autocast):
+        raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
+    _refuse_unexpected_loss(loss, _expected_loss(batches.row, scored))
+    return InitialCheck(
+        loss=loss,
+        max_log_ratio=max_log_ratio,
+        sentence=f"before the first step policy and reference agree (to {max_log_ratio:.1g} nats a token) "
+        f"and the loss is {loss:.4f}",
+    )
+
+
+def _loss_over_ranks(batches: PreferenceBatcher, losses: Sequence[float]) -> float:
+    return math.fsum(one for (one,) in batches.ranks.all_gather([math.fsum(losses)]))
+
+
+def _max_log_ratio(scored: ScoredBatch) -> float:
+    return float((scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs().max())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ExpectedLoss:
+    """The loss expected where every log-ratio is 0, with bounds for the observed rounding."""
+
+    loss: float
+    lowest: float
+    highest: float
+
+
+def _refuse_unexpected_loss(loss: float, expected: _ExpectedLoss | None) -> None:
+    """Raise for a first loss outside the bounds of the expected one, where there is one."""
+    if expected is not None and not expected.lowest <= loss <= expected.highest:
+        raise UserError(
+            f"before the first step the loss is {loss:.4f} and should be {expected.loss:.4f}, though "
+            "policy and reference agree: the loss itself is not what its row says"
+        )
+
+
+def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _ExpectedLoss | None:
+    """None where the loss depends on more than Δ: on lengths, labels or likelihood."""
+    if (
+        isinstance(row, UnpairedAlgorithm)
+        or row.nll_coef
+        or row.length_alpha
+        or row.weight is not None
+        or "sorted_batch" in row.needs
+    ):
+        return None
+    log_ratio_N = masked_sum_rows(scored.logp_NT - scored.ref_logp_NT, scored.batch.mask_NT)
+    largest = float(log_ratio_N.abs().max())
+    corners = [(0.0, 0.0), (largest, largest), (largest, -largest), (-largest, largest), (-largest, -largest)]
+    chosen_B, rejected_B = torch.tensor(corners).unbind(-1)
+    zero_B = torch.zeros_like(chosen_B)
+    sides = row.penalised_sides(
+        row.completion_logps(chosen_B, zero_B, zero_B), row.completion_logps(rejected_B, zero_B, zero_B)
+    )
+    losses = row.loss(*sides, BatchContext()).tolist()
+    rounding = 1e-5 * max(1.0, *map(abs, losses))
+    return _ExpectedLoss(loss=losses[0], lowest=min(losses) - rounding, highest=max(losses) + rounding)
+
+
+def _diagnosis(
+    models: ScoringModels, rows: Sequence[JudgedRow], scored: ScoredBatch, max_log_ratio: float
+) -> str:
+    """An error message that names the cause: the model, the masks or the reference, each tested alone."""
+    opening = (
+        f"before the first step policy and reference should be one model, but log-probs differ by up to "
+        f"{max_log_ratio:.2g} ({_worst_row_origin(rows, scored)}): "
+    )
+    with torch.no_grad():
+        rescored = score_rows(models, rows)
+    if _differs(rescored.logp_NT, scored.logp_NT, models):
+        return opening + (
+            "the model itself gives other numbers for the same rows each time (dropout, or something else "
+            "that is drawn). Set its dropout to 0 in config.json"
+        )
+    if bool(((scored.ref_logp_NT != 0) != scored.batch.mask_NT).any()):
+        return opening + (
+            "the reference has log-probs for other tokens than those that are trained, so its masks are of "
+            "other rows. Delete the kept log-probs, or name another folder with --reference.cache"
+        )
+    return opening + (
+        "the reference is not the model that the run starts from. Delete the kept log-probs, or name "
+        "another folder with --reference.cache; with --reference.model, name the folder of --model"
+    )
+
+
+def _differs(one_NT: Tensor, other_NT: Tensor, models: ScoringModels) -> bool:
+    return float((one_NT - other_NT).abs().max()) > log_ratio_tolerance(models.policy, models.autocast)
+
+
+def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:
+    log_ratio_NT = (scored.logp_NT - scored.ref_logp_NT).masked_fill(~scored.batch.mask_NT, 0.0).abs()
+    answer = int(log_ratio_NT.amax(-1).argmax())
+    return rows[int(scored.batch.group_N[answer])].origin
+
+
+DOCS_PAGE = "docs/preference.md"
+"""The documentation page that explains them."""
+WINDOW = 5
+"""The most evaluations in a window at the start or the end."""
+MIN_LOSS_RISE = 0.03
+"""The relative rise of the held-out loss above its best that is reported."""
+MIN_LOGP_FALL = 0.5
+"""The fall of the chosen log-prob, in nats, that is reported."""
+
+
+def diagnostics(
+    row: AnyPreferenceAlgorithm, reports: Sequence[StepReport], *, learning_rate: float
+) -> Mapping[str, str]:
+    """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on."""
+    return {
+        **_chosen_logp_falling(row, reports),
+        **_overfitting(reports),
+        **_held_out_loss_rising(reports),
+        **_far_from_reference(reports),
+        **_nothing_learnt(reports, learning_rate),
+    }
+
+
+def _chosen_logp_falling(row: AnyPreferenceAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
+    before, after = _first_and_last_means(_comparable_series("logp_chosen", reports))
+    if not before - after > max(MIN_LOGP_FALL, 0.02 * abs(before)):
+        return {}
+    is_paired = isinstance(row, PreferenceAlgorithm)
+    reason = (
+        "the loss asks for a distance between the two answers, which share most of their words, and is "
+        "content when both fall"
+        if is_paired
+        else "bad answers are pushed down, and good ones share words with them"
+    )
+    advice = "add --nll-coef 0.1, or try dpop or nca" if is_paired else "raise --desirable-weight"
+    return {
+        "the preferred answers are becoming less likely": f" (log π {before:.1f} → {after:.1f}). This is "
+        f"expected: {reason}. It does harm when what the model says itself gets worse; look at the "
+        "samples. To "
+        f"counter it, {advice}, lower the learning rate or raise β. {DOCS_PAGE}#falling"
+    }
+
+
+def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    held_out = _series("held_out/accuracy", reports)
+    if not held_out:
+        return {}
+    trained = fmean(_series("accuracy", reports)[-10:] or [math.nan])
+    if not trained > 0.95 or not trained - held_out[-1] > 0.15:
+        return {}
+    return {
+        "the rows are being learnt by heart": f": accuracy is {trained:.0%} on what is trained and "
+        f"{held_out[-1]:.0%} on what is held out. More passes will not help; take fewer epochs, a lower "
+        "rate or "
+        f"more rows. {DOCS_PAGE}#by-heart"
+    }
+
+
+def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    held_out = _series("held_out/loss", reports)
+    if len(held_out) < 3 or not min(held_out[-2:]) > min(held_out) + max(
+        MIN_LOSS_RISE, MIN_LOSS_RISE * abs(min(held_out))
+    ):
+        return {}
+    return {
+        "the held-out loss is rising": f": {held_out[-1]:.3f}, its best was {min(held_out):.3f}. The "
+        "policy becomes "
+        "surer than the labels warrant; with --keep.use-best the run ends with the best checkpoint. "
+        f"{DOCS_PAGE}#rising"
+    }
+
+
+def _far_from_reference(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    kls = _series("held_out/kl", reports) or _series("kl", reports)
+    length = _series("length_mean", reports)
+    if not kls or not length or not kls[-1] > length[-1]:
+        return {}
+    return {
+        "the policy has gone far from its reference": f": about {kls[-1]:.0f} nats on answers of "
+        f"{length[-1]:.0f} tokens. What it says of answers it would no longer give is a guess; raise β, "
+        f"lower the rate, or stop earlier. {DOCS_PAGE}#far"
+    }
+
+
+def _nothing_learnt(reports: Sequence[StepReport], learning_rate: float) -> Mapping[str, str]:
+    run_share = reports[-1].step / reports[-1].steps if reports else 0.0
+    margins = _series("held_out/margin", reports) or _series("margin", reports)[-10:]
+    if run_share < 0.5 or not margins or not abs(margins[-1]) < 0.005:
+        return {}
+    return {
+        "hardly anything has been learnt": f": half of the run is over and the margin is {margins[-1]:.4f}. "
+        f"The learning rate of {learning_rate:g} is too low, or the labels say nothing about the answers. "
+        f"{DOCS_PAGE}#still"
+    }
+
+
+def _comparable_series(name: str, reports: Sequence[StepReport]) -> list[float]:
+    """Of the same rows at each look; of other rows at each step only where none is held out, and of many."""
+    held_out, trained = _series(f"held_out/{name}", reports), _series(name, reports)
+    return held_out if held_out else trained if len(trained) >= 4 * WINDOW else []
+
+
+def _series(name: str, reports: Sequence[StepReport]) -> list[float]:
+    values = [float(report.values[name]) for report in reports if name in report.values]
+    return [value for value in values if math.isfinite(value)]
+
+
+def _first_and_last_means(series: Sequence[float]) -> tuple[float, float]:
+    """The mean of the first and of the last few; the same number twice where there is only one."""
+    if not series:
+        return math.nan, math.nan
+    count = max(1, min(WINDOW, len(series) // 4))
+    return fmean(series[:count]), fmean(series[-count:])

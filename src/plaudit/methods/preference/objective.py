@@ -1,0 +1,556 @@
+"""Which completions of feedback rows are paired, and which are labelled good.
+
+The preference objective: learn a policy from pairs, or from completions labelled good or bad.
+
+It runs rows of cells (``preference_row``) and knows no algorithm by name. Every row of the data counts the
+same: all pairs of a ranking together weigh as much as one comparison, and each answer, as well as the
+prompt that answers share, goes through the model once. A label that is no certainty p gives the expected
+loss, p · loss(y₁, y₂) + (1 − p) · loss(y₂, y₁).
+
+Divide a preference batch into this rank's micro-batches, with what a loss needs from the whole batch.
+
+A batch may come in pieces and over ranks, so what is told of all of it (who stands beside whom when both
+sides are sorted, the mean Δ of answers to other prompts) is found before, in a look without gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, mean_metric, sum_metric
+from plaudit.engine.stateful import RunningMean
+from plaudit.engine.step import ObjectiveResult
+from plaudit.errors import UserError
+from plaudit.losses.preference import SortedPartners, match_sorted
+from plaudit.losses.preference_inputs import CompletionLogps, completion_logps
+from plaudit.methods.preference.row import (
+    AnyPreferenceAlgorithm,
+    BatchContext,
+    PreferenceAlgorithm,
+    UnpairedAlgorithm,
+)
+from plaudit.methods.supervised.objective import length_metrics
+from plaudit.models.policy import Policy
+from plaudit.models.reference import PrecisionContext, Reference
+from plaudit.tensors.masked import masked_sum_rows
+from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.microbatch import split_examples, split_rows
+from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, muted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairIndex:
+    """B pairs among the N completions of a micro-batch.
+
+    Example: of two comparisons ``first_B`` is [0, 2] and ``second_B`` [1, 3].
+    """
+
+    chosen_B: Tensor
+    """The index of the preferred completion."""
+    rejected_B: Tensor
+    """The index of the other one."""
+    chosen_better_B: Tensor
+    """The probability that the first is better: ½ to 1."""
+    weight_B: Tensor
+    """The weight of a pair; those of one row add up to 1, of a row that does not count to 0."""
+    decided_D: Tensor
+    """The indices of the pairs that count and are no ties."""
+    is_certain: bool
+    """Whether the first is surely better in every pair."""
+    origins: tuple[str, ...]
+    """File and row of each pair."""
+
+
+def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bool = True) -> PairIndex:
+    """All pairs of these rows, the likelier winner first; of equal ranks each is as likely, or left out.
+
+    Chances and weights have the numbers and the device of ``like``.
+    """
+    entries: list[tuple[int, int, float, float, str]] = []
+    start = 0
+    for row in rows:
+        pairs = row_pairs(row, ties=ties)
+        weight = row.counts / max(1, len(pairs))
+        entries += [(start + a, start + b, first_better, weight, row.origin) for a, b, first_better in pairs]
+        start += len(row.example.completions)
+    first, second, first_better, weight, origins = zip(*entries, strict=True)
+    decided = [b for b, entry in enumerate(entries) if entry[2] != 0.5 and entry[3] > 0]
+    return PairIndex(
+        chosen_B=torch.tensor(first, device=reference_tensor.device),
+        rejected_B=torch.tensor(second, device=reference_tensor.device),
+        chosen_better_B=reference_tensor.new_tensor(first_better),
+        weight_B=reference_tensor.new_tensor(weight),
+        decided_D=torch.tensor(decided, dtype=torch.int64, device=reference_tensor.device),
+        is_certain=all(probability == 1 for probability in first_better),
+        origins=origins,
+    )
+
+
+def row_pairs(row: JudgedRow, *, ties: bool = True) -> list[tuple[int, int, float]]:
+    """The pairs of one row: two answers' numbers, and the chance (½ to 1) that the first is better."""
+    match row.judgement:
+        case PairLabel(probability=first_better):
+            pairs = [(0, 1, first_better) if first_better >= 0.5 else (1, 0, 1 - first_better)]
+        case RankingLabel(ranks=ranks):
+            ordered = sorted(range(len(ranks)), key=lambda n: ranks[n])
+            pairs = [(a, b, 1.0 if ranks[a] < ranks[b] else 0.5) for a, b in combinations(ordered, 2)]
+        case feedback:
+            raise ValueError(f"{row.origin}: no pair in {type(feedback).__name__}")
+    return [pair for pair in pairs if ties or pair[2] != 0.5]
+
+
+def row_labels(row: JudgedRow) -> tuple[float, ...]:
+    """For each answer of one row how surely it is good, from 0 to 1."""
+    match row.judgement:
+        case PairLabel(probability=first_better):
+            return (first_better, 1 - first_better)
+        case RatingLabel(score=score):
+            return (score,)
+        case feedback:
+            raise ValueError(f"{row.origin}: no label in {type(feedback).__name__}")
+
+
+HELD_OUT_METRICS = (
+    "loss",
+    "accuracy",
+    "margin",
+    "reward_chosen",
+    "reward_rejected",
+    "logp_chosen",
+    "logp_rejected",
+)
+"""The metrics on training and held-out rows; unpaired completions have no margin."""
+
+ROUNDING_NATS = 1e-4
+"""A difference of so few nats counts as a tie: two computations of a log-prob differ by as much."""
+RowT = TypeVar("RowT", PreferenceAlgorithm, UnpairedAlgorithm)
+"""A row of cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceMicrobatch:
+    """Rows that go through the model together.
+
+    Example: ``PreferenceMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64.
+    """
+
+    judged: tuple[JudgedRow, ...]
+    """The rows."""
+    total_rows: int
+    """Rows (of single answers: answers) of the **whole** batch, over all pieces and ranks."""
+    context: BatchContext = field(default_factory=BatchContext)
+    """What the loss needs from the whole batch and the run so far."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed."""
+        return sum(row.tokens for row in self.judged)
+
+    def rows(self) -> tuple[PreferenceMicrobatch, ...]:
+        """Each row alone, still counted as part of the same batch."""
+        singles: list[PreferenceMicrobatch] = []
+        start = 0
+        for row in self.judged:
+            context = self.context
+            if context.matched is not None:
+                end = start + len(row_pairs(row, ties=False))
+                context = replace(context, matched=context.matched.select(slice(start, end)))
+                start = end
+            singles.append(replace(self, judged=(row,), context=context))
+        return tuple(singles)
+
+    def shares(self, ranks: int, budget: int) -> tuple[tuple[PreferenceMicrobatch, ...], ...] | None:
+        """For each rank its pieces of at most ``budget`` tokens; None where the loss sorts the batch."""
+        if self.context.matched is not None:
+            return None
+        divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
+        return tuple(tuple(replace(self, judged=piece) for piece in own) for own in divided)
+
+
+PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
+"""From a micro-batch of feedback rows to loss and metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringModels:
+    """Policy and reference.
+
+    Example: ``ScoringModels(policy=policy, reference=Nobody(), autocast=nullcontext)``
+    """
+
+    policy: Policy
+    """The trained policy."""
+    reference: Reference
+    """The reference."""
+    autocast: PrecisionContext
+    """The autocast context of forward passes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredBatch:
+    """The tokens of a micro-batch with the log-probs of policy and reference.
+
+    Example: ``score_rows(models, piece.judged)``
+    """
+
+    batch: TokenBatch
+    """The tokens."""
+    logp_NT: Tensor
+    """The policy's log-probs."""
+    ref_logp_NT: Tensor
+    """The reference's."""
+    repeat_NT: Tensor | None
+    """log Σ_v π(v)², where a weight needs it."""
+
+
+def score_rows(models: ScoringModels, rows: Sequence[JudgedRow], *, repeat: bool = False) -> ScoredBatch:
+    """Policy and reference log-probs of the completions of these rows."""
+    examples = [row.example for row in rows]
+    batch = batch_of(examples).to(models.policy.device)
+    with models.autocast():
+        scores = models.policy.score(batch, also=("repeat",) if repeat else ())
+    ref_NT = models.reference.logp(examples, batch).to(scores.logp_NT.dtype)
+    return ScoredBatch(batch=batch, logp_NT=scores.logp_NT, ref_logp_NT=ref_NT, repeat_NT=scores.repeat_NT)
+
+
+def pair_sides(
+    row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairIndex
+) -> tuple[CompletionLogps, CompletionLogps]:
+    """The loss inputs of the chosen and the rejected completion of each pair."""
+    length_N = scored.batch.mask_NT.sum(-1)
+    shorter_B = torch.minimum(length_N[pairs.chosen_B], length_N[pairs.rejected_B])
+    chosen = _side_scores(row, scored, pairs.chosen_B, shorter_B)
+    return chosen, _side_scores(row, scored, pairs.rejected_B, shorter_B)
+
+
+def pair_objective(
+    row: PreferenceAlgorithm, models: ScoringModels, *, ties: bool = True
+) -> PreferenceObjective:
+    """Σ loss over the pairs / rows of the whole batch."""
+
+    def objective(microbatch: PreferenceMicrobatch) -> ObjectiveResult:
+        scored = score_rows(models, microbatch.judged, repeat="repeat" in row.needs)
+        pairs = index_pairs(microbatch.judged, scored.logp_NT, ties=ties)
+        chosen, rejected = pair_sides(row, scored, pairs)
+        loss_B = _expected_pair_loss(row, chosen, rejected, pairs, microbatch.context)
+        if row.weight is not None:
+            loss_B = loss_B * _pair_weights(row, scored, pairs)
+        if row.nll_coef:
+            loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
+        row_metrics = (
+            *_accuracy_and_margin(row, chosen, rejected, pairs.decided_D),
+            *_side_metrics(row, "chosen", chosen, pairs.decided_D),
+            *_side_metrics(row, "rejected", rejected, pairs.decided_D),
+            *_kl_metric(row, microbatch, scored),
+        )
+        rows = sum(one.counts for one in microbatch.judged)
+        return _objective_result(
+            microbatch, scored, loss_B * pairs.weight_B, row_metrics, weight=rows, origins=pairs.origins
+        )
+
+    return objective
+
+
+def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> PreferenceObjective:
+    """Σ loss over the answers / answers of the whole batch."""
+
+    def objective(microbatch: PreferenceMicrobatch) -> ObjectiveResult:
+        scored = score_rows(models, microbatch.judged)
+        all_N = torch.arange(len(scored.batch.length_N), device=models.policy.device)
+        completions = _side_scores(row, scored, all_N, scored.batch.mask_NT.sum(-1))
+        labels = [label for one in microbatch.judged for label in row_labels(one)]
+        label_N = completions.logp_B.new_tensor(labels)
+        counts = _counted_completions(microbatch)
+        loss_N = row.loss(completions, label_N, microbatch.context) * torch.tensor(
+            counts, device=all_N.device
+        )
+        good_G, bad_D = (
+            all_N.new_tensor([n for n in range(len(labels)) if counts[n] and sign * (labels[n] - 0.5) > 0])
+            for sign in (1, -1)
+        )
+        shift_N = completions.delta_B.detach()
+        completion_metrics = (
+            _accuracy_metric(torch.cat((shift_N[good_G], -shift_N[bad_D]))),
+            *_side_metrics(row, "chosen", completions, good_G),
+            *_side_metrics(row, "rejected", completions, bad_D),
+            mean_metric("baseline", microbatch.context.baseline, 1),
+            *_kl_metric(row, microbatch, scored),
+        )
+        return _objective_result(microbatch, scored, loss_N, completion_metrics, weight=sum(counts))
+
+    return objective
+
+
+def _expected_pair_loss(
+    row: PreferenceAlgorithm,
+    chosen: CompletionLogps,
+    rejected: CompletionLogps,
+    pairs: PairIndex,
+    context: BatchContext,
+) -> Tensor:
+    """The expected loss under soft labels; hard labels need a single evaluation."""
+    loss_B = row.loss(*row.penalised_sides(chosen, rejected), context)
+    if pairs.is_certain:
+        return loss_B
+    swapped_loss_B = row.loss(*row.penalised_sides(rejected, chosen), context)
+    return pairs.chosen_better_B * loss_B + (1 - pairs.chosen_better_B) * swapped_loss_B
+
+
+def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairIndex) -> Tensor:
+    assert row.weight is not None
+    assert scored.repeat_NT is not None
+    weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
+    return weight_N[pairs.chosen_B] * weight_N[pairs.rejected_B]
+
+
+def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:
+    """−log π per token of the preferred answer."""
+    length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
+    nll_N = -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
+    return (
+        pairs.chosen_better_B * nll_N[pairs.chosen_B] + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
+    )
+
+
+def _side_scores(row: RowT, scored: ScoredBatch, chosen_B: Tensor, shorter_B: Tensor) -> CompletionLogps:
+    mask_BT = scored.batch.mask_NT[chosen_B]
+    logp_B, ref_logp_B = (
+        row.log_prob(value_NT[chosen_B], mask_BT, shorter_B)
+        for value_NT in (scored.logp_NT, scored.ref_logp_NT)
+    )
+    return row.completion_logps(logp_B, ref_logp_B, mask_BT.sum(-1))
+
+
+def _accuracy_and_margin(
+    row: PreferenceAlgorithm, chosen: CompletionLogps, rejected: CompletionLogps, decided_D: Tensor
+) -> tuple[Metric, Metric]:
+    lead_D = (chosen.delta_B - rejected.delta_B).detach()[decided_D]
+    margin = row.beta * lead_D.sum().double()
+    return _accuracy_metric(lead_D), mean_metric("margin", margin, lead_D.numel())
+
+
+def _accuracy_metric(leads: Tensor) -> Metric:
+    """The share of leads above 0; before the first step all are 0 but for rounding, and count half."""
+    tied = (leads.abs() <= ROUNDING_NATS).sum().double()
+    return mean_metric("accuracy", (leads > ROUNDING_NATS).sum().double() + 0.5 * tied, leads.numel())
+
+
+def _side_metrics(row: RowT, name: str, side: CompletionLogps, which_D: Tensor) -> tuple[Metric, Metric]:
+    """The mean implicit reward βΔ and log-prob of the completions of one side that are counted."""
+    shift, logp = (value_B.detach()[which_D].sum().double() for value_B in (side.delta_B, side.logp_B))
+    return mean_metric(f"reward_{name}", row.beta * shift, which_D.numel()), mean_metric(
+        f"logp_{name}", logp, which_D.numel()
+    )
+
+
+def _counted_completions(microbatch: PreferenceMicrobatch) -> list[bool]:
+    """Whether each completion counts."""
+    return [row.counts for row in microbatch.judged for _ in row.example.completions]
+
+
+def _kl_metric(row: RowT, microbatch: PreferenceMicrobatch, scored: ScoredBatch) -> tuple[Metric, ...]:
+    """KL(π_ref ‖ π) where answers were drawn from the reference: Σ_t u − 1 − log u, u = π / π_ref."""
+    if "reference" not in row.needs:
+        return ()
+    counted = [n for n, counts in enumerate(_counted_completions(microbatch)) if counts]
+    log_ratio_NT = (scored.logp_NT.detach() - scored.ref_logp_NT).clamp(max=30)
+    kl_N = masked_sum_rows(log_ratio_NT.expm1() - log_ratio_NT, scored.batch.mask_NT)
+    kl_D = kl_N[scored.batch.group_N.new_tensor(counted)]
+    return (mean_metric("kl", kl_D.sum(), len(counted)),)
+
+
+def _objective_result(
+    microbatch: PreferenceMicrobatch,
+    scored: ScoredBatch,
+    loss_B: Tensor,
+    metrics: Sequence[Metric],
+    *,
+    weight: int,
+    origins: tuple[str, ...] | None = None,
+) -> ObjectiveResult:
+    """The loss over the whole batch; ``weight`` is how much of it is in this piece."""
+    rows = sum(row.counts for row in microbatch.judged)
+    examples = [row.example for row in microbatch.judged] if rows else []
+    return ObjectiveResult(
+        loss=loss_B.sum() / microbatch.total_rows,
+        loss_N=loss_B.detach(),
+        origin_N=scored.batch.origin_N if origins is None else origins,
+        metrics=(
+            mean_metric("loss", loss_B.detach().sum(), weight),
+            *metrics,
+            *length_metrics(examples),
+            sum_metric("tokens", sum(example.tokens for example in examples)),
+            sum_metric("rows", rows),
+        ),
+    )
+
+
+MismatchedExamples = Mapping[Example, Example]
+"""For each row its prompt with a completion of another prompt (KTO's mismatched pairs)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceBatcher:
+    """Divides batches into micro-batches and computes their batch-wide context.
+
+    Example: ``PreferenceBatcher(row=row, models=eyes, ranks=ranks, tokens_at_once=4096).microbatches(rows)``
+    """
+
+    row: AnyPreferenceAlgorithm
+    """The algorithm."""
+    models: ScoringModels
+    """Policy and reference."""
+    ranks: Ranks
+    """This process among its peers."""
+    tokens_at_once: int
+    """The most tokens of one micro-batch."""
+    ties: bool = True
+    """Whether equal ranks are pairs too."""
+    running_mean: RunningMean | None = None
+    """The running mean reward, where the loss measures from it."""
+    mismatched: MismatchedExamples = field(default_factory=dict[Example, Example])
+    """Mismatched examples, where the loss measures from their mean log-ratio."""
+
+    def microbatches(self, rows: Sequence[JudgedRow]) -> tuple[PreferenceMicrobatch, ...]:
+        """This rank's pieces of a batch; every rank comes with the same rows."""
+        is_unpaired = isinstance(self.row, UnpairedAlgorithm)
+        total = sum(len(row_labels(row)) for row in rows) if is_unpaired else len(rows)
+        context = BatchContext(baseline=self._baseline(rows))
+        rows_by_rank = split_rows(
+            rows, muted, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
+        )
+        if isinstance(self.row, PreferenceAlgorithm) and "sorted_batch" in self.row.needs:
+            return self._matched_microbatches(rows_by_rank, total, self.row)
+        rank_rows = rows_by_rank[self.ranks.rank]
+        return tuple(
+            PreferenceMicrobatch(judged=microbatch, total_rows=total, context=context)
+            for microbatch in rank_rows
+        )
+
+    def _baseline(self, rows: Sequence[JudgedRow]) -> float:
+        if "running_mean" in self.row.needs:
+            assert self.running_mean is not None, "nobody keeps the mean"
+            return self.running_mean.value
+        return self._mismatched_baseline(rows) if "mismatched" in self.row.needs else 0.0
+
+    def _mismatched_baseline(self, rows: Sequence[JudgedRow]) -> float:
+        """max(0, mean Δ) of answers to other prompts, one for each row of the batch."""
+        examples = [self.mismatched[row.example] for row in rows]
+        # With divided weights every rank must look as often as the others do.
+        examples_by_rank = split_examples(
+            examples, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
+        )
+        total = 0.0
+        for microbatch in examples_by_rank[self.ranks.rank]:
+            batch = batch_of(microbatch).to(self.models.policy.device)
+            with torch.no_grad(), self.models.autocast():
+                logp_NT = self.models.policy.score(batch).logp_NT
+            ref_logp_NT = self.models.reference.logp(microbatch, batch).to(logp_NT.dtype)
+            length_N = batch.mask_NT.sum(-1)
+            logp_N, ref_logp_N = (
+                self.row.log_prob(value_NT, batch.mask_NT, length_N) for value_NT in (logp_NT, ref_logp_NT)
+            )
+            total += float(self.row.completion_logps(logp_N, ref_logp_N, length_N).delta_B.sum())
+        return max(0.0, math.fsum(one for (one,) in self.ranks.all_gather([total])) / len(rows))
+
+    def _matched_microbatches(
+        self, rows_by_rank: Sequence[Sequence[tuple[JudgedRow, ...]]], total: int, row: PreferenceAlgorithm
+    ) -> tuple[PreferenceMicrobatch, ...]:
+        """Every pair of the batch is seen once; then each piece gets its part of who stands beside whom."""
+        sizes = [
+            [sum(len(row_pairs(one, ties=self.ties)) for one in microbatch) for microbatch in own]
+            for own in rows_by_rank
+        ]
+        local_4B = torch.cat(
+            [self._pair_log_ratios(row, microbatch) for microbatch in rows_by_rank[self.ranks.rank]], -1
+        )
+        padded_4B = local_4B.new_full((4, max(map(sum, sizes))), math.nan)
+        padded_4B[:, : local_4B.shape[1]] = local_4B
+        rows = self.ranks.all_gather(padded_4B.flatten().tolist())
+        whole_4B = torch.cat(
+            [
+                padded_4B.new_tensor(one).view(4, -1)[:, : sum(own)]
+                for one, own in zip(rows, sizes, strict=True)
+            ],
+            -1,
+        )
+        partners = _match_sorted_pairs(whole_4B)
+        start = sum(map(sum, sizes[: self.ranks.rank]))
+        microbatches: list[PreferenceMicrobatch] = []
+        for microbatch, size in zip(rows_by_rank[self.ranks.rank], sizes[self.ranks.rank], strict=True):
+            context = BatchContext(matched=partners.select(slice(start, start + size)))
+            microbatches.append(PreferenceMicrobatch(judged=microbatch, total_rows=total, context=context))
+            start += size
+        return tuple(microbatches)
+
+    def _pair_log_ratios(self, row: PreferenceAlgorithm, rows: tuple[JudgedRow, ...]) -> Tensor:
+        """Of each pair: log-prob gaps of policy and reference, and both Δ; NaN where it does not count."""
+        with torch.no_grad():
+            scored = score_rows(self.models, rows)
+            pairs = index_pairs(rows, scored.logp_NT, ties=self.ties)
+            chosen, rejected = row.penalised_sides(*pair_sides(row, scored, pairs))
+        figures_4B = torch.stack(
+            (
+                chosen.logp_B - rejected.logp_B,
+                chosen.ref_logp_B - rejected.ref_logp_B,
+                chosen.delta_B,
+                rejected.delta_B,
+            )
+        )
+        return figures_4B.masked_fill(pairs.weight_B == 0, math.nan)
+
+
+def mismatched_examples(
+    rows: Sequence[JudgedRow],
+    donors: Sequence[JudgedRow],
+    seed: int,
+    truncate: Callable[[Example], Example] = lambda example: example,
+) -> MismatchedExamples:
+    """For each row one completion of another row whose prompt differs; deterministic in the seed.
+
+    ``fit`` makes room where a long prompt meets a long answer.
+    """
+    rng = random.Random(f"{seed}/strangers")
+    if len({donor.prompt for donor in donors}) < 2:
+        raise UserError(
+            "all rows have the same prompt, and the loss measures from answers to other prompts: give rows "
+            "of several prompts, or use apo-zero-unpaired or bco, which do not"
+        )
+    mismatched: dict[Example, Example] = {}
+    for row in rows:
+        other = rng.choice(donors)
+        while other.prompt == row.prompt:
+            other = rng.choice(donors)
+        answer = rng.choice(other.example.completions)
+        mismatched[row.example] = truncate(replace(row.example, completions=(answer,)))
+    return mismatched
+
+
+def _match_sorted_pairs(figures_4B: Tensor) -> SortedPartners:
+    """Matched partners among the counted pairs of a sorted batch; uncounted pairs get zeros."""
+    counts_B = figures_4B.isfinite().all(0)
+    gap_B, ref_gap_B, chosen_B, rejected_B = figures_4B
+    zero_B = torch.zeros_like(gap_B[counts_B])
+    one = zero_B + 1
+    partners = match_sorted(
+        replace(completion_logps(gap_B[counts_B], ref_gap_B[counts_B], one), delta_B=chosen_B[counts_B]),
+        replace(completion_logps(zero_B, zero_B, one), delta_B=rejected_B[counts_B]),
+    )
+    return SortedPartners(
+        for_gap_B=_scatter_counted(partners.for_gap_B, counts_B),
+        for_chosen_B=_scatter_counted(partners.for_chosen_B, counts_B),
+        for_rejected_B=_scatter_counted(partners.for_rejected_B, counts_B),
+    )
+
+
+def _scatter_counted(value: Tensor, counts_B: Tensor) -> Tensor:
+    return value.new_zeros(counts_B.shape).masked_scatter(counts_B, value)

@@ -1,0 +1,196 @@
+"""An algorithm of preference optimisation as a record of cells; the trainer knows records, not names.
+
+    log-prob (sum | mean | …) × link to the reference × length × DPOP × loss × weight × + NLL
+
+A loss of one's own is a function of two records and ``BatchContext``:
+
+    def mine(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:
+        return -logsigmoid(0.1 * (chosen.delta_B - rejected.delta_B))
+
+    algorithm = PreferenceAlgorithm(loss=mine, beta=0.1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.losses.preference import SortedPartners
+from plaudit.losses.preference_inputs import (
+    CompletionLogps,
+    LogpReduction,
+    LogRatioLink,
+    completion_logps,
+    reverse_kl_link,
+    sum_logps,
+    with_dpop_penalty,
+    with_length_penalty,
+)
+from plaudit.tensors.needs import needs, needs_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchContext:
+    """Batch-wide context that a loss may read beside its pairs.
+
+    Example: ``BatchContext(baseline=0.02)``
+    """
+
+    baseline: float = 0.0
+    """A reference point that the trainer keeps: KTO's z₀, BCO's δ."""
+    matched: SortedPartners | None = None
+    """The matched partners of a sorted batch; None where no cell needs them."""
+
+
+PairLoss = Callable[[CompletionLogps, CompletionLogps, BatchContext], Float[Tensor, " B"]]
+"""From the preferred and the other answers to a loss for each pair."""
+SingleLoss = Callable[[CompletionLogps, Float[Tensor, " B"], BatchContext], Float[Tensor, " B"]]
+"""From answers and their labels, 1 good and 0 bad, to a loss for each answer."""
+Weight = Callable[[Float[Tensor, "B T"], Float[Tensor, "B T"], Bool[Tensor, "B T"]], Float[Tensor, " B"]]
+"""From log π(y_t), log Σ_v π(v)² and the mask to a factor for each answer; a pair has the product of two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SharedCells:
+    """The cells that algorithms of pairs and of single answers share."""
+
+    beta: float
+    """What Δ is multiplied with to be a reward."""
+    log_prob: LogpReduction = sum_logps
+    """How an answer's tokens become one log-prob."""
+    link: LogRatioLink = reverse_kl_link
+    """From log(π / π_ref) to Δ; ``no_reference_link`` where there is no reference."""
+    length_alpha: float = 0.0
+    """What a token adds to Δ, so that length itself earns nothing."""
+    unread: frozenset[str] = frozenset()
+    """Cells that the loss does not read, so that they cannot be set."""
+    reference_kind: Literal["auto", "average"] = "auto"
+    """What ``--reference.kind auto`` means for it."""
+    parts: int = 1
+    """In how many parts the data is learnt where the run does not say."""
+    name: str = "own"
+    """What the command calls it."""
+    formula: str = "a loss of your own"
+    """What is minimised."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that it was made with."""
+
+    def completion_logps(self, logp_B: Tensor, ref_logp_B: Tensor, length_B: Tensor) -> CompletionLogps:
+        """The log-probs of completions with their reference, lengths and Δ, as losses read them."""
+        record = completion_logps(logp_B, ref_logp_B, length_B.to(logp_B.dtype), self.link)
+        return with_length_penalty(record, penalty=self.length_alpha) if self.length_alpha else record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceAlgorithm(_SharedCells):
+    """An algorithm that learns from pairs.
+
+    Example: DPO is ``PreferenceAlgorithm(loss=pair_loss(dpo, beta=0.1), beta=0.1)``.
+    """
+
+    loss: PairLoss
+    """What is minimised, for each pair."""
+    dpop_lambda: float = 0.0
+    """How much Δ of a preferred answer loses for each nat by which it has fallen."""
+    weight: Weight | None = None
+    """A factor for each answer, without gradient; None: all pairs count the same."""
+    nll_coef: float = 0.0
+    """How much the preferred answer's −log π per token counts beside the loss."""
+
+    def __post_init__(self) -> None:
+        """A weight is one pair's, and a sorted batch compares across pairs."""
+        if "sorted_batch" in self.needs and self.weight is not None:
+            raise UserError(
+                f"{self.name} compares sorted batches, so its pairs have no weight: leave out weighting"
+            )
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What its cells need: reference, running_mean, sorted_batch (labels are then hard), repeat."""
+        penalty = with_dpop_penalty if self.dpop_lambda else None
+        return needs_of(self.loss, self.link, self.weight, penalty)
+
+    def penalised_sides(
+        self, chosen: CompletionLogps, rejected: CompletionLogps
+    ) -> tuple[CompletionLogps, CompletionLogps]:
+        """The loss inputs of both sides, with the penalty for a fallen chosen log-prob applied."""
+        return (with_dpop_penalty(chosen, penalty=self.dpop_lambda) if self.dpop_lambda else chosen), rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpairedAlgorithm(_SharedCells):
+    """An algorithm that learns from single answers, each called good or bad.
+
+    Example: KTO is ``UnpairedAlgorithm(loss=unpaired_loss(kto, "mismatched", beta=0.1), beta=0.1)``.
+    """
+
+    loss: SingleLoss
+    """What is minimised, for each answer."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What its cells need: reference, running_mean, mismatched."""
+        return needs_of(self.loss, self.link)
+
+
+AnyPreferenceAlgorithm = PreferenceAlgorithm | UnpairedAlgorithm
+"""What the preference trainer runs."""
+
+
+def pair_loss(loss: Callable[..., Tensor], **settings: float) -> PairLoss:
+    """A pair loss with its settings bound; of the batch context it gets what it needs.
+
+    >>> import torch
+    >>> from plaudit.losses.preference import hinge
+    >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
+    >>> pair_loss(hinge, beta=0.1)(same, same, BatchContext()).item()
+    1.0
+    """
+    wanted = needs_of(loss)
+
+    @needs(*wanted)
+    def bound(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:
+        if "sorted_batch" in wanted:
+            assert context.matched is not None, "the batch was not sorted"
+            return loss(chosen, rejected, context.matched, **settings)
+        if "running_mean" in wanted:
+            return loss(chosen, rejected, baseline=context.baseline, **settings)
+        return loss(chosen, rejected, **settings)
+
+    return bound
+
+
+def unpaired_loss(loss: Callable[..., Tensor], *baseline: str, **settings: float) -> SingleLoss:
+    """A loss of single answers with its settings bound.
+
+    ``baseline`` is what it measures from: running_mean, mismatched, or nothing (then it is 0).
+    """
+
+    @needs(*baseline)
+    def bound(completions: CompletionLogps, label_B: Tensor, context: BatchContext) -> Tensor:
+        return loss(completions, label_B, baseline=context.baseline, **settings)
+
+    return bound
+
+
+def with_mixed_losses(
+    parts: Sequence[tuple[float, PreferenceAlgorithm]], algorithm: PreferenceAlgorithm
+) -> PreferenceAlgorithm:
+    """The algorithm with a weighted sum of other ones' losses; of these only the losses are taken.
+
+    Wang et al. 2024 (MPO), arXiv:2411.10442.
+    """
+
+    @needs(*needs_of(*(part.loss for _, part in parts)))
+    def loss(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:
+        total_B = chosen.delta_B.new_zeros(chosen.delta_B.shape)
+        for weight, part in parts:
+            total_B = total_B + weight * part.loss(chosen, rejected, context)
+        return total_B
+
+    return replace(algorithm, loss=loss)

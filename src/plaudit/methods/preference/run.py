@@ -1,0 +1,303 @@
+"""Preference optimisation: from comparisons, rankings or thumbs to a policy, by any row of the table.
+
+Direct preference optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algorithms: ``preference_table``.
+
+Prepare a preference run: rows, policy, reference, objective, and a check of the first loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from plaudit.engine.evaluate import held_out_evaluator
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.metrics import Metric
+from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.stateful import RunningMean, Stateful
+from plaudit.engine.throughput import training_flops
+from plaudit.methods.data import Rows, load_rows
+from plaudit.methods.models import (
+    autocast_context,
+    matrix_sizes,
+    prepare_policy,
+    shard_or_broadcast,
+    write_model,
+)
+from plaudit.methods.preference.algorithms import OWN
+from plaudit.methods.preference.config import (
+    PreferenceConfig,
+    StageSettings,
+    configured_algorithm,
+    with_algorithm_settings,
+)
+from plaudit.methods.preference.data import data_diagnostics, preference_encoder, rows_of_part
+from plaudit.methods.preference.diagnostics import check_initial_loss, diagnostics
+from plaudit.methods.preference.objective import (
+    HELD_OUT_METRICS,
+    PreferenceBatcher,
+    PreferenceMicrobatch,
+    PreferenceObjective,
+    ScoringModels,
+    mismatched_examples,
+    pair_objective,
+    unpaired_objective,
+)
+from plaudit.methods.preference.row import (
+    AnyPreferenceAlgorithm,
+    PreferenceAlgorithm,
+    UnpairedAlgorithm,
+)
+from plaudit.methods.reference import (
+    PreparedReference,
+    no_reference,
+    prepare_reference,
+    refuse_other_vocabulary,
+    refuse_unused_reference_settings,
+    use_live_reference_if_short,
+)
+from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, train
+from plaudit.methods.samples import sample_completions_fn
+from plaudit.models.policy import Policy
+from plaudit.preflight.subject import Subject
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder, truncate_prompt
+from plaudit.tokens.preferences import JudgedRow
+
+RUNNING_MEAN_SHARE = 0.1
+"""The weight of the newest step in BCO's running mean of rewards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A policy with its reference, its rows and what is minimised, ready to learn.
+
+    Example: ``prepare_run("dpo", config, run)``
+    """
+
+    rows: Rows[JudgedRow]
+    """What is trained and what is held out."""
+    policy: Policy
+    """What learns."""
+    reference: PreparedReference
+    """What it is compared with."""
+    batches: PreferenceBatcher
+    """How a batch is divided."""
+    objective: PreferenceObjective
+    """What a step minimises."""
+
+
+def prepare_run(algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, run: Run) -> PreparedRun:
+    """Read the rows, load policy and reference, and check the first loss before the first step."""
+    row, ranks = configured_algorithm(algorithm, config), run.ranks
+    refuse_other_vocabulary(config, run.encoder)
+    rows = load_preference_rows(algorithm, config, run.encoder, run.folder)
+    mismatched = _mismatched_examples(row, rows, config, run.encoder)
+    policy, notes = prepare_policy(config, run.precision, ranks)
+    reference_examples = [*(one.example for one in (*rows.train, *rows.held_out)), *mismatched.values()]
+    reference_config = use_live_reference_if_short(config, len(rows.train))
+    reference = (
+        prepare_reference(reference_config, policy, run, reference_examples)
+        if "reference" in row.needs
+        else no_reference()
+    )
+    notes += shard_or_broadcast(policy, config, ranks)
+    products = partial(autocast_context, run.precision, ranks.device)
+    batches = PreferenceBatcher(
+        row=row,
+        models=ScoringModels(policy=policy, reference=reference.reference, autocast=products),
+        ranks=ranks,
+        tokens_at_once=config.memory.tokens_at_once,
+        ties=_learns_ties(row, config),
+        running_mean=_make_running_mean() if "running_mean" in row.needs else None,
+        mismatched=mismatched,
+    )
+    objective = _make_objective(batches)
+    initial_check = check_initial_loss(
+        batches, objective, rows.train, is_same_model=reference.is_starting_model
+    )
+    run.note(
+        *rows.notes,
+        *data_diagnostics(rows.train, row),
+        *notes,
+        f"{row.name}: {row.formula}",
+        *reference.notes,
+        initial_check.sentence,
+    )
+    return PreparedRun(rows=rows, policy=policy, reference=reference, batches=batches, objective=objective)
+
+
+def load_preference_rows(
+    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, encoder: Encoder, aside: Path | None
+) -> Rows[JudgedRow]:
+    """The rows that an algorithm learns from, of the part that this run trains."""
+    row = configured_algorithm(algorithm, config)
+    recipe = preference_encoder(row, ties=_learns_ties(row, config))
+    rows = load_rows(config, encoder, recipe, aside)
+    return replace(rows, train=rows_of_part(rows.train, config.stages))
+
+
+def _learns_ties(row: AnyPreferenceAlgorithm, config: PreferenceConfig) -> bool:
+    return config.rows.ties == "soft" and "sorted_batch" not in row.needs
+
+
+def make_job(
+    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, run: Run
+) -> TrainingJob[PreferenceMicrobatch]:
+    """The prepared run as the training loop takes it."""
+    prepared = prepare_run(algorithm, config, run)
+    row, train, held_out_rows = prepared.batches.row, prepared.rows.train, prepared.rows.held_out
+    return TrainingJob(
+        module=prepared.policy,
+        objective=prepared.objective,
+        rows=len(train),
+        microbatches=lambda _, batch: prepared.batches.microbatches([train[n] for n in batch]),
+        flops=partial(_step_flops, matrix_sizes(prepared.policy), config, prepared.reference.live),
+        evaluate=_evaluate_fn(prepared, held_out_rows) if held_out_rows else None,
+        held_out_metrics=tuple(f"held_out/{figure}" for figure in _metric_names(row)),
+        sample=_sample_fn(prepared.policy, run, config, prepared.rows),
+        save=lambda: write_model(prepared.policy, config, run.encoder, run.ranks),
+        state=_stateful_parts(prepared),
+        diagnose=partial(diagnostics, row, learning_rate=config.learning_rate),
+        subject=_subject(prepared, config, run),
+    )
+
+
+def _subject(prepared: PreparedRun, config: PreferenceConfig, run: Run) -> Subject:
+    return Subject(
+        encoder=run.encoder,
+        records=prepared.rows.records,
+        held_out=prepared.rows.held_out_records,
+        trained=[row.example for row in prepared.rows.train],
+        max_length=config.max_length,
+        policy=prepared.policy,
+        adapted=config.lora.rank > 0,
+        reference=prepared.batches.models.reference if "reference" in prepared.batches.row.needs else None,
+        same_reference=prepared.reference.is_starting_model,
+        products=prepared.batches.models.autocast,
+    )
+
+
+def _make_objective(batches: PreferenceBatcher) -> PreferenceObjective:
+    if isinstance(batches.row, UnpairedAlgorithm):
+        return unpaired_objective(batches.row, batches.models)
+    return pair_objective(batches.row, batches.models, ties=batches.ties)
+
+
+def _mismatched_examples(
+    row: AnyPreferenceAlgorithm, rows: Rows[JudgedRow], config: PreferenceConfig, encoder: Encoder
+) -> dict[Example, Example]:
+    if "mismatched" not in row.needs:
+        return {}
+
+    def truncate(example: Example) -> Example:
+        truncated = truncate_prompt(example, config.max_length, bos=encoder.info.bos)
+        assert isinstance(truncated, Example), truncated
+        return truncated
+
+    return dict(mismatched_examples((*rows.train, *rows.held_out), rows.train, config.seed, truncate))
+
+
+def _make_running_mean() -> RunningMean:
+    return RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)
+
+
+def _stateful_parts(prepared: PreparedRun) -> dict[str, Stateful]:
+    running_mean = prepared.batches.running_mean
+    return {**prepared.reference.companions, **({} if running_mean is None else {"baseline": running_mean})}
+
+
+def _metric_names(row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
+    names = tuple(
+        name for name in HELD_OUT_METRICS if name != "margin" or isinstance(row, PreferenceAlgorithm)
+    )
+    return (*names, "kl") if "reference" in row.needs else names
+
+
+def _evaluate_fn(
+    prepared: PreparedRun, rows: Sequence[JudgedRow]
+) -> Callable[[InterruptCheck], Sequence[Metric]]:
+    batches = prepared.batches
+    names = {name: f"held_out/{name}" for name in _metric_names(batches.row)}
+
+    def evaluate(pause: InterruptCheck) -> Sequence[Metric]:
+        return held_out_evaluator(prepared.objective, batches.microbatches(rows), batches.ranks, names)(pause)
+
+    return evaluate
+
+
+def _sample_fn(
+    policy: Policy, run: Run, config: PreferenceConfig, rows: Rows[JudgedRow]
+) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
+    if not (run.ranks.is_first or config.shard):
+        return None
+    examples = [row.example for row in rows.held_out or rows.train]
+    return sample_completions_fn(policy, run.encoder, examples, config.sample)
+
+
+def _step_flops(
+    sizes: tuple[int, int], config: PreferenceConfig, live: bool, microbatches: Sequence[PreferenceMicrobatch]
+) -> float:
+    """Floating-point operations of these micro-batches; a live reference costs one more forward pass."""
+    examples = [row.example for microbatch in microbatches for row in microbatch.judged]
+    tokens = sum(example.tokens for example in examples)
+    trained = sum(example.trained_tokens for example in examples)
+    policy_flops = training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=config.lora.rank > 0)
+    reference_flops = training_flops(*sizes, tokens=tokens, trained_tokens=trained) / 3
+    return policy_flops + reference_flops if live else policy_flops
+
+
+def preference(algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig) -> Summary | None:
+    """Run an algorithm, by its name or as what ``dpo(beta=0.05)`` makes, into ``config.out``.
+
+    Data in parts are learnt one after another: each result is the next part's model and reference.
+    """
+    config = with_algorithm_settings(algorithm, config)
+    algorithm = configured_algorithm(algorithm, config)
+    config = resolve_variant(algorithm, config)
+    refuse_unused_reference_settings(
+        algorithm.name, config.reference, referenced="reference" in algorithm.needs
+    )
+    if config.stages.parts == 1 or config.stages.part is not None:
+        return _run_part(algorithm, config)
+    parts, model = config.stages.parts, config.model
+    runs: list[PreferenceConfig] = []
+    for part in range(parts):
+        out = config.out if part == parts - 1 else config.out / "parts" / str(part)
+        stages = StageSettings(parts=parts, part=part)
+        reference = replace(config.reference, model=None) if part else config.reference
+        runs.append(replace(config, model=model, out=out, stages=stages, reference=reference))
+        model = out / "model"
+    reserve_run_folder(runs[-1])
+    return [_run_part(algorithm, part_config) for part_config in runs][-1]
+
+
+def own_preference(config: PreferenceConfig) -> Summary | None:
+    """Run the algorithm of the user's own that ``config.algorithm`` names."""
+    return preference(OWN, config)
+
+
+def resolve_variant(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig) -> PreferenceConfig:
+    """The config with the algorithm's reference (tr-dpo) and parts (sdpo), where the user names none."""
+    if algorithm.reference_kind != "auto" and config.reference.kind == "auto":
+        config = replace(config, reference=replace(config.reference, kind=algorithm.reference_kind))
+    if algorithm.parts > 1 and config.stages.parts == 1:
+        config = replace(config, stages=StageSettings(parts=algorithm.parts))
+    return config
+
+
+def _run_part(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig) -> Summary | None:
+    return train(config, preference_kind(algorithm, config))
+
+
+def preference_kind(
+    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
+) -> Kind[PreferenceMicrobatch]:
+    """The run of one part, before it begins."""
+    other = config.reference.model
+    own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
+    inputs = (*(() if other is None else (other,)), *((own,) if own.suffix == ".py" else ()))
+    prepare = partial(make_job, algorithm, config)
+    return Kind(name=configured_algorithm(algorithm, config).name, prepare=prepare, inputs=inputs)

@@ -1,0 +1,158 @@
+"""Registry of training methods: each name with its entry point and its config; importing this is quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
+from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.preference.algorithms import OWN, PREFERENCE_ALGORITHMS
+from plaudit.methods.preference.config import OwnPreferenceConfig, preference_config_type
+from plaudit.methods.reward_model.config import (
+    CriticConfig,
+    GroupConfig,
+    RankerConfig,
+    RewardConfig,
+    TextRewardConfig,
+)
+
+METHODS: dict[str, tuple[str, str, type]] = {
+    "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", RunConfig),
+    "preferred": (
+        "plaudit.methods.supervised.run:preferred",
+        "learn the answers that were liked",
+        RunConfig,
+    ),
+    "control": (
+        "plaudit.methods.supervised.run:control",
+        "learn good and bad, told apart by a word",
+        ControlConfig,
+    ),
+    "context": (
+        "plaudit.methods.supervised.run:context",
+        "answer as if a context had been read",
+        ContextConfig,
+    ),
+    "distil": ("plaudit.methods.supervised.run:distil", "learn from a teacher's distribution", DistilConfig),
+    "group": (
+        "plaudit.methods.reward_model.group_preference:group",
+        "learn how groups of people differ in what they prefer",
+        GroupConfig,
+    ),
+    "reward": (
+        "plaudit.methods.reward_model.run:reward",
+        "learn to score answers as people judged them",
+        RewardConfig,
+    ),
+    "text-reward": (
+        "plaudit.methods.reward_model.generative:text_reward",
+        "learn to say in a word whether an answer is good",
+        TextRewardConfig,
+    ),
+    "ranker": (
+        "plaudit.methods.reward_model.generative:ranker",
+        "learn to say which of two answers is better",
+        RankerConfig,
+    ),
+    "critic": (
+        "plaudit.methods.reward_model.generative:critic",
+        "learn to write critiques, and points after them",
+        CriticConfig,
+    ),
+    "preference": (
+        "plaudit.methods.preference.run:own_preference",
+        "learn from preferences by an algorithm of your own (--algorithm mine.py:name)",
+        OwnPreferenceConfig,
+    ),
+    "rlhf": (
+        "plaudit.methods.iterative.rlhf:rlhf",
+        "compare its own answers, learn the reward, improve by it; and again",
+        RlhfConfig,
+    ),
+}
+"""Each method that is no row of a table: its entry point, a line for ``--list``, and its config."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmTable:
+    """A table of algorithms, each row of which is a method without an entry of its own.
+
+    Example: ``TABLES[0].rows["dpo"].paper``
+    """
+
+    title: str
+    """What they are, all together."""
+    rows: Mapping[str, Any]
+    """Each algorithm's facts, by its name."""
+    entry_point: str
+    """The entry point, as ``module:function``; it takes a name and a config."""
+    config: Callable[[str], type]
+    """The config of an algorithm, by its name."""
+
+
+TABLES = (
+    AlgorithmTable(
+        title="Preference optimisation",
+        rows=PREFERENCE_ALGORITHMS,
+        entry_point="plaudit.methods.preference.run:preference",
+        config=preference_config_type,
+    ),
+    AlgorithmTable(
+        title="Policy optimisation",
+        rows=POLICY_ALGORITHMS,
+        entry_point="plaudit.methods.policy.run:policy",
+        config=lambda _: PolicyConfig,
+    ),
+    AlgorithmTable(
+        title="Loops that make their own rows",
+        rows=ITERATIVE_ALGORITHMS,
+        entry_point="plaudit.methods.iterative.run:loop",
+        config=lambda _: LoopConfig,
+    ),
+)
+"""Each table of algorithms."""
+
+PREFLIGHT_METHODS = ("sft", "preferred", "reward", OWN)
+"""Methods without a table that ``plaudit check`` and ``plaudit plan`` can prepare."""
+
+
+def config_types() -> dict[str, type]:
+    """The config class of each method, by its name.
+
+    >>> config_types()["dpo"].__name__
+    'DpoConfig'
+    """
+    own_methods = {name: config for name, (_, _, config) in METHODS.items()}
+    return own_methods | {name: table.config(name) for table in TABLES for name in table.rows}
+
+
+def config_type(name: str, own: str | None = None) -> type:
+    """The config class of a method; ``own`` is the user's own algorithm, where one was named."""
+    for table in TABLES:
+        if name in table.rows:
+            return table.config(name)
+    return preference_config_type(name, own) if name == OWN else METHODS[name][2]
+
+
+def preflight_methods() -> tuple[str, ...]:
+    """The methods that ``plaudit check`` and ``plaudit plan`` can prepare."""
+    return (*PREFLIGHT_METHODS, *(name for table in TABLES[:-1] for name in table.rows))
+
+
+def run_method(name: str, config: Any) -> Any:
+    """Call the entry point of a method; None where the run was finished already."""
+    for table in TABLES:
+        if name in table.rows:
+            return _load_entry_point(table.entry_point)(name, config)
+    return _load_entry_point(METHODS[name][0])(config)
+
+
+def _load_entry_point(path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

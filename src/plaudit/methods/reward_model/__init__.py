@@ -1,0 +1,1 @@
+"""Training reward models: scalar heads, generative judges, critics, group preferences."""

@@ -1,0 +1,241 @@
+"""The reward model's objective: a scalar reward from comparisons, rankings, ratings or step labels.
+
+Every row counts the same, and with it every prompt: all pairs of a ranking together weigh as much as one
+comparison (Ouyang et al. 2022, arXiv:2203.02155), and each answer goes through the model once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, mean_metric, sum_metric
+from plaudit.engine.step import ObjectiveResult
+from plaudit.methods.supervised.objective import AutocastContext, length_metrics
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import TokenBatch, batch_of
+from plaudit.tokens.microbatch import split_rows
+from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels, muted
+
+HELD_OUT_METRICS = {
+    name: f"held_out/{name}" for name in ("loss", "accuracy", "margin", "error", "reward_mean")
+}
+"""The figures that are also measured on rows that are never trained."""
+
+PairLoss = Callable[
+    [Float[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]], Float[Tensor, " B"]
+]
+"""From both rewards, the chance that the first is better and the margin to a loss a comparison."""
+RankLoss = Callable[[Float[Tensor, "P K"], Float[Tensor, "P K"], Bool[Tensor, "P K"]], Float[Tensor, " P"]]
+"""From rewards, ranks and which of them are there to a loss a prompt."""
+RateLoss = Callable[[Float[Tensor, " N"], Float[Tensor, " N"]], Float[Tensor, " N"]]
+"""From rewards and scores to a loss an answer."""
+StepLoss = Callable[[Float[Tensor, "N C"], Float[Tensor, "N C"], Bool[Tensor, "N C"]], Float[Tensor, "N C"]]
+"""From the scores of steps, their labels and which of them are there to a loss a step."""
+
+LabelT = TypeVar("LabelT", PairLabel, RankingLabel, RatingLabel, StepLabels)
+"""The kind of label of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardMicrobatch:
+    """Rows that go through the model together.
+
+    Example: ``RewardMicrobatch(judged=(…,), total_rows=64)``: these rows are part of a batch of 64.
+    """
+
+    judged: tuple[JudgedRow, ...]
+    """The rows, all judged in the same way."""
+    total_rows: int
+    """Rows (of steps: steps) of the **whole** batch, over all pieces and ranks: the denominator."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed."""
+        return sum(row.tokens for row in self.judged)
+
+    def rows(self) -> tuple[RewardMicrobatch, ...]:
+        """Each row alone, still counted as part of the same batch."""
+        return tuple(replace(self, judged=(row,)) for row in self.judged)
+
+    def shares(self, ranks: int, budget: int) -> tuple[tuple[RewardMicrobatch, ...], ...]:
+        """For each rank its pieces of at most ``budget`` tokens."""
+        divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
+        return tuple(tuple(replace(self, judged=piece) for piece in own) for own in divided)
+
+
+RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
+"""From judged rows to what a step minimises."""
+
+
+def microbatches_of(
+    rows: Sequence[JudgedRow], ranks: Ranks, tokens_at_once: int
+) -> tuple[RewardMicrobatch, ...]:
+    """This rank's pieces of a batch; every rank holds the same rows, so every rank knows the count."""
+    total = sum(len(row.judgement.ends) if isinstance(row.judgement, StepLabels) else 1 for row in rows)
+    whole = RewardMicrobatch(judged=tuple(rows), total_rows=total)
+    return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
+
+
+def comparison_objective(model: RewardModel, loss: PairLoss, arithmetic: AutocastContext) -> RewardObjective:
+    """Σ loss(r₁, r₂) over the comparisons / comparisons of the whole batch."""
+
+    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
+        scored = _score_rows(model, microbatch, arithmetic)
+        comparisons = _labels_of(microbatch, PairLabel)
+        first_better_B = scored.reward_N.new_tensor([one.probability for one in comparisons])
+        margin_B = scored.reward_N.new_tensor([one.margin for one in comparisons])
+        first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
+        loss_B = loss(first_B, second_B, first_better_B, margin_B)
+        lead_B = (first_B - second_B).detach() * (first_better_B - 0.5).sign()
+        decided_B = (first_better_B != 0.5) & scored.counted_R
+        return _objective_result(microbatch, scored, loss_B, _accuracy_and_margin(lead_B, decided_B))
+
+    return objective
+
+
+def ranking_objective(model: RewardModel, loss: RankLoss, arithmetic: AutocastContext) -> RewardObjective:
+    """Σ loss over the rankings / rankings of the whole batch; each answer is computed once."""
+
+    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
+        scored = _score_rows(model, microbatch, arithmetic)
+        ranks = [scored.reward_N.new_tensor(first.ranks) for first in _labels_of(microbatch, RankingLabel)]
+        rank_PK = pad_sequence(ranks, batch_first=True)
+        reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
+        mask_PK = pad_sequence([torch.ones_like(first) for first in ranks], batch_first=True).bool()
+        loss_P = loss(reward_PK, rank_PK, mask_PK)
+        first, second = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
+        order_PB = (rank_PK[:, second] - rank_PK[:, first]).sign()
+        decided_PB = mask_PK[:, first] & mask_PK[:, second] & (order_PB != 0) & scored.counted_R[:, None]
+        lead_PB = (reward_PK[:, first] - reward_PK[:, second]).detach() * order_PB
+        return _objective_result(microbatch, scored, loss_P, _accuracy_and_margin(lead_PB, decided_PB))
+
+    return objective
+
+
+def rating_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastContext) -> RewardObjective:
+    """Σ loss over points on a scale / answers of the whole batch."""
+
+    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
+        scored = _score_rows(model, microbatch, arithmetic)
+        score_N = scored.reward_N.new_tensor([one.score for one in _labels_of(microbatch, RatingLabel)])
+        error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
+        error = mean_metric("error", error_N.sum(), _counted(microbatch))
+        return _objective_result(microbatch, scored, loss(scored.reward_N, score_N), (error,))
+
+    return objective
+
+
+def thumbs_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastContext) -> RewardObjective:
+    """Σ loss over thumbs, or shares of them / answers of the whole batch; a reward above 0 is a thumb up."""
+
+    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
+        scored = _score_rows(model, microbatch, arithmetic)
+        up_N = scored.reward_N.new_tensor([one.score for one in _labels_of(microbatch, RatingLabel)])
+        lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
+        decided_N = (up_N != 0.5) & scored.counted_R
+        return _objective_result(
+            microbatch, scored, loss(scored.reward_N, up_N), _accuracy_and_margin(lead_N, decided_N)[:1]
+        )
+
+    return objective
+
+
+def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastContext) -> RewardObjective:
+    """Σ loss over the steps / steps of the whole batch; a score above 0 calls a step right."""
+
+    def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
+        labelled = _labels_of(microbatch, StepLabels)
+        ends = [torch.tensor(one.ends, device=model.device) for one in labelled]
+        batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
+        with arithmetic():
+            score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
+        label_NC = pad_sequence([score_NC.new_tensor(one.labels) for one in labelled], batch_first=True)
+        mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
+        loss_NC = loss(score_NC, label_NC, mask_NC)
+        scored = _ScoredRows(
+            batch=batch, reward_N=score_NC[mask_NC], counted_R=_counted_rows(microbatch, model.device)
+        )
+        decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
+        lead_NC = score_NC.detach() * (label_NC - 0.5).sign()
+        steps = sum(len(one.ends) for one in labelled)
+        return _objective_result(
+            microbatch, scored, loss_NC.sum(-1), _accuracy_and_margin(lead_NC, decided_NC)[:1], weight=steps
+        )
+
+    return objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoredRows:
+    """The rewards of a micro-batch's completions."""
+
+    batch: TokenBatch
+    reward_N: Tensor
+    counted_R: Tensor
+    """Whether each row counts."""
+
+
+def _score_rows(model: RewardModel, microbatch: RewardMicrobatch, arithmetic: AutocastContext) -> _ScoredRows:
+    batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
+    with arithmetic():
+        reward_N = model.rewards(batch)
+    return _ScoredRows(batch=batch, reward_N=reward_N, counted_R=_counted_rows(microbatch, model.device))
+
+
+def _counted_rows(microbatch: RewardMicrobatch, device: torch.device) -> Tensor:
+    return torch.tensor([row.counts for row in microbatch.judged], device=device)
+
+
+def _counted(microbatch: RewardMicrobatch) -> int:
+    return sum(row.counts for row in microbatch.judged)
+
+
+def _labels_of(microbatch: RewardMicrobatch, kind: type[LabelT]) -> list[LabelT]:
+    labels = [row.judgement for row in microbatch.judged if isinstance(row.judgement, kind)]
+    assert len(labels) == len(microbatch.judged), f"rows of another kind than {kind.__name__}"
+    return labels
+
+
+def _accuracy_and_margin(lead: Tensor, decided: Tensor) -> tuple[Metric, Metric]:
+    """Accuracy and margin of pairs; an equal reward counts half."""
+    # Zeros in place of the others: picking the decided ones would wait for the device to count them.
+    leads, pairs = torch.where(decided, lead, 0.0), decided.sum()
+    right = ((lead > 0) & decided).sum().double() + 0.5 * ((lead == 0) & decided).sum().double()
+    return mean_metric("accuracy", right, pairs), mean_metric("margin", leads.sum(), pairs)
+
+
+def _objective_result(
+    microbatch: RewardMicrobatch,
+    scored: _ScoredRows,
+    loss_R: Tensor,
+    row_metrics: Sequence[Metric],
+    *,
+    weight: int | None = None,
+) -> ObjectiveResult:
+    """The loss of the rows that count, over the whole batch; ``weight`` is what its mean is taken over."""
+    counted_R = loss_R * scored.counted_R
+    rows = _counted(microbatch)
+    is_muted = rows == 0
+    rewards = scored.reward_N.detach()[:0] if is_muted else scored.reward_N.detach()
+    examples = [] if is_muted else [row.example for row in microbatch.judged]
+    return ObjectiveResult(
+        loss=counted_R.sum() / microbatch.total_rows,
+        loss_N=loss_R.detach(),
+        origin_N=tuple(row.origin for row in microbatch.judged),
+        metrics=(
+            mean_metric("loss", counted_R.detach().sum(), 0 if is_muted else weight or rows),
+            *row_metrics,
+            mean_metric("reward_mean", rewards.sum(), rewards.numel()),
+            *length_metrics(examples),
+            sum_metric("tokens", sum(example.tokens for example in examples)),
+            sum_metric("rows", rows),
+        ),
+    )

@@ -1,0 +1,287 @@
+"""Reward models: from judged answers to a model that scores any answer.
+
+Comparisons and rankings: Ouyang et al. 2022, arXiv:2203.02155. Steps: Lightman et al. 2023,
+arXiv:2305.20050. Pre-training: Askell et al. 2021, arXiv:2112.00861.
+
+Samples for a reward model's log: its rewards of held-out completions, beside the judgement.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from plaudit.engine.distributed import is_first_process
+from plaudit.engine.evaluate import held_out_evaluator
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.engine.throughput import training_flops
+from plaudit.errors import UserError
+from plaudit.methods.config import SampleSettings
+from plaudit.methods.data import Rows, load_rows
+from plaudit.methods.models import autocast_context, shard_or_broadcast
+from plaudit.methods.reward_model.config import (
+    EnsembleSettings,
+    LossName,
+    PretrainingSettings,
+    RewardConfig,
+    RewardSettings,
+)
+from plaudit.methods.reward_model.data import encode_judged_rows
+from plaudit.methods.reward_model.losses import refuse_other_held_out_kind, select_loss
+from plaudit.methods.reward_model.model import (
+    body_size,
+    mean_reward,
+    normalisation_examples,
+    normalisation_for_ratings,
+    prepare_reward_model,
+    write_reward_model,
+)
+from plaudit.methods.reward_model.objective import (
+    HELD_OUT_METRICS,
+    RewardMicrobatch,
+    microbatches_of,
+)
+from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, train
+from plaudit.methods.supervised.objective import AutocastContext
+from plaudit.models.load import is_reward_folder
+from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.preflight.subject import Subject
+from plaudit.rewards.combine.aggregate import Combination
+from plaudit.rewards.combine.manifest import save_combination
+from plaudit.tokens.batch import Completion, batch_of
+from plaudit.tokens.encode import Encoder
+from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
+
+
+def sample_scores_fn(
+    model: RewardModel,
+    encoder: Encoder,
+    rows: Sequence[JudgedRow],
+    settings: SampleSettings,
+    arithmetic: AutocastContext,
+) -> Callable[[InterruptCheck], Sequence[Sample]]:
+    """A function that scores the completions of the first rows; sharded, every rank must call it."""
+    shown_rows = rows[: settings.rows]
+
+    def sample(pause: InterruptCheck) -> list[Sample]:
+        samples: list[Sample] = []
+        for row in shown_rows:
+            pause()
+            with torch.no_grad(), arithmetic():
+                samples.append(_make_sample(row, _row_rewards(model, row), encoder, settings.tokens))
+        return samples
+
+    return sample
+
+
+def _row_rewards(model: RewardModel, row: JudgedRow) -> list[float]:
+    """The reward of each completion; of a solution with steps, the score of its weakest step."""
+    batch = batch_of([row.example]).to(model.device)
+    if isinstance(row.judgement, StepLabels):
+        return [
+            float(model.step_rewards(batch, torch.tensor([row.judgement.ends], device=model.device)).min())
+        ]
+    return model.rewards(batch).tolist()
+
+
+def _make_sample(row: JudgedRow, rewards: Sequence[float], encoder: Encoder, tokens: int) -> Sample:
+    completions = row.example.completions
+    order = sorted(range(len(completions)), key=lambda n: -rewards[n])
+    texts = [_completion_text(answer, encoder, tokens) for answer in completions]
+    return Sample(
+        prompt=encoder.info.decode(row.prompt),
+        completion="\n".join(f"{rewards[n]:+.2f}  {texts[n]}" for n in order),
+        expected=_label_text(row, texts),
+    )
+
+
+def _completion_text(completion: Completion, encoder: Encoder, tokens: int) -> str:
+    more = "…" if len(completion.ids) > tokens else ""
+    return " ".join(encoder.info.decode(completion.ids[:tokens]).split()) + more
+
+
+def _label_text(row: JudgedRow, texts: Sequence[str]) -> str:
+    match row.judgement:
+        case PairLabel(probability=probability):
+            return "a tie" if probability == 0.5 else f"better: {texts[0] if probability > 0.5 else texts[1]}"
+        case RankingLabel(ranks=ranks):
+            order = sorted(range(len(texts)), key=lambda n: ranks[n])
+            return "\n".join(f"{ranks[n]:g}.  {texts[n]}" for n in order)
+        case RatingLabel(score=score):
+            return f"rated {score:g}"
+        case StepLabels(labels=labels):
+            return "steps: " + ", ".join(f"{label:g}" for label in labels)
+
+
+def reward(config: RewardConfig) -> Summary | None:
+    """Train a reward model, or several members one after another with their combination in ``config.out``.
+
+    The summary is that of the last run; None where every run was finished already.
+    """
+    _refuse_identical_members(config)
+    if config.pretraining.data is not None:
+        config = _run_pretraining(config)
+    return _run_ensemble(config) if _is_ensemble(config) else _run_one(config)
+
+
+def _run_pretraining(config: RewardConfig) -> RewardConfig:
+    """Run the first stage; returns the config of the main stage, which starts from its model."""
+    stage, rows = config.pretraining, config.pretraining.data
+    assert rows is not None
+    if is_reward_folder(config.model):
+        raise UserError(f"{config.model}: a reward model needs no first stage; leave out --pretraining.data")
+    first = replace(
+        config,
+        data=rows,
+        out=config.out / "pretraining",
+        format=None,
+        held_out=config.held_out if config.held_out_share is not None else "0.05",
+        epochs=stage.epochs,
+        steps=None,
+        learning_rate=stage.learning_rate or config.learning_rate,
+        reward=_pretraining_settings(config.reward, stage.loss),
+        ensemble=EnsembleSettings(),
+        pretraining=PretrainingSettings(),
+    )
+    main = replace(config, model=first.out / "model", pretraining=PretrainingSettings())
+    if not _is_ensemble(config):
+        reserve_run_folder(main)
+    _run_one(first, discriminate=stage.loss == "auto")
+    return main
+
+
+def _is_ensemble(config: RewardConfig) -> bool:
+    return config.ensemble.members > 1 and config.ensemble.member is None
+
+
+def _pretraining_settings(main: RewardSettings, loss: LossName) -> RewardSettings:
+    """The settings of the first stage: only those that hold for any rows."""
+    return RewardSettings(loss=loss, pooling=main.pooling, head_std=main.head_std, aspect=main.aspect)
+
+
+def _refuse_identical_members(config: RewardConfig) -> None:
+    """Raise where members would have the same head and the same rows, and so be one model."""
+    same_head = config.pretraining.data is not None or is_reward_folder(config.model)
+    if config.ensemble.members > 1 and same_head and not config.ensemble.bootstrap:
+        raise UserError(
+            "ensemble: all members would go on with the same head and learn from the same rows, and so be "
+            "equal: leave out --no-ensemble.bootstrap, or begin with a language model and no first stage"
+        )
+
+
+def _run_ensemble(config: RewardConfig) -> Summary | None:
+    summary: Summary | None = None
+    ensemble = config.ensemble
+    folders = [config.out / "members" / str(member) for member in range(ensemble.members)]
+    for member, out in enumerate(folders):
+        member_config = replace(config, out=out, ensemble=replace(ensemble, member=member))
+        summary = _run_one(member_config) or summary
+    caution = ensemble.caution if ensemble.combine == "cautious" else None
+    if is_first_process():
+        save_combination(config.out, folders, Combination(how=ensemble.combine, k=caution))
+    return summary
+
+
+def _run_one(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
+    return train(config, reward_kind(config, discriminate=discriminate))
+
+
+def reward_kind(config: RewardConfig, *, discriminate: bool = False) -> Kind[RewardMicrobatch]:
+    """The run of one reward model, before it begins."""
+    normalise = config.reward.normalise
+    inputs = () if normalise is None else (normalise,)
+    return Kind(name="reward", prepare=partial(_make_job, config, discriminate), inputs=inputs)
+
+
+def _make_job(config: RewardConfig, discriminate: bool, run: Run) -> TrainingJob[RewardMicrobatch]:
+    settings, ranks, tokens_at_once = config.reward, run.ranks, config.memory.tokens_at_once
+    rows = load_rows(config, run.encoder, partial(encode_judged_rows, settings), run.folder)
+    loss = select_loss(_with_pretraining_loss(settings, rows.train, discriminate), rows.train, config.rows)
+    refuse_other_held_out_kind(rows.train, rows.held_out)
+    zero_examples, notes = normalisation_examples(config, run.encoder)
+    model, model_notes = prepare_reward_model(config, run.encoder, run.precision, ranks)
+    if loss.on_rating_scale and not is_reward_folder(config.model):
+        model.normalisation = normalisation_for_ratings(rows.train)
+    notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
+    products = partial(autocast_context, run.precision, ranks.device)
+    objective = loss.objective(model, products)
+    train = bootstrap_rows(rows.train, config.ensemble, config.seed)
+    sample_rows = rows.held_out or rows.train
+    samples_here = ranks.is_first or config.shard
+
+    def write() -> None:
+        if zero_examples:
+            _shift_rewards(model, mean_reward(model, zero_examples, tokens_at_once, products))
+        write_reward_model(model, config, run.encoder, ranks)
+
+    held_out_microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once) if rows.held_out else ()
+    run.note(*rows.notes, loss.sentence, *notes)
+    return TrainingJob(
+        module=model,
+        objective=objective,
+        rows=len(train),
+        microbatches=lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once),
+        flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
+        evaluate=held_out_evaluator(objective, held_out_microbatches, ranks, HELD_OUT_METRICS)
+        if held_out_microbatches
+        else None,
+        held_out_metrics=tuple(HELD_OUT_METRICS[name] for name in loss.metrics),
+        sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample, products)
+        if samples_here
+        else None,
+        save=write,
+        subject=_subject(config, run, rows, model, products),
+    )
+
+
+def _shift_rewards(model: RewardModel, level: float) -> None:
+    """Shift the normalisation so that answers with this mean reward have 0."""
+    normalisation = model.normalisation
+    model.normalisation = Normalisation(
+        offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
+    )
+
+
+def _subject(
+    config: RewardConfig, run: Run, rows: Rows[JudgedRow], model: RewardModel, products: AutocastContext
+) -> Subject:
+    return Subject(
+        encoder=run.encoder,
+        records=rows.records,
+        held_out=rows.held_out_records,
+        trained=[row.example for row in rows.train],
+        max_length=config.max_length,
+        adapted=config.lora.rank > 0,
+        products=products,
+        scorer=model,
+    )
+
+
+def _with_pretraining_loss(
+    settings: RewardSettings, rows: Sequence[JudgedRow], discriminate: bool
+) -> RewardSettings:
+    """In pre-training, comparisons are learnt answer by answer (binary), unless another loss was named."""
+    compares = discriminate and isinstance(rows[0].judgement, PairLabel)
+    return replace(settings, loss="binary") if compares else settings
+
+
+def bootstrap_rows(rows: Sequence[JudgedRow], ensemble: EnsembleSettings, seed: int) -> Sequence[JudgedRow]:
+    """The rows of one ensemble member: as many prompts as there are, sampled with replacement."""
+    if ensemble.member is None or not ensemble.bootstrap:
+        return rows
+    rows_by_prompt: dict[tuple[int, ...], list[JudgedRow]] = {}
+    for row in rows:
+        rows_by_prompt.setdefault(row.prompt, []).append(row)
+    prompts = list(rows_by_prompt)
+    rng = random.Random(f"{seed}/member {ensemble.member}")
+    return [row for prompt in rng.choices(prompts, k=len(prompts)) for row in rows_by_prompt[prompt]]
+
+
+def _step_flops(body: int, microbatches: Sequence[RewardMicrobatch], *, frozen: bool) -> float:
+    tokens = sum(microbatch.tokens for microbatch in microbatches)
+    return training_flops(body, 0, tokens=tokens, trained_tokens=0, frozen=frozen)

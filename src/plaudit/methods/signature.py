@@ -1,0 +1,276 @@
+"""An algorithm is a function: its signature is its settings, its docstring their help. Without torch.
+
+    def simpo(beta: Positive = 2.0, gamma: FromZero = 1.0) -> PreferenceAlgorithm:
+        '''−log σ(βh − γ), h of mean log-probs.
+
+        beta: what the lead in mean log-probs is multiplied with.
+        gamma: the lead that is asked for.
+
+        Meng et al. 2024, arXiv:2405.14734.
+        '''
+
+The first paragraph is what is minimised, the last one where it is from. Options, YAML keys, ``--help``,
+``--list``, the tables of the documentation and refusals are read from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
+
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Which numbers a setting can be; stands in its annotation.
+
+    Example: ``beta: Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)] = 0.1``
+    """
+
+    words: str
+    """The numbers in words."""
+    holds: Callable[[float], bool]
+    """Whether a number is one of them."""
+
+
+Positive = Annotated[float, Bound("a number above 0", lambda value: 0 < value < math.inf)]
+"""A setting above 0."""
+FromZero = Annotated[float, Bound("a number from 0 on", lambda value: 0 <= value < math.inf)]
+"""A setting that may be 0."""
+Share = Annotated[float, Bound("from 0 to 1", lambda value: 0 <= value <= 1)]
+"""A setting from 0 to 1."""
+Finite = Annotated[float, Bound("a number", math.isfinite)]
+"""Any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One setting of an algorithm.
+
+    Example: ``describe(simpo).parameters["gamma"].doc``
+    """
+
+    name: str
+    """Its name."""
+    value_type: Any
+    """Its type."""
+    default: Any
+    """What it is where nobody says it."""
+    doc: str
+    """Its help."""
+    bound: Bound | None = None
+    """Which numbers it can be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """What a function says of the algorithm that it makes.
+
+    Example: ``describe(simpo).formula``
+    """
+
+    name: str
+    """What the command calls it: the function's name, with hyphens."""
+    function: Callable[..., Any]
+    """The function: from settings to the algorithm's record."""
+    formula: str
+    """What it minimises."""
+    paper: str
+    """Where it is from."""
+    parameters: Mapping[str, Parameter]
+    """Its settings, in their order."""
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Its settings with their values."""
+        return {name: one.default for name, one in self.parameters.items()}
+
+    @property
+    def record(self) -> str:
+        """The name of the record that it makes, as its annotation has it; told without making one."""
+        return str(inspect.unwrap(self.function).__annotations__.get("return", "")).rpartition(".")[2]
+
+
+def describe(function: Callable[..., Any]) -> Algorithm:
+    """The algorithm that a function makes; refused where a setting has no default.
+
+    >>> def mine(beta: Positive = 0.1):
+    ...     '''−log σ(βh).
+    ...
+    ...     beta: how dear distance is.
+    ...     '''
+    >>> describe(mine).formula, describe(mine).parameters["beta"].doc
+    ('−log σ(βh)', 'How dear distance is.')
+    """
+    # What stands before a slash is what the function works on, and no setting.
+    settings = [
+        one for one in inspect.signature(function).parameters.values() if one.kind is not one.POSITIONAL_ONLY
+    ]
+    hints = _parameter_hints(function, settings)
+    paragraphs = [" ".join(one.split()) for one in (inspect.getdoc(function) or "").split("\n\n")]
+    docs = _parameter_docs(inspect.getdoc(function) or "", tuple(one.name for one in settings))
+    name = getattr(function, "__name__", "own")
+    parameters: dict[str, Parameter] = {}
+    for parameter in settings:
+        if parameter.default is parameter.empty:
+            raise UserError(
+                f"{name}: its setting {parameter.name} has no default; give it one: {parameter.name}=0.1"
+            )
+        hint = hints.get(parameter.name, type(parameter.default))
+        parameters[parameter.name] = Parameter(
+            name=parameter.name,
+            value_type=_without_bounds(hint),
+            default=parameter.default,
+            doc=docs.get(parameter.name, f"A setting of {name}."),
+            bound=_bound(hint),
+        )
+    prose = [one for one in paragraphs if not any(one.startswith(f"{each}:") for each in parameters)]
+    return Algorithm(
+        name=name.replace("_", "-"),
+        function=function,
+        formula=prose[0].removesuffix(".") if prose and prose[0] else name,
+        paper=prose[-1].removesuffix(".") if len(prose) > 1 else "",
+        parameters=parameters,
+    )
+
+
+def _parameter_hints(function: Callable[..., Any], settings: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """The types of the settings alone: what is returned may be a name that only type checkers know."""
+    plain = inspect.unwrap(function)
+    annotations = {one.name: one.annotation for one in settings if one.annotation is not one.empty}
+    holder = SimpleNamespace(__annotations__=annotations)
+    return get_type_hints(holder, globalns=getattr(plain, "__globals__", {}), include_extras=True)
+
+
+def _parameter_docs(doc: str, names: tuple[str, ...]) -> dict[str, str]:
+    """The lines ``name: help`` of a docstring; a line that begins otherwise goes on with the one before."""
+    found: dict[str, str] = {}
+    for paragraph in doc.split("\n\n"):
+        current = None
+        for line in paragraph.splitlines():
+            name, colon, text = line.strip().partition(":")
+            if colon and name in names:
+                current, found[name] = name, text.strip()
+            elif current is not None:
+                found[current] += " " + line.strip()
+    # A Greek letter stays as it is: γ is a symbol, Γ would be another one.
+    return {name: text[:1].upper() + text[1:] if text[:1].isascii() else text for name, text in found.items()}
+
+
+def _without_bounds(hint: Any) -> Any:
+    return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), globalns={})["hint"]
+
+
+def _bound(hint: Any) -> Bound | None:
+    for one in (hint, *get_args(hint)):
+        for extra in getattr(one, "__metadata__", ()):
+            if isinstance(extra, Bound):
+                return extra
+    return None
+
+
+def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, Any]) -> None:
+    """Raise for a number that a setting cannot be."""
+    for name, value in settings.items():
+        bound = parameters[name].bound
+        if bound is not None and value is not None and not bound.holds(value):
+            raise UserError(f"{name} is {bound.words}, not {value:g}")
+
+
+P = ParamSpec("P")
+"""The settings of the function that makes an algorithm."""
+RecordT = TypeVar("RecordT")
+"""The record that describes an algorithm; it has a name, a formula and settings."""
+
+
+def algorithm(function: Callable[P, RecordT]) -> Callable[P, RecordT]:
+    """A function that makes an algorithm: its numbers are checked, and what it makes knows what made it."""
+
+    @wraps(function)
+    def make(*arguments: P.args, **settings: P.kwargs) -> RecordT:
+        described = describe(function)
+        bound = inspect.signature(function).bind(*arguments, **settings)
+        bound.apply_defaults()
+        check_settings(described.parameters, bound.arguments)
+        record: Any = function(*arguments, **settings)
+        return dataclasses.replace(
+            record, name=described.name, formula=described.formula, settings=dict(bound.arguments)
+        )
+
+    return make
+
+
+def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
+    """The algorithms of these functions, by their names."""
+    return {one.name: one for one in map(describe, functions)}
+
+
+ConfigT = TypeVar("ConfigT")
+"""The config of a chapter's runs."""
+
+
+def config_with_settings(
+    base: type[ConfigT],
+    described: Algorithm,
+    cells: Mapping[str, Parameter],
+    refused: Mapping[str, str],
+    **more: str,
+) -> type[ConfigT]:
+    """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
+
+    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds further
+    fields with their values.
+    """
+    every_run = {one.name for one in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
+    taken = [name for name in described.parameters if name in every_run | {*more}]
+    if taken:
+        raise UserError(f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise")
+    settings = {
+        **described.parameters,
+        **{name: one for name, one in cells.items() if name not in described.parameters},
+    }
+    fields = [_field(one, hidden=name not in described.parameters) for name, one in settings.items()]
+    own = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
+    fields += [
+        _field(dataclasses.replace(own, name=name, default=value), hidden=False)
+        for name, value in more.items()
+    ]
+    namespace = {
+        "generated": True,
+        "setting_names": tuple(settings),
+        "refused": {name: why for name, why in refused.items() if name not in settings},
+    }
+    words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
+    return dataclasses.make_dataclass(
+        f"{words}Config", fields, bases=(base,), namespace=namespace, frozen=True, slots=True, kw_only=True
+    )
+
+
+def _field(one: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
+    metadata = {"doc": one.doc, "hidden": hidden}
+    return one.name, one.value_type, dataclasses.field(default=one.default, metadata=metadata)
+
+
+ModuleT = TypeVar("ModuleT")
+"""The type of a module that is imported when it is needed."""
+
+
+class LazyModule(Generic[ModuleT]):
+    """A module that is imported when something of it is asked for: a table of names needs no torch."""
+
+    def __init__(self, name: str) -> None:
+        """Remember its name."""
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        """A name of the module, which is imported now."""
+        return getattr(import_module(self._name), name)

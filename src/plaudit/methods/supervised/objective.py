@@ -1,0 +1,150 @@
+"""The supervised objective: maximum likelihood of given completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.metrics import (
+    Metric,
+    max_metric,
+    mean_metric,
+    merge_metrics,
+    perplexity,
+    sum_metric,
+    values_of,
+)
+from plaudit.engine.step import ObjectiveResult, merge_over_ranks
+from plaudit.losses.reduce import token_mean
+from plaudit.losses.supervised import negative_log_likelihood
+from plaudit.models.policy import Policy
+from plaudit.tensors.masked import masked_sum, masked_sum_rows
+from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.microbatch import split_examples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedMicrobatch:
+    """Rows that go through the model together.
+
+    Example: ``SupervisedMicrobatch(examples=(…,), total_tokens=512)``: these rows are part of a batch of 512
+        tokens.
+    """
+
+    examples: tuple[Example, ...]
+    """The rows."""
+    total_tokens: int
+    """Trained tokens of the **whole** batch, over all pieces and ranks: the denominator."""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed."""
+        return sum(example.tokens for example in self.examples)
+
+    def rows(self) -> tuple[SupervisedMicrobatch, ...]:
+        """Each row alone, still counted as part of the same batch."""
+        return tuple(replace(self, examples=(example,)) for example in self.examples)
+
+    def shares(self, ranks: int, budget: int) -> tuple[tuple[SupervisedMicrobatch, ...], ...]:
+        """For each rank its pieces of at most ``budget`` tokens."""
+        divided = split_examples(self.examples, ranks=ranks, tokens_at_once=budget)
+        return tuple(tuple(replace(self, examples=piece) for piece in own) for own in divided)
+
+
+SupervisedObjective = Callable[[SupervisedMicrobatch], ObjectiveResult]
+"""From rows to what a step minimises."""
+AutocastContext = Callable[[], AbstractContextManager[object]]
+"""The context in which products are made: autocast, or nothing."""
+HELD_OUT_METRICS = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")
+"""The metrics that `likelihood_evaluator` reports."""
+
+
+def microbatches_of(
+    examples: Sequence[Example], ranks: Ranks, tokens_at_once: int
+) -> tuple[SupervisedMicrobatch, ...]:
+    """This rank's pieces of a batch; every rank holds the same rows, so every rank knows the counts."""
+    tokens = sum(example.trained_tokens for example in examples)
+    whole = SupervisedMicrobatch(examples=tuple(examples), total_tokens=tokens)
+    return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
+
+
+def likelihood_objective(policy: Policy, arithmetic: AutocastContext) -> SupervisedObjective:
+    """Maximum likelihood: −Σ log π over the mask / tokens of the whole batch."""
+
+    def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
+        batch = batch_of(microbatch.examples).to(policy.device)
+        with arithmetic():
+            scores = policy.score_equally_weighted(batch)
+        loss_NT = negative_log_likelihood(scores.logp_NT)
+        right_NT = scores.greedy_NT & batch.mask_NT
+        return ObjectiveResult(
+            loss=token_mean(loss_NT, batch.mask_NT, tokens=microbatch.total_tokens),
+            loss_N=masked_sum_rows(loss_NT, batch.mask_NT).detach(),
+            origin_N=batch.origin_N,
+            metrics=microbatch_metrics(microbatch, masked_sum(loss_NT, batch.mask_NT), right_NT),
+        )
+
+    return objective
+
+
+def likelihood_evaluator(
+    policy: Policy,
+    examples: Sequence[Example],
+    ranks: Ranks,
+    tokens_at_once: int,
+    arithmetic: AutocastContext,
+) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
+    """Held-out loss, token accuracy, entropy and perplexity, over all ranks."""
+    microbatches = microbatches_of(examples, ranks, tokens_at_once)
+
+    def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
+        metrics: list[Metric] = []
+        with torch.no_grad():
+            for microbatch in microbatches:
+                check_interrupt()
+                batch = batch_of(microbatch.examples).to(policy.device)
+                with arithmetic():
+                    scores = policy.score(batch, also=("entropy",))
+                assert scores.entropy_NT is not None
+                trained = sum(example.trained_tokens for example in microbatch.examples)
+                metrics += [
+                    mean_metric("held_out/loss", -masked_sum(scores.logp_NT, batch.mask_NT), trained),
+                    mean_metric("held_out/token_accuracy", scores.greedy_NT.sum(), trained),
+                    mean_metric("held_out/entropy", masked_sum(scores.entropy_NT, batch.mask_NT), trained),
+                ]
+        merged = merge_over_ranks(metrics, ranks)
+        loss = values_of(merged)["held_out/loss"]
+        return merge_metrics([*merged, mean_metric("held_out/perplexity", perplexity(loss), 1)])
+
+    return evaluate
+
+
+def microbatch_metrics(
+    microbatch: SupervisedMicrobatch, loss: Tensor, right_NT: Tensor
+) -> tuple[Metric, ...]:
+    """What every supervised objective reports of a piece; a muted one has no weight."""
+    examples = microbatch.examples
+    trained = sum(example.trained_tokens for example in examples)
+    is_muted = trained == 0
+    return (
+        mean_metric("loss", loss.detach(), trained),
+        mean_metric("token_accuracy", right_NT.sum(), trained),
+        *length_metrics([] if is_muted else examples),
+        sum_metric("tokens", 0 if is_muted else microbatch.tokens),
+        sum_metric("rows", 0 if is_muted else len(examples)),
+    )
+
+
+def length_metrics(examples: Sequence[Example]) -> tuple[Metric, Metric]:
+    """The mean and the largest number of tokens of a completion; of no example they have no weight."""
+    lengths = [len(completion.ids) for example in examples for completion in example.completions]
+    return (
+        mean_metric("length_mean", float(sum(lengths)), len(lengths)),
+        max_metric("length_max", max(lengths, default=0)),
+    )

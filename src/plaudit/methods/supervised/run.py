@@ -1,0 +1,298 @@
+"""Context distillation: answer as if a context had been read, without reading it.
+
+Askell et al. 2021, arXiv:2112.00861, section 2.1.
+
+Control tokens: learn good and bad answers alike, each behind a word for how good it is.
+
+Words: Korbak et al. 2023, arXiv:2302.08582. Levels: Quark, Lu et al. 2022, arXiv:2205.13636.
+
+Distillation: learn from another model's whole distribution at every token of the answers.
+
+Forward KL: Hinton et al. 2015, arXiv:1503.02531. Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
+
+Preferred-only: learn the answers that people liked, and nothing from the others.
+
+SFT: learn to say what the demonstrations say (Ouyang et al. 2022, arXiv:2203.02155, section 3.5).
+
+Supervised training: rows → tokens → a policy, by maximum likelihood or by distillation from a teacher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from plaudit.data.records import Demonstration, Record
+from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
+from plaudit.engine.evaluate import held_out_evaluator
+from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.metrics import Metric
+from plaudit.engine.sinks.base import Summary
+from plaudit.engine.throughput import training_flops
+from plaudit.errors import UserError
+from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
+from plaudit.methods.data import EncodedData, EncodeRecords, Rows, load_rows, prompt_families
+from plaudit.methods.models import (
+    autocast_context,
+    load_frozen_policy,
+    matrix_sizes,
+    prepare_policy,
+    shard_or_broadcast,
+    write_model,
+)
+from plaudit.methods.run import Kind, Run, TrainingJob, train
+from plaudit.methods.samples import sample_completions_fn
+from plaudit.methods.supervised.distillation import (
+    DIVERGENCE_METRIC,
+    context_role,
+    distillation_objective,
+    divergence_named,
+    encode_with_context,
+    frozen_copy,
+    refuse_other_tokenizer,
+)
+from plaudit.methods.supervised.objective import (
+    HELD_OUT_METRICS,
+    AutocastContext,
+    SupervisedMicrobatch,
+    SupervisedObjective,
+    likelihood_evaluator,
+    likelihood_objective,
+    microbatches_of,
+)
+from plaudit.models.policy import Policy
+from plaudit.preflight.subject import Subject
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder, encode_rows
+from plaudit.tokens.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedMethod:
+    """What sets one supervised algorithm apart from another.
+
+    Example: SFT is ``SupervisedMethod(name="sft", recipe=answers, objective=maximum_likelihood)``.
+    """
+
+    name: str
+    """What the user calls it."""
+    encode: EncodeRecords[Example]
+    """From the records of the file to the rows that are trained."""
+    make_objective: Callable[[Policy, Rows[Example], AutocastContext], SupervisedObjective]
+    """From a policy, before its weights are divided, and the rows to what a step minimises."""
+    divergence: bool = False
+    """Whether the objective is a distance from a teacher: held-out rows are then measured by it too."""
+    inputs: tuple[Path, ...] = ()
+    """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+
+
+def maximum_likelihood(policy: Policy, rows: Rows[Example], products: AutocastContext) -> SupervisedObjective:
+    """The maximum-likelihood objective of a policy."""
+    del rows
+    return likelihood_objective(policy, products)
+
+
+def run_supervised(config: RunConfig, method: SupervisedMethod) -> Summary | None:
+    """Train by this method, or resume, into ``config.out``; the first rank returns the summary."""
+    return train(config, supervised_kind(config, method))
+
+
+def supervised_kind(config: RunConfig, method: SupervisedMethod) -> Kind[SupervisedMicrobatch]:
+    """The run of a method, before it begins."""
+    return Kind(name=method.name, prepare=partial(_make_job, config, method), inputs=method.inputs)
+
+
+def _make_job(config: RunConfig, method: SupervisedMethod, run: Run) -> TrainingJob[SupervisedMicrobatch]:
+    ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
+    rows = load_rows(config, run.encoder, method.encode, run.folder)
+    policy, notes = prepare_policy(config, run.precision, ranks)
+    products = partial(autocast_context, run.precision, ranks.device)
+    objective = method.make_objective(policy, rows, products)
+    notes += shard_or_broadcast(policy, config, ranks)
+    sample_examples = rows.held_out or rows.train
+    run.note(*rows.notes, *notes)
+    return TrainingJob(
+        module=policy,
+        objective=objective,
+        rows=len(rows.train),
+        microbatches=lambda _, batch: microbatches_of(
+            [rows.train[row] for row in batch], ranks, tokens_at_once
+        ),
+        flops=partial(_step_flops, matrix_sizes(policy), frozen=config.lora.rank > 0),
+        evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
+        held_out_metrics=(*HELD_OUT_METRICS, DIVERGENCE_METRIC) if method.divergence else HELD_OUT_METRICS,
+        sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
+        if ranks.is_first or config.shard
+        else None,
+        save=lambda: write_model(policy, config, run.encoder, ranks),
+        subject=Subject(
+            encoder=run.encoder,
+            records=rows.records,
+            held_out=rows.held_out_records,
+            trained=rows.train,
+            max_length=config.max_length,
+            policy=policy,
+            adapted=config.lora.rank > 0,
+            products=products,
+        ),
+    )
+
+
+def _evaluate_fn(
+    config: RunConfig,
+    method: SupervisedMethod,
+    run: Run,
+    policy: Policy,
+    objective: SupervisedObjective,
+    rows: Rows[Example],
+) -> Callable[[InterruptCheck], Sequence[Metric]]:
+    ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
+    evaluate_likelihood = likelihood_evaluator(
+        policy, rows.held_out, ranks, tokens_at_once, partial(autocast_context, run.precision, ranks.device)
+    )
+    if not method.divergence:
+        return evaluate_likelihood
+    evaluate_divergence = held_out_evaluator(
+        objective, microbatches_of(rows.held_out, ranks, tokens_at_once), ranks, {"loss": DIVERGENCE_METRIC}
+    )
+    return lambda pause: (*evaluate_likelihood(pause), *evaluate_divergence(pause))
+
+
+def _step_flops(
+    sizes: tuple[int, int], microbatches: Sequence[SupervisedMicrobatch], *, frozen: bool
+) -> float:
+    examples = [example for microbatch in microbatches for example in microbatch.examples]
+    tokens = sum(example.tokens for example in examples)
+    trained = sum(example.trained_tokens for example in examples)
+    return training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=frozen)
+
+
+def preferred(config: RunConfig) -> Summary | None:
+    """Maximum likelihood of the winner of each comparison, the best of each ranking, each thumb up."""
+    return run_supervised(config, PREFERRED)
+
+
+def encode_preferred(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> EncodedData[Example]:
+    """The preferred answers as tokens; what is left out is counted in the notes."""
+    return encode_selection(preferred_only(records), records, encoder, max_tokens)
+
+
+PREFERRED = SupervisedMethod(name="preferred", encode=encode_preferred, make_objective=maximum_likelihood)
+"""Supervised fine-tuning on preferred answers."""
+
+
+def encode_selection(
+    lesson: DemonstrationSet, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[Example]:
+    """Selected demonstrations as tokens, with notes on what was left out."""
+    left_out = (f"{count} answers left out: {reason}" for reason, count in lesson.reason_counts.items())
+    encoding = encode_rows(lesson.demonstrations, encoder, max_tokens)
+    return EncodedData(
+        encoding=encoding, notes=(*lesson.notes, *left_out), families=prompt_families(records, encoding)
+    )
+
+
+def control(config: ControlConfig) -> Summary | None:
+    """Maximum likelihood of every judged answer, each given its word; ask with the best."""
+    encode = partial(encode_with_control_words, config.control)
+    return run_supervised(
+        config, SupervisedMethod(name="control", encode=encode, make_objective=maximum_likelihood)
+    )
+
+
+def encode_with_control_words(
+    settings: ControlSettings, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[Example]:
+    """The judged answers as tokens, each with its control word where the chat template keeps it."""
+    return encode_selection(
+        with_control_words(records, settings, context_role(encoder)), records, encoder, max_tokens
+    )
+
+
+def sft(config: RunConfig) -> Summary | None:
+    """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
+    return run_supervised(config, SFT)
+
+
+def encode_demonstrations(
+    records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[Example]:
+    """Demonstrations as tokens, as SFT and distillation learn them."""
+    return EncodedData(encoding=encode_rows(require_demonstrations(records, "sft"), encoder, max_tokens))
+
+
+SFT = SupervisedMethod(name="sft", encode=encode_demonstrations, make_objective=maximum_likelihood)
+"""Supervised fine-tuning."""
+
+
+def require_demonstrations(records: Sequence[Record], method: str) -> Sequence[Demonstration]:
+    """The records, where all of them are demonstrations; raises for any other one."""
+    for record in records:
+        if not isinstance(record, Demonstration):
+            kind = type(record).__name__.lower()
+            what = f"{record.origin}: this row is a {kind}, and {method} learns from demonstrations"
+            raise UserError(f"{what}; {_advice_for(kind)}")
+    return [record for record in records if isinstance(record, Demonstration)]
+
+
+def _advice_for(kind: str) -> str:
+    if kind == "prompt":
+        return "every row needs an answer to learn"
+    return "to learn from the preferred answers: plaudit train preferred"
+
+
+def context(config: ContextConfig) -> Summary | None:
+    """Σ KL(π₀(· | context, x) ‖ π(· | x)) over the answers; the teacher is the starting model."""
+    try:
+        context_text = config.context.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{config.context}: the context cannot be read: {error}") from error
+    method = SupervisedMethod(
+        name="context",
+        encode=partial(encode_context_rows, context_text),
+        make_objective=partial(self_distillation_objective, config.divergence),
+        divergence=True,
+        inputs=(config.context,),
+    )
+    return run_supervised(config, method)
+
+
+def encode_context_rows(
+    context_text: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
+) -> EncodedData[Example]:
+    """Each row as the student reads it, and the prompt that the teacher reads."""
+    rows = encode_with_context(require_demonstrations(records, "context"), encoder, context_text, max_tokens)
+    return EncodedData(encoding=rows.encoding, teacher_prompts=rows.teacher_prompts)
+
+
+def self_distillation_objective(
+    divergence: str, policy: Policy, rows: Rows[Example], products: AutocastContext
+) -> SupervisedObjective:
+    """The distance from a frozen copy of the starting model that reads the context."""
+    return distillation_objective(
+        policy, frozen_copy(policy), products, divergence_named(divergence), rows.teacher_prompts
+    )
+
+
+def distil(config: DistilConfig) -> Summary | None:
+    """Σ D(teacher, student) over the answers' tokens."""
+    refuse_other_tokenizer(load_tokenizer(config.model), load_tokenizer(config.teacher))
+    method = SupervisedMethod(
+        name="distil",
+        encode=encode_demonstrations,
+        make_objective=partial(teacher_objective, config),
+        divergence=True,
+        inputs=(config.teacher,),
+    )
+    return run_supervised(config, method)
+
+
+def teacher_objective(
+    config: DistilConfig, policy: Policy, rows: Rows[Example], products: AutocastContext
+) -> SupervisedObjective:
+    """The divergence from the teacher, which reads the same prompts as the student."""
+    del rows
+    teacher = load_frozen_policy(config.teacher, policy)
+    return distillation_objective(policy, teacher, products, divergence_named(config.divergence))

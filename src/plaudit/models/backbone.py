@@ -1,0 +1,197 @@
+"""The last layer of a language model: its weight, its bias, and what it does to the raw product.
+
+The layers below a model's head, and how a batch is laid out for them: packed, or padded on a side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from plaudit.errors import UserError
+from plaudit.models.packed_attention import PACKED_ATTENTION, PackingError
+from plaudit.tensors.logits import LogitRule
+from plaudit.tokens.batch import TokenBatch
+from plaudit.tokens.packing import ForwardInputs, Layout, layout_batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where logits come from.
+
+    Example: for Phi ``Head(layer=model.lm_head, rule=LogitRule())``, with a bias in the layer.
+    """
+
+    layer: nn.Linear
+    """The projection to the vocabulary."""
+    rule: LogitRule
+    """What happens to its output."""
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head of a causal language model, with the rule that its configuration states.
+
+    Gemma caps logits (``final_logit_softcapping``), Cohere multiplies them (``logit_scale``), Granite
+    divides them (``logits_scaling``). Whether that was all is shown by ``proof.prove_scores``.
+    """
+    layer = model.get_output_embeddings()
+    if type(layer) is not nn.Linear:
+        raise UserError(
+            f"the vocabulary head of {type(model).__name__} is a {type(layer).__name__}, not a plain linear "
+            "layer: plaudit cannot compute its log-probs in blocks (an adapter on lm_head is not supported)"
+        )
+    config = model.config.get_text_config()
+    scale = getattr(config, "logit_scale", None) or 1.0
+    return Head(
+        layer=layer,
+        rule=LogitRule(
+            scale=scale / (getattr(config, "logits_scaling", None) or 1.0),
+            cap=getattr(config, "final_logit_softcapping", None),
+        ),
+    )
+
+
+def without_head(model: PreTrainedModel) -> nn.Module:
+    """The model without its head: tokens to hidden states."""
+    headless = getattr(model, model.base_model_prefix, None)
+    if not isinstance(headless, nn.Module):
+        raise UserError(f"{type(model).__name__} has no backbone named {model.base_model_prefix!r}")
+    return headless
+
+
+StateSelector = Callable[[ForwardInputs], Tensor]
+"""Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement."""
+
+
+class Backbone:
+    """A Hugging Face model used for its states; no module of its own, so that weights keep their names."""
+
+    def __init__(self, model: nn.Module, *, layout: Layout, share_prompts: bool, attention: str | None):
+        """Use a PreTrainedModel, or one in PEFT's wrapper, that is already on its device."""
+        self.model = model
+        self.share_prompts = share_prompts
+        self.plain_attention = attention or ("sdpa" if self.base._supports_sdpa else "eager")
+        self.use_layout(layout)
+
+    @property
+    def base(self) -> PreTrainedModel:
+        """The Hugging Face model itself, out of its PEFT wrapper."""
+        wrapped = getattr(self.model, "get_base_model", None)
+        return cast("PreTrainedModel", self.model if wrapped is None else wrapped())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.base.parameters()).device
+
+    def use_layout(self, layout: Layout) -> None:
+        """Lay batches out like this from now on."""
+        self.layout: Layout = layout
+        self._set_layout_attention()
+
+    def states(self, batch: TokenBatch, select: StateSelector) -> Tensor:
+        """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept."""
+        if self.layout == "packed" and not self.can_replace_attention:
+            raise PackingError("its attention is its own and cannot be exchanged")
+        inputs = layout_batch(batch, self.layout, share_prompts=self.share_prompts)
+        selected = select(inputs)
+        return self.all_states(inputs, selected.unique())[selected]
+
+    def all_states(self, inputs: ForwardInputs, selected_M: Tensor) -> Tensor:
+        """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""
+        packing = {} if inputs.segments is None else {"segments": inputs.segments}
+        headless = without_head(self.base)
+        with _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel()):
+            output = headless(
+                input_ids=inputs.ids_RS,
+                position_ids=inputs.position_RS,
+                attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
+                use_cache=False,
+                **packing,
+            )
+        hidden_RSH: Tensor = output.last_hidden_state
+        return hidden_RSH.flatten(0, 1)
+
+    @contextmanager
+    def attention_context(self, name: str) -> Iterator[Any]:
+        """The wrapped model with the attention of this name, in evaluation mode."""
+        was_training = self.model.training
+        self.model.eval()
+        self._set_attention(name)
+        try:
+            yield self.model
+        finally:
+            self._set_layout_attention()
+            self.model.train(was_training)
+
+    def _set_layout_attention(self) -> None:
+        self._set_attention(PACKED_ATTENTION if self.layout == "packed" else self.plain_attention)
+
+    def _set_attention(self, name: str) -> None:
+        if self.can_replace_attention:
+            self.base.set_attn_implementation(name)
+
+    @property
+    def can_replace_attention(self) -> bool:
+        """Whether the model's attention goes through transformers' common interface."""
+        return self.base._can_set_attn_implementation()
+
+
+@contextmanager
+def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> Iterator[None]:
+    """While this lasts, the last layer's feed-forward part is computed for the wanted tokens only.
+
+    It takes each token by itself and nothing above it looks at another one, so the unwanted states, which
+    go without it, are read by nobody. That this holds for a model is shown with the layout, in ``proof``.
+    """
+    # Experts may not take a batch of no tokens, which a rank without rows has.
+    mlp = _last_feed_forward(headless) if selected_M.numel() else None
+    shapes: list[torch.Size] = []
+
+    def choose(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 1 or args[0].shape[:-1].numel() != tokens:
+            return None
+        hidden = args[0]
+        shapes.append(hidden.shape)
+        chosen = hidden.flatten(0, -2)[selected_M]
+        return (chosen.view(*[1] * (hidden.ndim - 2), *chosen.shape),), kwargs
+
+    def put_back(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+        if not shapes:
+            return None
+        first, *more = output if isinstance(output, tuple) else (output,)
+        empty = first.new_zeros(tokens, first.shape[-1])
+        scattered = empty.index_copy(0, selected_M, first.flatten(0, -2)).view(*shapes.pop()[:-1], -1)
+        return (scattered, *more) if isinstance(output, tuple) else scattered
+
+    handles = (
+        []
+        if mlp is None
+        else [
+            mlp.register_forward_pre_hook(choose, with_kwargs=True),
+            mlp.register_forward_hook(put_back),
+        ]
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _last_feed_forward(headless: nn.Module) -> nn.Module | None:
+    """What follows attention in the last layer, where it is known by its usual name.
+
+    None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
+    """
+    stacks = [child for child in headless.children() if isinstance(child, nn.ModuleList)]
+    if len(stacks) != 1 or not stacks[0] or getattr(stacks[0][-1], "gradient_checkpointing", False):
+        return None
+    part = getattr(stacks[0][-1], "mlp", None)
+    return part if isinstance(part, nn.Module) else None

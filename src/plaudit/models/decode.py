@@ -1,0 +1,292 @@
+"""What predicts the next token of answers that grow side by side; two ways to the same numbers.
+
+`SharedDecoder` reads each prompt once and keeps keys and values itself; `CachedDecoder` goes through
+transformers' own cache, for models whose attention is their own. `fastest_decoder` tries the first on a
+few tokens of the model at hand.
+
+Answers from between two models: the geometric mixture of a policy and its reference, token by token.
+
+    π_m(· | s) ∝ π(· | s)^(1 − m) · π_ref(· | s)^m
+
+Both models are fed the same tokens and their scores are added up. Scores are log-probs but for one number at
+each place, which a softmax does not see; and a temperature divides those of both alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.models.backbone import head_of, without_head
+from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
+from plaudit.models.packed_attention import PackingError
+from plaudit.models.policy import Policy
+from plaudit.models.reference import GeneratingReference
+from plaudit.models.verify import tolerance
+
+PromptIds = Sequence[Sequence[int]]
+"""The token ids of each prompt."""
+TRIAL_PROMPTS = ((3, 11, 7, 5), (9, 2, 6, 4, 8, 12, 10))
+"""The prompts of a trial: the first has two answers, the second one."""
+
+
+class SharedDecoder:
+    """A prompt is read once, looked at once by all its answers, and nothing is copied for a token."""
+
+    def __init__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> None:
+        """Run the prompts through the model."""
+        if not policy.backbone.can_replace_attention:
+            raise PackingError("its attention is its own and cannot be exchanged")
+        self._backbone: Any = without_head(policy.base)
+        self._head = head_of(policy.base)
+        self._last_position = _last_position(policy)
+        lengths = [len(prompt) for prompt in prompts]
+        self._kv_cache = KVCache(lengths, answers, policy.device)
+        ids_S = torch.tensor([token for prompt in prompts for token in prompt], device=policy.device)
+        place_S = torch.cat([torch.arange(length) for length in lengths]).to(policy.device)
+        last_P = torch.tensor(lengths, device=policy.device).cumsum(0) - 1
+        self.logits_NV = self._logits(self._states(ids_S, place_S)[last_P])[self._kv_cache.group_N]
+        if not self._kv_cache.layers:
+            raise PackingError("no layer of it asks for attention by transformers' common interface")
+
+    @staticmethod
+    def attention_context(policy: Policy) -> AbstractContextManager[Any]:
+        """In evaluation mode, with the attention of ``growing``."""
+        return policy.backbone.attention_context(KV_CACHE_ATTENTION)
+
+    def step(self, token_N: Tensor) -> None:
+        """Append one token to every completion; ``logits_NV`` then predicts the next."""
+        # An answer that has ended goes on until it is left out, but not past the last place.
+        states_NH = self._states(token_N, self._kv_cache.position_N.clamp(max=self._last_position))
+        self._kv_cache.advance()
+        self.logits_NV = self._logits(states_NH)
+
+    def select_rows(self, row_n: Tensor) -> None:
+        """Continue only the completions of these rows."""
+        self._kv_cache.select_rows(row_n)
+        self.logits_NV = self.logits_NV[row_n]
+
+    def _states(self, ids_S: Tensor, place_S: Tensor) -> Tensor:
+        output = self._backbone(
+            input_ids=ids_S[None],
+            position_ids=place_S[None],
+            attention_mask=None,
+            use_cache=False,
+            growth=self._kv_cache,
+        )
+        return output.last_hidden_state[0]
+
+    def _logits(self, states_NH: Tensor) -> Tensor:
+        layer = self._head.layer
+        if states_NH.device.type != "cpu":
+            return self._head.rule.apply(layer(states_NH))
+        # The same product from the other side: a tall matrix by a narrow one is what a CPU is good at.
+        raw_NV = (layer.weight @ states_NH.T).T
+        return self._head.rule.apply(raw_NV if layer.bias is None else raw_NV + layer.bias)
+
+
+class CachedDecoder:
+    """Each answer is a row of transformers' own cache; a prompt is read once and copied for its answers."""
+
+    def __init__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> None:
+        """Read the prompts, padded on the left."""
+        self._model: Any = policy.model
+        self._last_position = _last_position(policy)
+        self._cache: Any = None
+        longest = max(map(len, prompts))
+        ids_PL = torch.zeros(len(prompts), longest, dtype=torch.long)
+        real_PL = torch.zeros_like(ids_PL)
+        for p, prompt in enumerate(prompts):
+            ids_PL[p, longest - len(prompt) :] = torch.tensor(prompt)
+            real_PL[p, longest - len(prompt) :] = 1
+        self._real_NS = real_PL.to(policy.device)
+        self.logits_NV = self._logits(ids_PL.to(policy.device), (self._real_NS.cumsum(1) - 1).clamp(min=0))
+        group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
+        self.select_rows(group_N.to(policy.device))
+
+    @staticmethod
+    def attention_context(policy: Policy) -> AbstractContextManager[Any]:
+        """In evaluation mode, with the model's ordinary attention."""
+        return policy.as_plain_model()
+
+    def step(self, token_N: Tensor) -> None:
+        """Append one token to every completion; ``logits_NV`` then predicts the next."""
+        self._real_NS = torch.cat((self._real_NS, torch.ones_like(token_N)[:, None]), dim=1)
+        place_N1 = self._real_NS.sum(1, keepdim=True) - 1
+        self.logits_NV = self._logits(token_N[:, None], place_N1.clamp(max=self._last_position))
+
+    def select_rows(self, row_n: Tensor) -> None:
+        """Continue only the completions of these rows."""
+        self._cache.batch_select_indices(row_n)
+        self._real_NS = self._real_NS[row_n]
+        self.logits_NV = self.logits_NV[row_n]
+
+    def _logits(self, ids_NL: Tensor, place_NL: Tensor) -> Tensor:
+        output = self._model(
+            input_ids=ids_NL,
+            position_ids=place_NL,
+            attention_mask=self._real_NS,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._cache = output.past_key_values
+        return output.logits[:, -1]
+
+
+Decoder = type[SharedDecoder] | type[CachedDecoder]
+"""Begun with a policy, prompts and how many answers each has, one after another, within ``attending``;
+then ``logits_NV`` predicts every answer's next token, ``step`` adds it, and ``keep`` leaves answers out."""
+
+
+def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
+    """The decoder that this model can be trusted with, and why when it is not the fast one."""
+    try:
+        difference = _largest_difference(policy)
+    except UserError as error:
+        return CachedDecoder, str(error)
+    if difference <= tolerance(policy):
+        return SharedDecoder, None
+    return CachedDecoder, f"logits differ by {difference:.2g}"
+
+
+def _largest_difference(policy: Policy) -> float:
+    """The largest difference between both, token for token; before the second token an answer leaves."""
+    vocabulary_size = policy.base.config.get_text_config().vocab_size
+    prompts = [[token % vocabulary_size for token in prompt] for prompt in TRIAL_PROMPTS]
+    row_N = torch.arange(3, device=policy.device)
+    logits_by_decoder = {decoder: list[Tensor]() for decoder in (SharedDecoder, CachedDecoder)}
+    for decoder, logits in logits_by_decoder.items():
+        with torch.inference_mode(), decoder.attention_context(policy):
+            one = decoder(policy, prompts, (2, 1))
+            logits.append(one.logits_NV)
+            one.step((row_N * 5 + 1) % vocabulary_size)
+            logits.append(one.logits_NV)
+            one.select_rows(row_N[1:])
+            one.step((row_N[1:] * 5 + 2) % vocabulary_size)
+            logits.append(one.logits_NV)
+    furthest = max(float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True))
+    return math.inf if math.isnan(furthest) else furthest
+
+
+def _last_position(policy: Policy) -> int | None:
+    longest = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
+    return None if longest is None else longest - 1
+
+
+def mixture_logits(
+    policy_XV: Float[Tensor, "X V"], reference_XV: Float[Tensor, "X V"], *, share: int | float
+) -> Float[Tensor, "X V"]:
+    """(1 − m) · own + m · other; with a share of 0 or 1 exactly the one, whatever stands in the other.
+
+    Munos et al. 2023, arXiv:2312.00886.
+
+    >>> likely, rare = torch.tensor([[0.8, 0.2]]).log(), torch.tensor([[0.2, 0.8]]).log()
+    >>> mixture_logits(likely, rare, share=0.5).softmax(-1)
+    tensor([[0.5000, 0.5000]])
+    """
+    if share in (0, 1):
+        return reference_XV if share else policy_XV
+    wide = torch.promote_types(torch.promote_types(policy_XV.dtype, reference_XV.dtype), torch.float32)
+    return (1 - share) * policy_XV.to(wide) + share * reference_XV.to(wide)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MixtureMember:
+    """One of the two models of a mixture, with its decoder."""
+
+    decoder: SharedDecoder | CachedDecoder
+    activate: Callable[[], AbstractContextManager[object]]
+
+
+class MixtureDecoder:
+    """The decoder of a mixture: both models decode the same completions."""
+
+    def __init__(self, members: Sequence[_MixtureMember], share: int | float) -> None:
+        """The policy's half, then the reference's; only the one that counts where the share is 0 or 1."""
+        self._members, self._share = members, share
+
+    @property
+    def logits_NV(self) -> Float[Tensor, "N V"]:
+        """What predicts every answer's next token."""
+        policy_half, reference_half = self._members[0].decoder, self._members[-1].decoder
+        return mixture_logits(policy_half.logits_NV, reference_half.logits_NV, share=self._share)
+
+    def step(self, token_N: Int[Tensor, " N"]) -> None:
+        """Append one token to every completion, in both models."""
+        for member in self._members:
+            with member.activate():
+                member.decoder.step(token_N)
+
+    def select_rows(self, row_n: Int[Tensor, " n"]) -> None:
+        """Continue only the completions of these rows."""
+        for member in self._members:
+            member.decoder.select_rows(row_n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureDecoderFactory:
+    """Makes decoders of a mixture, as a `Decoder` class makes those of one policy.
+
+    Example: ``MixtureDecoderFactory(reference=Beside(frozen, nullcontext), share=0.125,
+        policy_decoder=…, reference_decoder=…)``
+    """
+
+    reference: GeneratingReference
+    """The other model, with its weights of this moment."""
+    share: int | float
+    """How much it counts: 0 is the policy, 1 the reference."""
+    policy_decoder: Decoder
+    """How the policy's next tokens are predicted."""
+    reference_decoder: Decoder
+    """How the reference's next tokens are predicted."""
+
+    @contextmanager
+    def attention_context(self, policy: Policy) -> Iterator[None]:
+        """Both in evaluation mode, each with its decoder's attention."""
+        with (
+            self.policy_decoder.attention_context(policy),
+            self.reference_decoder.attention_context(self.reference.policy),
+        ):
+            yield
+
+    def __call__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> MixtureDecoder:
+        """Read the prompts, by both models."""
+        members: list[_MixtureMember] = []
+        if self.share < 1:
+            members.append(
+                _MixtureMember(decoder=self.policy_decoder(policy, prompts, answers), activate=nullcontext)
+            )
+        if self.share > 0:
+            with self.reference.activate():
+                decoder = self.reference_decoder(self.reference.policy, prompts, answers)
+            members.append(_MixtureMember(decoder=decoder, activate=self.reference.activate))
+        return MixtureDecoder(members, self.share)
+
+
+def mixture_decoder(
+    policy: Policy, decoder: Decoder, reference: GeneratingReference, share: int | float
+) -> tuple[MixtureDecoderFactory, str | None]:
+    """The mixture of a policy and its reference, and why when the reference's half is not the fast one."""
+    reference_policy = reference.policy
+    sizes = [head_of(one.base).layer.weight.shape[0] for one in (policy, reference_policy)]
+    if sizes[0] != sizes[1]:
+        raise UserError(
+            f"draw.mixture: the policy scores {sizes[0]:,} tokens and its reference {sizes[1]:,}, so there "
+            "is nothing between the two; take a reference of the policy's own family"
+        )
+    # Beneath its own adapters a policy has the layers that were tried already.
+    reference_decoder, fallback_reason = (
+        (decoder, None) if reference_policy is policy else fastest_decoder(reference_policy)
+    )
+    return MixtureDecoderFactory(
+        reference=reference, share=share, policy_decoder=decoder, reference_decoder=reference_decoder
+    ), fallback_reason

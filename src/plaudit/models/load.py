@@ -1,0 +1,274 @@
+"""Which device a user means.
+
+Hugging Face folders in and out: safetensors only, and no code from a folder is ever run.
+
+What a model can be told before it is loaded; importing this does not import torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import __version__ as transformers_version
+from transformers.utils import logging as hub_logging
+
+from plaudit.errors import UserError
+from plaudit.tokens.tokenizer import refuse_run_folder
+
+
+def device_of(name: str, *, process: int = 0) -> torch.device:
+    """auto takes a GPU where there is one; auto and cuda without a number mean the GPU of this process.
+
+    >>> device_of("cpu")
+    device(type='cpu')
+    """
+    gpu_count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return torch.device("cuda", process) if gpu_count else torch.device("cpu")
+    try:
+        requested = torch.device(name)
+    except RuntimeError as error:
+        raise _unknown(name) from error
+    if requested.type not in ("cpu", "cuda"):
+        raise _unknown(name)
+    if requested.type == "cpu":
+        return torch.device("cpu")
+    if not gpu_count:
+        raise UserError(f"device {name} was asked for, but torch sees no CUDA device: use --device cpu")
+    gpu = torch.device("cuda", process if requested.index is None else requested.index)
+    if gpu.index >= gpu_count:
+        raise UserError(f"there is no {gpu}: torch sees {gpu_count} GPUs. Start at most one process for each")
+    return gpu
+
+
+def _unknown(name: str) -> UserError:
+    return UserError(f"device {name!r}: use auto, cpu, cuda, or one of several as cuda:1")
+
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float64"]
+"""Names of the numbers that matrix products are made in."""
+
+REWARD_FILE = "plaudit_reward.json"
+"""The file that makes a folder a reward model of plaudit's."""
+
+LOADING_FAULTS = (
+    *(OSError, ValueError, TypeError, RuntimeError, ImportError),
+    *(SafetensorError, StrictDataclassError),
+)
+"""What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """In which numbers weights are kept and products are made.
+
+    Example: bfloat16 is ``Precision(weights=torch.float32, products=torch.bfloat16)``: small updates
+    would vanish in bfloat16 weights.
+    """
+
+    weights: torch.dtype
+    """What weights, gradients and the optimiser's state are kept in."""
+    products: torch.dtype
+    """What matrix products are made in."""
+
+    @property
+    def mixed(self) -> bool:
+        """True when products are made in fewer digits than weights are kept in."""
+        return self.weights != self.products
+
+
+def precision(name: DtypeName, device: torch.device) -> Precision:
+    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU.
+
+    >>> precision("auto", torch.device("cpu")).products
+    torch.float32
+    """
+    if name == "auto":
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    if name == "float64":
+        return Precision(weights=torch.float64, products=torch.float64)
+    return Precision(weights=torch.float32, products=getattr(torch, name))
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The causal language model of a folder, every weight present, dropout off."""
+    if is_reward_folder(folder):
+        raise UserError(
+            f"{folder}: this is a reward model: it scores answers and cannot write any; "
+            "give the folder of a language model"
+        )
+    return load_as(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+
+
+def is_reward_folder(folder: Path) -> bool:
+    """Whether the folder says that it holds a scorer in place of a language model."""
+    return (folder / REWARD_FILE).is_file() or any(
+        name.endswith("ForSequenceClassification") for name in architectures(folder)
+    )
+
+
+def architectures(folder: Path) -> list[str]:
+    """The classes that config.json names; none where it is missing or broken, which loading will say."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    names = config.get("architectures") if isinstance(config, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """The model of a folder as one of transformers' auto classes makes it, or an error in words.
+
+    Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's
+    own rates back.
+    """
+    _refuse_no_model_folder(folder)
+    _refuse_no_weights(folder)
+    hub_logging.disable_progress_bar()
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        no_dropout = {name: 0.0 for name in _dropouts(config)}
+        loaded: Any = auto.from_pretrained(
+            folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            local_files_only=True,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **no_dropout,
+        )
+    except LOADING_FAULTS as error:
+        raise UserError(f"{folder}: the model cannot be loaded: {_first_lines(error)}") from error
+    model, report = loaded
+    _refuse_missing_weights(folder, report)
+    return model.to(device)
+
+
+def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
+    """The model that a folder's config.json describes, with shapes and no numbers; weights need not be there.
+
+    ``facts`` are put in place of what config.json says.
+    """
+    _refuse_no_model_folder(folder)
+    try:
+        config = AutoConfig.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True, **overrides
+        )
+        for name in _dropouts(config):
+            setattr(config, name, 0.0)
+        with torch.device("meta"):
+            model: Any = auto.from_config(config, dtype=torch.float32)
+    except LOADING_FAULTS as error:
+        raise UserError(f"{folder}: no model can be made of config.json: {_first_lines(error)}") from error
+    return model
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether there is anything to load beside config.json."""
+    return any(folder.glob("*.safetensors"))
+
+
+def _refuse_missing_weights(folder: Path, report: dict[str, Any]) -> None:
+    """Where a file has nothing that fits, transformers would draw weights at random."""
+    faults = [f"{name} is missing" for name in sorted(report["missing_keys"])]
+    faults += [
+        f"{name} is {'×'.join(map(str, actual))} and should be {'×'.join(map(str, expected))}"
+        for name, actual, expected in sorted(report["mismatched_keys"])
+    ]
+    if faults:
+        more = f" and {len(faults) - 3} more" if len(faults) > 3 else ""
+        raise UserError(
+            f"{folder}: the weights do not belong to this config.json: {', '.join(faults[:3])}{more}; "
+            "they would start at random"
+        )
+
+
+def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
+    """Write weights, configuration and generation settings; the end-of-turn tokens stop generation."""
+    config = model.config
+    original = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
+    dropouts = {name: getattr(config, name) for name in _dropouts(original)}
+    for name in dropouts:
+        setattr(config, name, getattr(original, name))
+    attention = config._attn_implementation
+    try:
+        model.save_pretrained(folder, safe_serialization=True)
+        _write_stop_ids(folder / "generation_config.json", stop_ids)
+    finally:
+        for name, value in dropouts.items():
+            setattr(config, name, value)
+        config._attn_implementation = attention
+
+
+def _write_stop_ids(path: Path, stop_ids: Sequence[int]) -> None:
+    """Name the end-of-turn tokens in the file itself.
+
+    Many a released model has settings that contradict each other (a temperature, but no sampling);
+    transformers writes them back only as long as nobody has touched them.
+    """
+    if path.is_file() and stop_ids:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings["eos_token_id"] = list(stop_ids) if len(stop_ids) > 1 else stop_ids[0]
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _dropouts(config: PreTrainedConfig) -> list[str]:
+    return [
+        name
+        for name, value in config.to_dict().items()
+        if ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0
+    ]
+
+
+def _refuse_no_model_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; --model takes a Hugging Face model folder")
+    config = folder / "config.json"
+    refuse_run_folder(folder)
+    if not config.is_file():
+        contents = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
+        raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {contents})")
+    _refuse_unknown_architecture(config)
+
+
+def _refuse_no_weights(folder: Path) -> None:
+    if not has_weights(folder):
+        raise UserError(
+            f"{folder}: no *.safetensors file; plaudit does not open pickled weights (.bin, .pt), which can "
+            "run code: convert them first"
+        )
+
+
+def _refuse_unknown_architecture(config: Path) -> None:
+    try:
+        fields = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{config}: not valid JSON: {error}") from error
+    kind = fields.get("model_type") if isinstance(fields, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(fields, dict) and "auto_map" in fields:
+        raise UserError(
+            f"{config}: this model needs its own code to run, and plaudit never runs code from a folder; "
+            "use one that transformers knows by itself"
+        )
+    raise UserError(
+        f"{config}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
+        "is this the configuration of a language model?"
+    )
+
+
+def _first_lines(error: BaseException) -> str:
+    """A sentence of the two lines that say most."""
+    lines = str(error).strip().splitlines()[:2] or [type(error).__name__]
+    return " ".join(line.strip() for line in lines)

@@ -1,0 +1,181 @@
+"""Verify at load time, on a few tokens, that the fast forward pass gives the same numbers as the model
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from plaudit.errors import UserError
+from plaudit.models.backbone import without_head
+from plaudit.models.packed_attention import PackingError
+from plaudit.models.policy import Policy
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.packing import Layout
+
+VerifiableModel = Policy | RewardModel
+"""What is proven: log-probs of a policy, states of a reward model."""
+
+TRIAL_LENGTHS = ((5, (4, 7)), (9, (3,)))
+"""Prompts and completions of the trial: a group of two, so that sharing is tried, and one alone."""
+POISON_TOKEN = 0
+"""A token that the trial's other texts do not hold."""
+
+
+def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, str | None]:
+    """The layout that this model can be trusted with, and a sentence when it is not the wanted one.
+
+    Packing needs attention to go through transformers' common interface; a model with recurrent state or
+    an attention of its own gives other numbers, and is padded instead.
+    """
+    model.use_layout(preferred)
+    objection = _objection(model)
+    if objection is None:
+        return preferred, None
+    model.use_layout("right")
+    padded_difference = largest_difference(model)
+    if padded_difference > tolerance(model):
+        raise UserError(_refusal_message(model, padded_difference))
+    return "right", (
+        f"{type(model.base).__name__} cannot be {_LAYOUT_DESCRIPTIONS[preferred]} ({objection}): "
+        "batches are padded on the right"
+    )
+
+
+def _refusal_message(model: VerifiableModel, difference: float) -> str:
+    if isinstance(model, Policy):
+        return (
+            f"the log-probs of {type(model.base).__name__} cannot be computed in blocks: they differ by "
+            f"{difference:.2g} from its own logits. Its head does something that plaudit does not know"
+        )
+    return (
+        f"the states of {type(model.base).__name__} differ by {difference:.2g} (relative to their size) in a "
+        "padded batch: a token sees what follows it, so this is no causal model and cannot be scored in "
+        "batches"
+    )
+
+
+_LAYOUT_DESCRIPTIONS: dict[Layout, str] = {
+    "packed": "packed",
+    "left": "padded on the left",
+    "right": "padded on the right",
+}
+
+
+def _objection(model: VerifiableModel) -> str | None:
+    """Why the model's layout cannot be trusted; None when it can."""
+    try:
+        difference = largest_difference(model)
+        if difference > tolerance(model):
+            return f"{'log-probs' if isinstance(model, Policy) else 'states'} differ by {difference:.2g}"
+        return "one conversation reaches into the next" if leaks_between_rows(model) else None
+    except PackingError as error:
+        return str(error)
+
+
+def leaks_between_rows(model: VerifiableModel) -> bool:
+    """Whether a completion whose last state is not a number makes any other one not a number.
+
+    A difference between log-probs may drown in rounding where weights are small, as in a fresh model;
+    this cannot.
+    """
+    row, *others = _trial_examples(_vocabulary_size(model))
+    first, *rest = row.completions
+    poisoned = replace(first, ids=(*first.ids[:-1], POISON_TOKEN))
+    examples = [replace(row, completions=(poisoned, *rest)), *others]
+    batch = batch_of(examples).to(model.device)
+    with torch.no_grad(), _poison(model):
+        outputs = _fast_outputs(model, batch)
+    return bool(outputs[1:].isnan().any())
+
+
+@contextmanager
+def _poison(model: VerifiableModel) -> Iterator[None]:
+    """While this lasts, the embedding of one token is not a number."""
+
+    def spoil(_: nn.Module, ids: tuple[Any, ...], embedded: Tensor) -> Tensor:
+        return embedded.masked_fill((ids[0] == POISON_TOKEN)[..., None], float("nan"))
+
+    handle = model.base.get_input_embeddings().register_forward_hook(spoil)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def largest_difference(model: VerifiableModel) -> float:
+    """The largest difference between the fast pass and plain passes of one row at a time."""
+    batch = batch_of(_trial_examples(_vocabulary_size(model))).to(model.device)
+    with torch.no_grad():
+        difference = _fast_outputs(model, batch) - _plain_outputs(model, batch)
+    largest = difference.abs().max()
+    return float("inf") if torch.isnan(largest) else float(largest)
+
+
+def tolerance(model: VerifiableModel) -> float:
+    """The difference that rounding alone may cause, by dtype."""
+    dtype = model.base.dtype
+    return {torch.float64: 1e-5, torch.float32: 1e-3}.get(dtype, 0.15)
+
+
+def _vocabulary_size(model: VerifiableModel) -> int:
+    return model.base.config.get_text_config().vocab_size
+
+
+def _trial_examples(vocabulary: int) -> list[Example]:
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(torch.randint(POISON_TOKEN + 1, vocabulary, (count,), generator=generator).tolist())
+
+    return [
+        Example(
+            prompt=tokens(prompt),
+            completions=tuple(
+                Completion(ids=tokens(length), mask=(True,) * length, finished=True) for length in answers
+            ),
+        )
+        for prompt, answers in TRIAL_LENGTHS
+    ]
+
+
+def _fast_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
+    """Log-probs ``[N, T]`` of a policy; directions of the states ``[N, T, H]`` that a reward is read in."""
+    if isinstance(model, Policy):
+        return model.score(batch).logp_NT
+    hidden_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[batch.mask_NT])
+    direction_NTH = hidden_MH.new_zeros(*batch.mask_NT.shape, hidden_MH.shape[-1])
+    direction_NTH[batch.mask_NT] = _direction(hidden_MH)
+    return direction_NTH
+
+
+def _plain_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
+    rows: list[Tensor] = []
+    with model.as_plain_model() as plain:
+        for n, p in enumerate(batch.group_N.tolist()):
+            prompt, answer = int(batch.prompt_length_P[p]), int(batch.length_N[n])
+            ids = torch.cat((batch.prompt_PL[p, :prompt], batch.completion_NT[n, :answer]))
+            rows.append(_plain_output(model, plain, ids, prompt))
+    return pad_sequence(rows, batch_first=True)
+
+
+def _plain_output(model: VerifiableModel, plain: Any, ids: Tensor, prompt: int) -> Tensor:
+    if isinstance(model, Policy):
+        logits = plain(input_ids=ids[None], use_cache=False).logits[0, prompt - 1 : -1]
+        exact = torch.promote_types(model.base.dtype, torch.float32)
+        return logits.to(exact).log_softmax(-1).gather(1, ids[prompt:, None])[:, 0]
+    output = without_head(model.base)(input_ids=ids[None], use_cache=False)
+    return _direction(output.last_hidden_state[0, prompt:])
+
+
+def _direction(hidden_MH: Tensor) -> Tensor:
+    """Each state with a mean square of one, so that one tolerance fits models of any scale."""
+    return hidden_MH * hidden_MH.square().mean(-1, keepdim=True).clamp(min=1e-30).rsqrt()

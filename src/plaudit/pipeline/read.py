@@ -1,0 +1,261 @@
+"""A pipeline from its YAML file: names, settings, references and files, all checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from plaudit.config.fields import Setting, all_settings, did_you_mean, item_type
+from plaudit.config.load import load_yaml, read_values, resolve
+from plaudit.errors import UserError
+from plaudit.methods.preference.algorithms import OWN
+from plaudit.methods.registry import config_type
+from plaudit.pipeline.spec import (
+    START_MODEL,
+    WORLD,
+    Pipeline,
+    PipelineSettings,
+    Stage,
+    absolute_word,
+    word_path,
+)
+from plaudit.pipeline.stages import StageKind, kind_names, stage_kinds
+
+DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
+"""The YAML file of the pipeline that runs without a CONFIG."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_STAGES_EXAMPLE = "stages: [{sft: {do: sft, model: $model, data: rows.jsonl}}, …]"
+_ARTICLES = {"rows": "rows", "groups": "groups", "evaluation": "an evaluation"}
+
+FlatSettings = dict[str, Any]
+"""The settings of a stage by their whole names: ``policy.beta``."""
+
+
+def read_pipeline(
+    path: Path, *, changes: Sequence[str] = (), seed: int | None = None, jobs: int | None = None
+) -> Pipeline:
+    """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it."""
+    loaded, node = load_yaml(path)
+    if not isinstance(loaded, dict) or not loaded.get("stages"):
+        raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}")
+    head_values = {name: value for name, value in loaded.items() if name != "stages"}
+    bodies: dict[str, FlatSettings] = {}
+    places: dict[str, str] = {}
+    for name, body, where in _stage_entries(loaded["stages"], node, path):
+        if name in bodies:
+            raise UserError(f"{where}: another stage is called {name}; give one of them another name")
+        bodies[name], places[name] = _flat_settings(body, where), where
+    _apply_changes(head_values, bodies, changes)
+    overrides = {"seed": seed, "jobs": jobs}
+    head_values |= {name: value for name, value in overrides.items() if value is not None}
+    head = _read_head(head_values, path)
+    reader = _StageReader(head, [*bodies])
+    for name, body in bodies.items():
+        reader.read(name, body, places[name])
+    model = head.model if head.model in (None, WORLD) else str(Path(head.model).absolute())
+    values = {"name": head.name or path.stem, "seed": head.seed, "jobs": head.jobs, "threads": head.threads}
+    return Pipeline(**values, model=model, stages=tuple(reader.stages.values()))
+
+
+def pipeline_yaml(pipeline: Pipeline) -> str:
+    """The pipeline as YAML with absolute paths: it means the same from any folder."""
+    import yaml
+
+    head = {name: getattr(pipeline, name) for name in ("name", "seed", "model", "jobs", "threads")}
+    stages = [
+        {stage.name: {"do": stage.kind.name, "weight": stage.weight, **_nest(stage.raw_settings)}}
+        for stage in pipeline.stages
+    ]
+    document = {name: value for name, value in head.items() if value is not None} | {"stages": stages}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str, dict[Any, Any], str]]:
+    """Name, settings, and file, line and name of each stage."""
+    stages_node = next(value for key, value in node.value if key.value == "stages")
+    items = [{name: body} for name, body in stages.items()] if isinstance(stages, dict) else stages
+    for item, item_node in zip(items if isinstance(items, list) else [], stages_node.value, strict=True):
+        first = item_node[0] if isinstance(item_node, tuple) else item_node
+        where = f"{path}:{first.start_mark.line + 1}"
+        if not isinstance(item, dict) or len(item) != 1:
+            raise UserError(f"{where}: a stage is a name with its settings: {_STAGES_EXAMPLE}")
+        [(name, body)] = item.items()
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == START_MODEL:
+            raise UserError(f"{where}: stage {name!r}: use letters, digits, - and _, and not {START_MODEL!r}")
+        if not isinstance(body, dict):
+            raise UserError(f"{where}: stage {name}: expected settings (name: value), got {body!r}")
+        yield name, body, f"{where}: stage {name}"
+
+
+def _flatten(body: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Whole names with underscores; a group may be written as ``policy.beta`` or have its own lines."""
+    for name, value in body.items():
+        key = prefix + str(name).replace("-", "_")
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
+    """Refuses two spellings of one name, and a value beside settings of the group of that name."""
+    keys = [key for key, _ in _flatten(body)]
+    for key in keys:
+        if keys.count(key) > 1 or any(other.startswith(f"{key}.") for other in keys):
+            raise UserError(f"{where}: {key} is set twice; keep one of the two")
+    return dict(_flatten(body))
+
+
+def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Groups inside each other, as the records of settings have them."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        *groups, last = key.split(".")
+        target = nested
+        for group in groups:
+            target = target.setdefault(group, {})
+        target[last] = value
+    return nested
+
+
+def _apply_changes(
+    head_values: dict[str, Any], bodies: Mapping[str, FlatSettings], changes: Sequence[str]
+) -> None:
+    """Write what the command line says over what the file says."""
+    import yaml
+
+    for change in changes:
+        key, equals, word = change.partition("=")
+        stage_name, dot, setting = key.partition(".")
+        if not equals:
+            raise UserError(f"--set {change}: write stage.setting=value")
+        try:
+            value = yaml.safe_load(word)
+        except yaml.YAMLError as error:
+            raise UserError(f"--set {change}: {word!r} is not YAML") from error
+        if dot and stage_name not in bodies:
+            hint = did_you_mean(stage_name, bodies)
+            raise UserError(f"--set {change}: there is no stage {stage_name!r}{hint}")
+        target, name = (bodies[stage_name], setting.replace("-", "_")) if dot else (head_values, key)
+        target[name] = value
+
+
+def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
+    head = resolve(PipelineSettings, read_values(head_values, PipelineSettings, str(path)), {})
+    for name, value in (("jobs", head.jobs), ("threads", head.threads)):
+        if value is not None and value < 1:
+            raise UserError(f"{path}: {name} must be at least 1, not {value}")
+    if head.name and not _NAME.fullmatch(head.name):
+        raise UserError(f"{path}: name {head.name!r}: use letters, digits, - and _")
+    if head.model not in (None, WORLD) and not word_path(str(head.model)).is_dir():
+        raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
+    return head
+
+
+class _StageReader:
+    """Reads stages one after another: each may name those that were read before it."""
+
+    def __init__(self, head: PipelineSettings, names: Sequence[str]) -> None:
+        self._head, self._names = head, names
+        self.stages: dict[str, Stage] = {}
+
+    def read(self, name: str, body: FlatSettings, where: str) -> None:
+        """Add the stage, checked as far as can be without running anything."""
+        try:
+            kind, weight = _kind_and_weight(body)
+            settings = {key: value for key, value in body.items() if key not in ("do", "weight")}
+            if kind.trains and "out" in settings:
+                raise UserError("out: the pipeline says where a run lies; leave it out")
+            inputs = dict(self._read_inputs(name, kind, settings))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        # Rows of several sources are one file when the stage runs.
+        lists = {setting.key for setting in all_settings(kind.settings) if item_type(setting.value_type)}
+        single = {key: words[0] for key, words in inputs.items() if key not in lists}
+        values = read_values(_nest(settings | single), kind.settings, where)
+        for path, value in values.items():
+            if ".".join(path) not in kind.accepts and str(value).startswith("$"):
+                raise UserError(
+                    f"{where}: {'.'.join(path)}: takes no stage's result, and {value} stands there"
+                )
+        if any(setting.path == ("seed",) for setting in all_settings(kind.settings)):
+            values.setdefault(("seed",), self._head.seed)
+        self.stages[name] = stage = Stage(
+            name=name,
+            kind=kind,
+            raw_settings=settings,
+            values=values,
+            inputs=inputs,
+            where=where,
+            weight=weight,
+        )
+        stage.config({})
+
+    def _read_inputs(
+        self, name: str, kind: StageKind, settings: FlatSettings
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The settings that name something outside of the stage; one word may stand for a list of one."""
+        for setting in all_settings(kind.settings):
+            key, value = setting.key, settings.get(setting.key)
+            if value is None or setting.group is not None:
+                continue
+            takes_list = item_type(setting.value_type) is not None
+            if takes_list and not isinstance(value, list):
+                settings[key] = value = [value]
+            if key not in kind.accepts:
+                continue
+            words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
+            checked = [self._checked_word(word, name, setting, kind) for word in words]
+            if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
+                raise UserError(f"{key}: {', '.join(checked)}: only rows can be several")
+            settings[key] = checked if takes_list or len(checked) > 1 else checked[0]
+            if checked:
+                yield key, tuple(checked)
+
+    def _checked_word(self, word: str, name: str, setting: Setting, kind: StageKind) -> str:
+        """The word as it can be read from anywhere, or the reference, where that may stand here."""
+        if not word.startswith("$"):
+            return absolute_word(word, setting)
+        key, accepted = setting.key, kind.accepts[setting.key]
+        result_type = self._result_type(word[1:], name, key)
+        if result_type not in accepted:
+            expected = " or ".join(accepted) or "no stage's result, but a file"
+            given = _ARTICLES.get(result_type, f"a {result_type}")
+            raise UserError(f"{key}: {word} gives {given}, and this takes {expected}")
+        return word
+
+    def _result_type(self, name: str, here: str, key: str) -> str:
+        """What a reference gives; refuses a reference to nothing."""
+        if name in self.stages:
+            return self.stages[name].kind.produces
+        if name == START_MODEL and self._head.model is not None:
+            return "model"
+        if name == START_MODEL:
+            raise UserError(
+                f"{key}: ${START_MODEL} is the pipeline's own model, and none is named: add model: world"
+            )
+        if name == here:
+            raise UserError(f"{key}: ${name} is this stage itself; name a stage above it")
+        if name in self._names:
+            raise UserError(f"{key}: ${name} comes later; a stage reads what stands above it")
+        start_model = [] if self._head.model is None else [START_MODEL]
+        raise UserError(f"{key}: there is no stage ${name}{did_you_mean(name, [*start_model, *self.stages])}")
+
+
+def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
+    name, kinds = body.get("do"), stage_kinds()
+    if name is None:
+        raise UserError("say what it does, as in do: sft")
+    if name not in kinds:
+        hint = did_you_mean(str(name), kinds) or f"; there are {', '.join(kind_names())} and the algorithms"
+        raise UserError(f"there is no kind of stage {name!r}{hint} (plaudit train --list)")
+    weight = body.get("weight", kinds[name].weight)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or weight <= 0:
+        raise UserError(f"weight is a number above 0, not {weight!r}")
+    own = body.get("algorithm")
+    if name == OWN and isinstance(own, str):
+        return replace(kinds[name], settings=config_type(OWN, own)), weight
+    return kinds[name], weight

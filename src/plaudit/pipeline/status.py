@@ -1,0 +1,277 @@
+"""What decides the result of a stage, where it stands (finished, half done, to be run), how long it takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from plaudit.config.fields import did_you_mean
+from plaudit.config.load import to_plain_data
+from plaudit.engine.lineage import Fingerprints
+from plaudit.errors import UserError
+from plaudit.files import exact_json
+from plaudit.pipeline.spec import START_MODEL, WORLD, Pipeline, Stage, file_in_word, word_path
+from plaudit.pipeline.store import (
+    PipelineFolder,
+    read_manifest,
+    read_start_file,
+    refuse_changed_outputs,
+    running_code_version,
+)
+
+_NEUTRAL = "allow check keep.last memory out reference.cache sample sample_every save_every sinks"
+RESULT_NEUTRAL_SETTINGS = frozenset(_NEUTRAL.split())
+"""Settings of training that leave the result as it is; all of them may change when a run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageKey:
+    """The key of a stage's result: the same settings, inputs and kind give the same result.
+
+    Example: ``compute_stage_key(context, stage, {"sft": "9f86…"}).key``
+    """
+
+    settings: Mapping[str, Any]
+    """All settings, resolved; what names another stage is its reference."""
+    inputs: Mapping[str, Mapping[str, str]]
+    """For each input where it is from and the hash of its content."""
+    key: str
+    """The sha256 of both and of what is done."""
+
+
+def compute_stage_key(
+    context: PipelineContext, stage: Stage, result_hashes: Mapping[str, str]
+) -> StageKey | None:
+    """The key of a stage's result; None while a stage above it has no result."""
+    if not set(stage.needs) <= set(result_hashes):
+        return None
+    inputs: dict[str, Mapping[str, str]] = {}
+    identities: dict[str, list[str]] = {}
+    for setting, words in stage.inputs.items():
+        for number, word in enumerate(words, 1):
+            resolved = _resolve_input(context, word, result_hashes)
+            identities.setdefault(setting, []).append(resolved.get("hash", word))
+            if resolved:
+                inputs[setting if len(words) == 1 else f"{setting} {number}"] = resolved
+    settings = to_plain_data(stage.config({}))
+    deciding = _deciding_settings(stage, settings)
+    identity = {"do": stage.kind.name, "settings": deciding, "inputs": identities}
+    settings.pop("out", None)
+    key = hashlib.sha256(exact_json.dumps(identity).encode()).hexdigest()
+    return StageKey(settings=settings, inputs=inputs, key=key)
+
+
+def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[str, str]) -> dict[str, str]:
+    """Where an input is from and the hash of its content; nothing of a word that is no file."""
+    if word[:1] == "$" and word != f"${START_MODEL}":
+        return {"from": word[1:], "hash": result_hashes[word[1:]]}
+    target = (context.pipeline.model or WORLD) if word[:1] == "$" else word
+    file = word_path(target) if target == WORLD else file_in_word(target)
+    return {} if file is None else {"path": str(file), "hash": context.fingerprints.hash_of(file)}
+
+
+def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings without inputs, which count by their content, and without those that change nothing."""
+    deciding: dict[str, Any] = {}
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if key not in stage.inputs and not (stage.kind.trains and key in RESULT_NEUTRAL_SETTINGS):
+            deciding[name] = _deciding_settings(stage, value, f"{key}.") if isinstance(value, dict) else value
+    return deciding
+
+
+StageState = Literal["kept", "taken back", "goes on", "runs", "waits"]
+"""What is to be done: nothing; nothing but to move a folder; the rest; all; not known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageStatus:
+    """The status of one stage: its state, the reason, and its result where there is one.
+
+    Example: ``StageStatus(stage=stage, state="runs", reason="never run", stage_key=key)``
+    """
+
+    stage: Stage
+    """The stage."""
+    state: StageState
+    """What is to be done about it."""
+    reason: str
+    """The reason for the state, in words."""
+    stage_key: StageKey | None
+    """What decides its result; None while a stage above it has none."""
+    result_hash: str | None = None
+    """The hash of its result, where that is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineContext:
+    """A pipeline in its folder, with the hashes of the files that it reads.
+
+    Example: ``PipelineContext.of(folder, pipeline)``
+    """
+
+    folder: PipelineFolder
+    """Where it lies."""
+    pipeline: Pipeline
+    """What it is."""
+    fingerprints: Fingerprints
+    """The content hashes of the files and folders that it reads from outside."""
+
+    @classmethod
+    def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
+        """The pipeline in this folder."""
+        fingerprints = Fingerprints(folder.path / "fingerprints.json")
+        return cls(folder=folder, pipeline=pipeline, fingerprints=fingerprints)
+
+    def earlier_seconds(self) -> dict[str, float]:
+        """How long each finished stage took."""
+        manifests = {
+            stage.name: read_manifest(self.folder.stage(stage.name)) for stage in self.pipeline.stages
+        }
+        return {
+            name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
+        }
+
+
+def stage_status(
+    context: PipelineContext,
+    stage: Stage,
+    result_hashes: Mapping[str, str],
+    forced_reasons: Mapping[str, str],
+) -> StageStatus:
+    """The status of a stage, given the results of the stages above it.
+
+    ``forced`` has the stages that run whatever is there, with the reason. A result that is kept is checked.
+    """
+    stage_key = compute_stage_key(context, stage, result_hashes)
+    if stage_key is None:
+        missing = ", ".join(name for name in stage.needs if name not in result_hashes)
+        return StageStatus(stage=stage, state="waits", reason=f"after {missing}", stage_key=None)
+    if stage.name in forced_reasons:
+        return StageStatus(stage=stage, state="runs", reason=forced_reasons[stage.name], stage_key=stage_key)
+    return _status_on_disk(context, stage, stage_key)
+
+
+def _status_on_disk(context: PipelineContext, stage: Stage, stage_key: StageKey) -> StageStatus:
+    folder, key = context.folder, stage_key.key
+    here = folder.stage(stage.name)
+    manifest, aside = read_manifest(here), read_manifest(folder.set_aside_path(stage.name, key))
+    if manifest is not None and manifest["key"] == key:
+        refuse_changed_outputs(here, manifest, context.fingerprints)
+        status = StageStatus(stage=stage, state="kept", reason=_code_note(manifest), stage_key=stage_key)
+        return replace(status, result_hash=manifest["result"])
+    if can_resume(folder, stage, key):
+        reason = "was stopped; it goes on from its last checkpoint"
+        return StageStatus(stage=stage, state="goes on", reason=reason, stage_key=stage_key)
+    if aside is not None and aside["key"] == key:
+        refuse_changed_outputs(folder.set_aside_path(stage.name, key), aside, context.fingerprints)
+        reason = "these settings have been run before"
+        status = StageStatus(stage=stage, state="taken back", reason=reason, stage_key=stage_key)
+        return replace(status, result_hash=aside["result"])
+    reason = "was stopped" if here.exists() else "never run"
+    reason = reason if manifest is None else _describe_changes(manifest, stage_key)
+    return StageStatus(stage=stage, state="runs", reason=reason, stage_key=stage_key)
+
+
+def _code_note(manifest: Mapping[str, Any]) -> str:
+    """A note where another version of the code has made the result; empty where it was this one."""
+    made, current = manifest["code"], running_code_version()
+    if all(made.get(name) == current[name] for name in ("plaudit", "commit")):
+        return ""
+    commit = str(made.get("commit"))[:12]
+    return f"made by plaudit {made.get('plaudit')} at {commit}; --fresh makes it anew"
+
+
+def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
+    """Whether training is half done, of this key, and in the place where it began."""
+    stage_folder = folder.stage(stage.name)
+    start = read_start_file(stage_folder)
+    if read_manifest(stage_folder) is not None:
+        return False
+    return stage.kind.trains and start.get("key") == key and start.get("place") == str(stage_folder)
+
+
+def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
+    """What has changed since the stage was run, in words."""
+    before, after = _flatten(manifest["settings"]), _flatten(stage_key.settings)
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    words = [f"{name}: {before.get(name)} → {after.get(name)}" for name in changed]
+    for name in {**manifest["inputs"], **stage_key.inputs}:
+        old, new = (inputs.get(name, {}).get("hash") for inputs in (manifest["inputs"], stage_key.inputs))
+        if old != new and name not in changed:
+            words.append(f"{name} has another content")
+    return "; ".join(words) or "it was made in another way"
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def refuse_unknown_stages(pipeline: Pipeline, names: Sequence[str], option: str) -> None:
+    """Complain about stages that there are not."""
+    stage_names = [stage.name for stage in pipeline.stages]
+    for name in names:
+        if name not in stage_names:
+            hint = did_you_mean(name, stage_names) or f"; they are {', '.join(stage_names)}"
+            raise UserError(f"{option} {name}: there is no such stage{hint}")
+
+
+PRIOR_SECONDS = 60.0
+"""Seconds for which a weight is believed to be seconds, beside what was measured."""
+
+
+def expected_seconds(
+    stages: Sequence[Stage],
+    earlier_seconds: Mapping[str, int | float],
+    seconds_now: Mapping[str, int | float],
+) -> dict[str, float]:
+    """Seconds of each stage: as measured before, or by its weight at the pace of those that ended ``now``.
+
+    What little was seen at first, with all that is loaded once, says little of the pace.
+    """
+    finished = [stage for stage in stages if stage.name in seconds_now]
+    finished_seconds, weight = (
+        sum(seconds_now[stage.name] for stage in finished),
+        sum(stage.weight for stage in finished),
+    )
+    pace = (finished_seconds + PRIOR_SECONDS) / (weight + PRIOR_SECONDS)
+    return {stage.name: float(earlier_seconds.get(stage.name) or pace * stage.weight) for stage in stages}
+
+
+def seconds_left(
+    stages: Sequence[Stage],
+    finished: set[str],
+    running: Mapping[str, int | float],
+    stage_seconds: Mapping[str, int | float],
+    jobs: int,
+) -> float:
+    """Until the last of the stages ends, when each takes what is expected; ``running`` has elapsed seconds.
+
+    Each stage takes the lane that is free first, as soon as those that it needs have ended.
+    """
+    ends = dict.fromkeys(finished, 0.0)
+    worker_ends = [0.0] * jobs
+    for index, (name, elapsed) in enumerate(running.items()):
+        ends[name] = max(0.0, stage_seconds[name] - elapsed)
+        worker_ends[index % jobs] = ends[name]
+    for stage in stages:
+        if stage.name in ends:
+            continue
+        worker = min(range(jobs), key=lambda index: worker_ends[index])
+        start = max([worker_ends[worker], *(ends.get(name, 0.0) for name in stage.needs)])
+        worker_ends[worker] = ends[stage.name] = start + stage_seconds[stage.name]
+    return max(ends.values(), default=0.0)
+
+
+def format_clock(seconds: int | float) -> str:
+    """Minutes and seconds.
+
+    >>> format_clock(83.7)
+    '1:24'
+    """
+    return f"{round(seconds) // 60}:{round(seconds) % 60:02}"

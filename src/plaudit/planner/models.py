@@ -1,0 +1,219 @@
+"""Every model of a run on the meta device: what is trained, the reference and the scorers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from plaudit.methods.config import RunConfig
+from plaudit.methods.models import enable_gradient_checkpointing
+from plaudit.methods.policy.build import configure_algorithm
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
+from plaudit.methods.reference import use_live_reference_if_short
+from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.load import Precision, empty_model, is_reward_folder, precision
+from plaudit.models.lora import with_lora
+from plaudit.models.policy import Policy
+from plaudit.models.reward_model import RewardModel
+from plaudit.planner.machine import Machine
+from plaudit.rewards.load import loaded_model_folders, model_folder
+from plaudit.rewards.registry import names_function
+
+LIVE, CACHED, ADAPTER_OFF, NONE = "live", "kept", "beneath", "none"
+"""A reference beside the policy, its log-probs alone, the model beneath the adapters, or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
+    """The number of weights of a model.
+
+    Example: ``model_size(policy).trained``
+    """
+
+    trained: int
+    """Weights that are trained."""
+    frozen: int
+    """Weights that are not."""
+    bytes: int
+    """The bytes of all of them."""
+
+    @property
+    def total(self) -> int:
+        """All weights."""
+        return self.trained + self.frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerModel:
+    """A reward or judge with a model of its own, which is never trained.
+
+    Example: ``ScorerModel(name="reward", folder=Path("runs/rm/model"), size=size)``
+    """
+
+    name: str
+    """What it is there for."""
+    folder: Path
+    """Where it is."""
+    size: ModelSize
+    """How large it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunModels:
+    """All models of a run.
+
+    Example: ``load_run_models("ppo", config, machine).policy``
+    """
+
+    trained_model: Policy | RewardModel
+    """What is trained, with its adapters."""
+    critic: RewardModel | None
+    """What learns beside it."""
+    reference_kind: str
+    """Where log-probs of a reference come from."""
+    reference_model: Policy | None
+    """The reference, where it has weights of its own."""
+    scorers: tuple[ScorerModel, ...]
+    """Rewards and judges with models of their own."""
+    numbers: Precision
+    """What weights and products are kept in."""
+    unsized_rewards: tuple[str, ...]
+    """Rewards whose memory cannot be known."""
+
+
+def load_run_models(method: str, config: RunConfig, machine: Machine, rows: int) -> RunModels:
+    """The models that a run of this config loads, which learns from so many rows."""
+    run_precision = precision(config.dtype, machine.device)
+    kind = reference_kind(method, config, rows)
+    learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)
+    learner.to(run_precision.weights)
+    reference_model = None
+    if kind == LIVE:
+        assert isinstance(config, PreferenceConfig | PolicyConfig)
+        reference_model = Policy(empty_model(AutoModelForCausalLM, config.reference.model or config.model))
+        reference_model.use_layout(config.memory.layout)
+        reference_model.requires_grad_(False).eval().to(run_precision.weights)
+    scorers, unsized_rewards = _scorer_models(config, machine)
+    critic = _meta_critic(method, config)
+    return RunModels(
+        trained_model=learner.train(),
+        critic=None if critic is None else critic.to(run_precision.weights).train(),
+        reference_kind=kind,
+        reference_model=reference_model,
+        scorers=scorers,
+        numbers=run_precision,
+        unsized_rewards=unsized_rewards,
+    )
+
+
+def model_size(module: nn.Module) -> ModelSize:
+    """The weights of a module, tied ones counted once."""
+    parameters = list(module.parameters())
+    trained = sum(p.numel() for p in parameters if p.requires_grad)
+    return ModelSize(
+        trained=trained,
+        frozen=sum(p.numel() for p in parameters) - trained,
+        bytes=sum(p.numel() * p.element_size() for p in parameters),
+    )
+
+
+def reference_kind(method: str, config: RunConfig, rows: int) -> str:
+    """Where a run's reference log-probs come from; live where it is short for so many ``rows``."""
+    if isinstance(config, PreferenceConfig):
+        if "reference" not in configured_algorithm(method, config).needs:
+            return NONE
+        kind = use_live_reference_if_short(config, rows).reference.kind
+        if kind in ("auto", "precomputed"):
+            return CACHED
+    elif isinstance(config, PolicyConfig):
+        kind = config.reference.kind
+        if kind == "none":
+            return NONE
+    else:
+        return NONE
+    same = config.reference.model in (None, config.model)
+    return ADAPTER_OFF if same and config.lora.rank and kind != "average" else LIVE
+
+
+def _meta_policy(config: RunConfig) -> Policy:
+    """The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights."""
+    model = empty_model(AutoModelForCausalLM, config.model)
+    if config.memory.checkpointing:
+        enable_gradient_checkpointing(model)
+    if config.lora.rank:
+        with torch.device("meta"):
+            model = with_lora(model, config.lora)
+    policy = Policy(model, attention=config.memory.attention)
+    policy.use_layout(config.memory.layout)
+    return policy
+
+
+def _meta_reward_model(config: RewardConfig) -> RewardModel:
+    """The reward model as ``prepare_reward_model`` makes it."""
+    model = _meta_classifier(config.model, config)
+    if config.memory.checkpointing:
+        enable_gradient_checkpointing(model.base)
+    if config.lora.rank:
+        with torch.device("meta"):
+            model = model.with_adapters(config.lora)
+    model.use_layout(config.memory.layout)
+    return model
+
+
+def _meta_classifier(folder: Path, config: RunConfig) -> RewardModel:
+    pooling = config.reward.pooling if isinstance(config, RewardConfig) else "last"
+    base = empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    return RewardModel(
+        base, pooling="last" if pooling == "auto" else pooling, attention=config.memory.attention
+    )
+
+
+def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
+    if (
+        not isinstance(config, PolicyConfig)
+        or config.critic.shared
+        or not configure_algorithm(method, config).row.needs_critic
+    ):
+        return None
+    folder = config.critic.model or config.model
+    reward = None if config.reward is None else Path(config.reward)
+    if config.critic.model is None and reward is not None and reward.is_dir():
+        folder = model_folder(reward) if is_reward_folder(model_folder(reward)) else folder
+    model = _meta_classifier(model_folder(folder), config)
+    model.use_layout(config.memory.layout)
+    return model
+
+
+def _scorer_models(config: RunConfig, machine: Machine) -> tuple[tuple[ScorerModel, ...], tuple[str, ...]]:
+    if not isinstance(config, PolicyConfig):
+        return (), ()
+    words = {
+        "reward": config.reward,
+        "reward of steps": config.process.by,
+        "judge": config.judge.by,
+        "environment": config.environment,
+    }
+    named = {name: word for name, word in words.items() if word is not None}
+    scorers: list[ScorerModel] = []
+    dtype = precision("auto", machine.device).products
+    for name, word in named.items():
+        folders = loaded_model_folders(Path(word)) if Path(word).is_dir() else ()
+        scorers += [
+            ScorerModel(name=name, folder=folder, size=_folder_size(folder, dtype)) for folder in folders
+        ]
+    unsized = [f"{name} {word}" for name, word in named.items() if names_function(word)]
+    return tuple(scorers), tuple(unsized)
+
+
+def _folder_size(folder: Path, dtype: torch.dtype) -> ModelSize:
+    if is_reward_folder(folder):
+        model: Any = empty_model(AutoModelForSequenceClassification, folder, num_labels=1)
+    else:
+        model = empty_model(AutoModelForCausalLM, folder)
+    return model_size(model.to(dtype))

@@ -1,0 +1,349 @@
+"""The rows of a planned run: as tokens where there is a tokenizer, else of stated lengths.
+
+The arithmetic of a run, by the functions with which the run itself divides its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison, Ranking, Record
+from plaudit.engine.loop import BatchOrder
+from plaudit.errors import UserError
+from plaudit.methods.config import RunConfig
+from plaudit.methods.data import hold_out, load_rows
+from plaudit.methods.named_runs import SUPERVISED_METHODS
+from plaudit.methods.policy.batch import ExperienceTensors, Round
+from plaudit.methods.policy.build import configure_algorithm
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.run import encode_prompts_with_room
+from plaudit.methods.preference.config import PreferenceConfig
+from plaudit.methods.preference.run import load_preference_rows
+from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.methods.reward_model.data import encode_judged_rows
+from plaudit.methods.reward_model.run import bootstrap_rows
+from plaudit.methods.run import total_steps
+from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.encode import make_encoder
+from plaudit.tokens.microbatch import split_examples
+from plaudit.tokens.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedLengths:
+    """Lengths that the user states, where no tokenizer can count tokens.
+
+    Example: ``StatedLengths(prompt=512, answer=256)``
+    """
+
+    prompt: int
+    """Tokens of a prompt."""
+    answer: int
+    """Tokens of an answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse nothing to compute."""
+        if self.prompt < 1 or self.answer < 1:
+            raise UserError("--prompt-tokens and --answer-tokens are 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRows:
+    """What is learnt from and what is held out, as far as cost is concerned; prompts alone have no answers.
+
+    Example: ``planned_rows("sft", config, None).train``
+    """
+
+    train: tuple[Example, ...]
+    """Rows that are trained."""
+    held_out: tuple[Example, ...]
+    """Rows that never are."""
+    notes: tuple[str, ...]
+    """What was decided about them."""
+
+
+def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -> PlannedRows:
+    """The rows as the run itself reads them, or as long as they are said to be."""
+    if stated is not None:
+        return _stated_rows(config, stated)
+    try:
+        load_tokenizer(config.model)
+    except UserError as error:
+        raise UserError(
+            f"{error}\nTo plan without a tokenizer, say how long rows are: --prompt-tokens N "
+            "--answer-tokens N"
+        ) from error
+    encoder = make_encoder(config.model, turns=config.turns)
+    if isinstance(config, PolicyConfig):
+        rows_read: Any = load_rows(config, encoder, partial(encode_prompts_with_room, config), None)
+        train, held_out = (
+            [Example(prompt=row.prompt, completions=()) for row in rows]
+            for rows in _train_and_held_out(rows_read)
+        )
+        return PlannedRows(train=tuple(train), held_out=tuple(held_out), notes=rows_read.notes)
+    if isinstance(config, PreferenceConfig):
+        rows_read = load_preference_rows(method, config, encoder, None)
+    elif isinstance(config, RewardConfig):
+        rows_read = load_rows(config, encoder, partial(encode_judged_rows, config.reward), None)
+        train_rows = bootstrap_rows(rows_read.train, config.ensemble, config.seed)
+        return PlannedRows(
+            train=_row_examples(train_rows), held_out=_row_examples(rows_read.held_out), notes=rows_read.notes
+        )
+    else:
+        rows_read = load_rows(config, encoder, SUPERVISED_METHODS[method].encode, None)
+        return PlannedRows(train=rows_read.train, held_out=rows_read.held_out, notes=rows_read.notes)
+    return PlannedRows(
+        train=_row_examples(rows_read.train),
+        held_out=_row_examples(rows_read.held_out),
+        notes=rows_read.notes,
+    )
+
+
+def with_answers(prompt: Example, answers: int, tokens: int) -> Example:
+    """A prompt with so many answers of so many tokens, none of which is looked at."""
+    answer = Completion(ids=(0,) * tokens, mask=(True,) * tokens, finished=True)
+    return Example(prompt=prompt.prompt, completions=(answer,) * answers)
+
+
+def _train_and_held_out(rows: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    return rows.train, rows.held_out
+
+
+def _row_examples(rows: Sequence[Any]) -> tuple[Example, ...]:
+    return tuple(row.example for row in rows)
+
+
+def _stated_rows(config: RunConfig, lengths: StatedLengths) -> PlannedRows:
+    share = config.held_out_share
+    rows = _rows_of_stated_length(config.data, config, lengths)
+    if share is None:
+        held_out = _rows_of_stated_length(Path(config.held_out), config, lengths)
+    else:
+        rows, held_out = hold_out(rows, share, config.seed)
+    note = f"every prompt is taken to have {lengths.prompt:,} tokens, every answer {lengths.answer:,}"
+    return PlannedRows(train=rows, held_out=held_out, notes=(note,))
+
+
+def _rows_of_stated_length(path: Path, config: RunConfig, lengths: StatedLengths) -> tuple[Example, ...]:
+    """Rows of the stated lengths; equal prompts stay equal, so that they are held out together."""
+    options = ReadOptions(split=config.rows.split, ties=config.rows.ties)
+    records = read_records(
+        path, format=config.format, threshold=config.rows.threshold, quarantine=None, options=options
+    ).records
+    example_of: dict[object, Example] = {}
+    for record in records:
+        example_of.setdefault(
+            record.prompt, Example(prompt=(len(example_of),) * lengths.prompt, completions=())
+        )
+    if isinstance(config, PolicyConfig):
+        return tuple(example_of.values())
+    return tuple(
+        with_answers(example_of[one.prompt], _completion_count(one), lengths.answer) for one in records
+    )
+
+
+def _completion_count(record: Record) -> int:
+    match record:
+        case Comparison():
+            return 2
+        case Ranking():
+            return len(record.completions)
+        case _:
+            return 1
+
+
+SAMPLED_BATCHES = 500
+"""Batches that are divided to find the largest micro-batch."""
+Microbatch = tuple[Example, ...]
+"""A micro-batch: rows that go through the model together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundShape:
+    """The shape of a round, where completions are generated.
+
+    Example: ``RoundShape(answers=8, rivals=0, longest=64, epochs=2, minibatches=4)``
+    """
+
+    answers: int
+    """Completions of each prompt."""
+    rivals: int
+    """Further completions of each prompt that are only scored."""
+    longest: int
+    """Tokens that a completion is taken to have."""
+    epochs: int
+    """How often the completions of a round are gone through."""
+    minibatches: int
+    """Optimiser steps of one such epoch."""
+
+    @property
+    def updates_per_round(self) -> int:
+        """Optimiser steps of a round."""
+        return self.epochs * self.minibatches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The counts of a run: rows, batches, steps, micro-batches and tokens.
+
+    Example: ``make_schedule("sft", config, rows, ranks=1).steps``
+    """
+
+    rows: int
+    """Rows that are trained; prompts, where answers are drawn."""
+    held_out: int
+    """Rows that never are."""
+    batch_size: int
+    """Rows of a batch, over all processes."""
+    ranks: int
+    """Processes that share each batch."""
+    steps: int
+    """Optimiser steps."""
+    batches: int
+    """Batches, or rounds, that are begun."""
+    steps_an_epoch: int
+    """Batches that see every row once."""
+    passes: float
+    """How often the rows are gone through."""
+    rounds: RoundShape | None
+    """The shape of a round; None where no completions are generated."""
+    microbatches: int
+    """The most that one process computes one after another before an optimiser step (accumulation)."""
+    largest: Microbatch
+    """The largest of them."""
+    tokens: int
+    """Tokens that are computed in all optimiser steps, a shared prompt once."""
+    trained_tokens: int
+    """Tokens of these that are trained."""
+    generated: int
+    """Completions that are generated in the whole run."""
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimiser steps of a batch."""
+        return 1 if self.rounds is None else self.rounds.updates_per_round
+
+
+def make_schedule(
+    method: str, config: RunConfig, rows: PlannedRows, *, ranks: int, answer_tokens: int | None = None
+) -> Schedule:
+    """The arithmetic of a run; ``answer_tokens`` is how long drawn answers are, where that is known."""
+    if not rows.train:
+        raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
+    rounds = _round_shape(method, config, answer_tokens)
+    order = BatchOrder(rows=len(rows.train), batch_size=config.batch_size, seed=config.seed)
+    inner = 1 if rounds is None else rounds.updates_per_round
+    steps = total_steps(config, order, inner)
+    batches = -(-steps // inner)
+    examples = [_with_round_completions(row, rounds) for row in rows.train]
+    tokens_at_once, sampled = config.memory.tokens_at_once, islice(range(1, batches + 1), SAMPLED_BATCHES)
+    microbatches = 0
+    largest: Microbatch = ()
+    for number in sampled:
+        batch = [examples[row] for row in order.batch_rows(number)]
+        for step_examples in _step_examples(batch, number, rounds, config.seed):
+            for share in split_examples(step_examples, ranks=ranks, tokens_at_once=tokens_at_once):
+                microbatches = max(microbatches, len(share))
+                largest = max(largest, *share, key=_microbatch_tokens)
+    tokens, trained_tokens = _total_tokens(examples, order, steps, rounds, config.seed)
+    generated = 0
+    if rounds is not None:
+        generated = rounds.answers * _rows_in_batches(order, batches)
+    return Schedule(
+        rows=len(examples),
+        held_out=len(rows.held_out),
+        batch_size=config.batch_size,
+        ranks=ranks,
+        steps=steps,
+        batches=batches,
+        steps_an_epoch=order.steps_per_epoch,
+        passes=order.epoch_after(batches),
+        rounds=rounds,
+        microbatches=microbatches,
+        largest=largest,
+        tokens=tokens,
+        trained_tokens=trained_tokens,
+        generated=generated,
+    )
+
+
+def _round_shape(method: str, config: RunConfig, answer_tokens: int | None) -> RoundShape | None:
+    if not isinstance(config, PolicyConfig):
+        return None
+    configured = configure_algorithm(method, config)
+    return RoundShape(
+        answers=int(configured.number("answers")),
+        rivals=int(configured.row.needs_greedy_baseline or configured.row.needs_rival),
+        longest=min(answer_tokens or config.draw.max_tokens, config.draw.max_tokens),
+        epochs=int(configured.number("epochs")),
+        minibatches=int(configured.number("minibatches")),
+    )
+
+
+def _with_round_completions(row: Example, rounds: RoundShape | None) -> Example:
+    return row if rounds is None else with_answers(row, rounds.answers, rounds.longest)
+
+
+def _microbatch_tokens(piece: Sequence[Example]) -> int:
+    return sum(one.tokens for one in piece)
+
+
+def _step_examples(
+    batch: Sequence[Example], number: int, rounds: RoundShape | None, seed: int
+) -> Iterator[list[Example]]:
+    """The rows of each optimiser step that a batch is learnt from."""
+    if rounds is None:
+        yield list(batch)
+        return
+    nothing_NT = torch.zeros(0, 0)
+    tensors = ExperienceTensors(
+        old_logp_NT=nothing_NT,
+        ref_logp_NT=nothing_NT,
+        advantage_NT=nothing_NT,
+        value_NT=nothing_NT,
+        return_NT=nothing_NT,
+        weight_NT=nothing_NT,
+    )
+    round_of_batch = Round(
+        number=number, examples=tuple(batch), experience=tensors, metrics=(), max_tokens=rounds.longest
+    )
+    for epoch in round_of_batch.minibatches(rounds.epochs, rounds.minibatches, seed):
+        yield from ([batch[group] for group in groups] for groups in epoch if groups)
+
+
+def _total_tokens(
+    rows: Sequence[Example], order: BatchOrder, steps: int, rounds: RoundShape | None, seed: int
+) -> tuple[int, int]:
+    """Tokens that all moves compute, and how many of them are learnt; whole epochs are not walked through."""
+    inner = 1 if rounds is None else rounds.updates_per_round
+    times = 1 if rounds is None else rounds.epochs
+    whole_batches, rest = divmod(steps, inner)
+    epochs, further = divmod(whole_batches, order.steps_per_epoch)
+    batches = [order.batch_rows(epochs * order.steps_per_epoch + n) for n in range(1, further + 1)]
+    token_counts = [[one.tokens, one.trained_tokens] for one in rows]
+    total = [0, 0]
+    for kind in range(2):
+        epoch_tokens = sum(one[kind] for one in token_counts)
+        further_tokens = sum(token_counts[row][kind] for batch in batches for row in batch)
+        total[kind] = times * (epochs * epoch_tokens + further_tokens)
+    if rest:
+        batch = [rows[row] for row in order.batch_rows(whole_batches + 1)]
+        for step_examples in islice(_step_examples(batch, whole_batches + 1, rounds, seed), rest):
+            total[0] += _microbatch_tokens(step_examples)
+            total[1] += sum(one.trained_tokens for one in step_examples)
+    return total[0], total[1]
+
+
+def _rows_in_batches(order: BatchOrder, batches: int) -> int:
+    """How many rows so many batches have."""
+    epochs, further = divmod(batches, order.steps_per_epoch)
+    return epochs * order.rows + min(further * order.batch_size, order.rows)

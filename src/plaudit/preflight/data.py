@@ -1,0 +1,286 @@
+"""Rows as a whole: copies, leaks, contradictions, one-sided labels, length, ties; figures, and few refusals.
+
+Each goes once through the rows. It fails only where a run would learn nothing or its figures would mislead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from plaudit.data.records import Comparison, Prompt, Ranking, Rating, Record, Steps, Text, plain_text
+from plaudit.data.transforms import preference_probability
+from plaudit.evaluation.stats.bootstrap import wilson_interval
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.subject import Subject
+
+MIN_ROWS = 30
+"""Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
+MAX_COPY_SHARE = 0.9
+"""From this share of copies on there are more copies than ten epochs would make of the rows."""
+MAX_LEAK_SHARE = 0.1
+"""A leak moves a held-out share by at most its own; chance alone moves that of 100 rows by 2·√(¼/100)."""
+MAX_CANCELLED_SHARE = 0.5
+"""Two labellers who toss coins cancel half of what they say."""
+MAX_ONE_SIDED_SHARE = 0.95
+"""Above what any reward reaches on people's choices, who agree with each other in about three of four."""
+_NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or drawn"
+
+
+def check_duplicates(subject: Subject) -> Result:
+    """Counts rows that an earlier row repeats character by character: prompt, answers, judgement, annotator.
+    It fails when nine of ten are copies."""
+    if not subject.records:
+        return not_applicable("there is no row to look at")
+    first: dict[int, str] = {}
+    copies: list[tuple[str, str]] = []
+    for record in subject.records:
+        key = _row_key(record)
+        if key in first:
+            copies.append((first[key], record.origin))
+        else:
+            first[key] = record.origin
+    rows = len(subject.records)
+    details = f"{len(copies):,} of {rows:,} rows are copies"
+    if copies:
+        details += f"; {copies[0][1]} is {copies[0][0]} again"
+    bare = all(isinstance(record, Prompt) for record in subject.records)
+    return (
+        failed(details)
+        if rows >= MIN_ROWS and len(copies) > MAX_COPY_SHARE * rows and not bare
+        else passed(details)
+    )
+
+
+def _row_key(record: Record) -> int:
+    match record:
+        case Comparison():
+            content = (record.chosen, record.rejected, preference_probability(record), record.annotator)
+        case Ranking():
+            content = (record.completions, record.ranks, record.annotator)
+        case Rating():
+            content = (record.completion, record.score, record.aspect, record.annotator)
+        case Steps():
+            content = (record.steps, record.labels, record.annotator)
+        case Prompt():
+            content = (record.answer,)
+        case _:
+            content = (record.completion,)
+    return hash((type(record).__name__, record.prompt, content))
+
+
+def check_leaks(subject: Subject) -> Result:
+    """Compares the prompts of the held-out file with those that are trained, blanks and capitals aside. It
+    fails when more than a tenth of at least 30 held-out rows have a prompt that is trained."""
+    if not subject.held_out:
+        return not_applicable("no file is held out; a share is held out by prompts, so that none is in both")
+    trained = {_prompt_key(record.prompt): record.origin for record in subject.records}
+    shared = [
+        (one.origin, trained[key]) for one in subject.held_out if (key := _prompt_key(one.prompt)) in trained
+    ]
+    details = f"{len(shared):,} of {len(subject.held_out):,} held-out rows have a prompt that is trained"
+    if shared:
+        details += f"; {shared[0][0]} asks what {shared[0][1]} asks"
+    rows = len(subject.held_out)
+    return failed(details) if rows >= MIN_ROWS and len(shared) > MAX_LEAK_SHARE * rows else passed(details)
+
+
+def _prompt_key(text: Text) -> int:
+    return hash(" ".join(plain_text(text).casefold().split()))
+
+
+def check_contradictions(subject: Subject) -> Result:
+    """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
+    thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
+    tossed."""
+    if not _learns_from_judgements(subject):
+        return not_applicable(_NOTHING_COMPARED)
+    votes: dict[int, Counter[int]] = {}
+    first: dict[tuple[int, int], str] = {}
+    for record in subject.records:
+        for key, side in _votes(record):
+            votes.setdefault(key, Counter())[side] += 1
+            first.setdefault((key, side), record.origin)
+    total = sum(sides.total() for sides in votes.values())
+    if not total:
+        return not_applicable("no row prefers an answer")
+    contested = [key for key, sides in votes.items() if len(sides) > 1]
+    cancelled = sum(2 * min(votes[key].values()) for key in contested)
+    details = f"{cancelled:,} of {total:,} judgements cancel each other"
+    if contested:
+        one, other = (first[contested[0], side] for side in votes[contested[0]])
+        details += f"; {one} and {other} say the opposite of the same answers"
+    return (
+        failed(details) if total >= MIN_ROWS and cancelled > MAX_CANCELLED_SHARE * total else passed(details)
+    )
+
+
+def _votes(record: Record) -> Iterator[tuple[int, int]]:
+    """What is judged, and how: for a pair the preferred answer, for a thumb up or down."""
+    if isinstance(record, Rating) and record.thumb:
+        yield hash((record.prompt, record.completion, record.aspect)), int(record.score)
+    for better, worse in _preference_pairs(record):
+        key, winner = hash(better), hash(better)
+        other = hash(worse)
+        if key != other:
+            yield hash((record.prompt, min(key, other), max(key, other))), winner
+
+
+def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
+    """The better and the worse answer of everything that a row compares."""
+    if isinstance(record, Comparison):
+        probability = preference_probability(record)
+        if probability != 0.5:
+            better = (record.chosen, record.rejected)
+            yield better if probability > 0.5 else (better[1], better[0])
+    elif isinstance(record, Ranking):
+        ranked = sorted(zip(record.ranks, record.completions, strict=True), key=lambda pair: pair[0])
+        for (rank, better), (other, worse) in combinations(ranked, 2):
+            if rank < other:
+                yield better, worse
+
+
+def check_balance(subject: Subject) -> Result:
+    """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
+    if not _learns_from_judgements(subject):
+        return not_applicable(_NOTHING_COMPARED)
+    labels = Counter(label for record in subject.records for label in _labels(record))
+    total = labels.total()
+    if not total:
+        return not_applicable("no row has a label or points")
+    [(most_frequent, count)] = labels.most_common(1)
+    details = (
+        f"{total:,} labels of {len(labels)} kinds; the most frequent, {most_frequent:g}, is "
+        f"{count / total:.0%}"
+    )
+    return failed(details) if len(labels) == 1 and total >= MIN_ROWS else passed(details)
+
+
+def _labels(record: Record) -> Sequence[float]:
+    if isinstance(record, Rating):
+        return (record.score,)
+    return record.labels if isinstance(record, Steps) else ()
+
+
+def check_lengths(subject: Subject) -> Result:
+    """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
+    It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
+    apart."""
+    if not _learns_from_judgements(subject):
+        return not_applicable(_NOTHING_COMPARED)
+    sizes = [
+        (len(plain_text(better)), len(plain_text(worse)))
+        for record in subject.records
+        for better, worse in _preference_pairs(record)
+    ]
+    unequal = [(better, worse) for better, worse in sizes if better != worse]
+    if not unequal:
+        return not_applicable("no row prefers an answer of another length")
+    longer = sum(better > worse for better, worse in unequal)
+    low, high = wilson_interval(longer / len(unequal), len(unequal))
+    means = [sum(side) / len(sizes) for side in zip(*sizes, strict=True)]
+    details = (
+        f"the preferred answer is longer in {longer / len(unequal):.0%} ({low:.0%} to {high:.0%}) of "
+        f"{len(unequal):,} pairs; {means[0]:.0f} characters against {means[1]:.0f}"
+    )
+    return failed(details) if low > MAX_ONE_SIDED_SHARE or high < 1 - MAX_ONE_SIDED_SHARE else passed(details)
+
+
+def check_ties(subject: Subject) -> Result:
+    """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
+    It fails when more than 95 % of at least 30 do."""
+    if not _learns_from_judgements(subject):
+        return not_applicable(_NOTHING_COMPARED)
+    judged = [record for record in subject.records if isinstance(record, Comparison | Ranking)]
+    if not judged:
+        return not_applicable("no row compares answers")
+    tied = [
+        record for record in judged if not any(better != worse for better, worse in _preference_pairs(record))
+    ]
+    details = f"{len(tied):,} of {len(judged):,} rows prefer no answer"
+    if tied:
+        details += f", {tied[0].origin} for one"
+    return (
+        failed(details)
+        if len(judged) >= MIN_ROWS and len(tied) > MAX_ONE_SIDED_SHARE * len(judged)
+        else passed(details)
+    )
+
+
+def _learns_from_judgements(subject: Subject) -> bool:
+    """Whether the run learns from what was said of answers."""
+    several = any(len(example.completions) > 1 for example in subject.trained)
+    return subject.sampler is None and (
+        subject.scorer is not None or subject.reference is not None or several
+    )
+
+
+CHECKS = (
+    Check(
+        name="duplicates",
+        proves="Most rows are there once.",
+        matters="A row that is there many times counts many times, is remembered instead of understood, and "
+        "wastes the rest of the run. A wrong indentation once made three copies of every row (FARM#158); "
+        "copies in both parts of a split made an accuracy partly memory (OpenTextShield#194).",
+        mend="Leave out the copies; to go through the rows more often, raise --epochs.",
+        run=check_duplicates,
+        at_start=True,
+    ),
+    Check(
+        name="leaks",
+        proves="What is measured on held-out rows is not memory of trained ones.",
+        matters="Held-out figures say how a model does on what it has not seen. Where the same prompts are "
+        "trained they only say what it remembers, and overfitting goes unseen. One system took its held-out "
+        "rows from the trained ones when none were given: OpenRLHF#1089.",
+        mend="Leave the rows with these prompts out of one of the two files, or give a share in place of the "
+        "held-out file (--held-out 0.05): it is divided by prompts.",
+        run=check_leaks,
+        at_start=True,
+    ),
+    Check(
+        name="contradictions",
+        proves="Judgements of the same answers do not cancel each other.",
+        matters="When the same pair is preferred both ways, the two rows pull the model in opposite "
+        "directions and nothing is learnt of them. Some of it is honest disagreement; much of it is a "
+        "mistake in making the rows, such as swapped sides or several versions of the same task in one "
+        "file: EditReward#15.",
+        mend="Look at the two rows that are named. Keep one judgement for each pair, the majority's, or give "
+        "probabilities (a field probability) in place of single votes.",
+        run=check_contradictions,
+        at_start=True,
+    ),
+    Check(
+        name="balance",
+        proves="Labels are not all the same.",
+        matters="From labels that are all good, or all bad, a model learns only to say so of everything. "
+        "TRL came to refuse thumbs of a single kind: TRL#1724.",
+        mend="Add answers that got another label. To learn good answers as they stand, use plaudit train "
+        "preferred.",
+        run=check_balance,
+        at_start=True,
+    ),
+    Check(
+        name="lengths",
+        proves="Length alone does not tell preferred answers from others.",
+        matters="A model takes the easiest way to tell answers apart. Where preferred ones are always "
+        "longer it learns to be long, and its accuracy looks excellent. The preference examples that one "
+        "system shipped were six times as long on the preferred side: Soup#929.",
+        mend="Add pairs whose preferred answer is the shorter one, or leave out the most one-sided ones. "
+        "r-dpo charges for length; simpo and dpo-norm compare means per token.",
+        run=check_lengths,
+        at_start=True,
+    ),
+    Check(
+        name="ties",
+        proves="Most comparisons prefer an answer.",
+        matters="A pair without a preference has no direction to learn: its loss stays at log 2. In a "
+        "sample of UltraFeedback 7 % of pairs were twice the same text once long answers were cut: "
+        "rlhf-book#503.",
+        mend="Leave the ties out, or have the pairs judged again; look whether chosen and rejected were "
+        "read from the same field.",
+        run=check_ties,
+        at_start=True,
+    ),
+)
+"""Checks of the data."""

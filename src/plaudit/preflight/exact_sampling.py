@@ -1,0 +1,234 @@
+"""Exact sampling probabilities from transformers' own logits, with top-k, top-p and min-p written out in
+full.
+
+A policy whose weights are perturbed for a while and restored bit by bit afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from plaudit.models.policy import Policy
+from plaudit.models.verify import tolerance
+from plaudit.preflight.subject import Subject
+from plaudit.rollouts.sampler import Rollout, SamplingSettings
+
+HALF_PRECISION_NATS = 0.2
+"""Nats between two log-probs of one token where products are made in 16 bits (`training.first_look`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogprobErrors:
+    """How far a sampler's log-probs lie from recomputed ones, in nats.
+
+    Example: ``LogprobErrors(logp_T=torch.zeros(5), whole_T=torch.zeros(5), excluded_tokens=0)``
+    """
+
+    logp_T: Float[Tensor, " T"]
+    """Error of each token's log-prob among the tokens that the sampling settings allow."""
+    whole_T: Float[Tensor, " T"]
+    """Error of each token's log-prob among all tokens."""
+    excluded_tokens: int
+    """Sampled tokens that the sampling settings exclude."""
+
+
+def require_policy(subject: Subject) -> Policy:
+    """The subject's policy; asserts that there is one."""
+    assert subject.policy is not None, "a run with a policy"
+    return subject.policy
+
+
+def transformers_logits(subject: Subject, prompt: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
+    """What transformers' own forward pass predicts before each of these tokens, the row alone."""
+    policy = require_policy(subject)
+    row_1L = torch.tensor([[*prompt, *ids]], device=policy.device)
+    with torch.no_grad(), policy.as_plain_model() as plain, subject.products():
+        mask_1L = torch.ones_like(row_1L)
+        logits_1LV = plain(input_ids=row_1L, attention_mask=mask_1L, use_cache=False).logits
+    return logits_1LV[0, len(prompt) - 1 : -1].double().cpu()
+
+
+def logprob_tolerance(subject: Subject, settings: SamplingSettings) -> float:
+    """How far rounding may take two log-probs of one token apart; a low temperature stretches it."""
+    policy = require_policy(subject)
+    with subject.products():
+        device = policy.device.type
+        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
+    nats = max(tolerance(policy), HALF_PRECISION_NATS) if half else tolerance(policy)
+    return nats / min(1.0, settings.temperature or 1.0)
+
+
+def logprob_errors(
+    logits_TV: Float[Tensor, "T V"], rollout: Rollout, settings: SamplingSettings, slack: float
+) -> LogprobErrors:
+    """Both log-probs of a rollout against the logits.
+
+    Where a token lies on the border of top-k, top-p or min-p, rounding may leave it in or out: what is told
+    may then lie anywhere between the log-probs of the two.
+    """
+    logq_TV = logprobs_at_temperature(logits_TV, settings)
+    token_logp_T = logq_TV.gather(1, torch.tensor(rollout.ids)[:, None])[:, 0]
+    whole_error_T = (torch.tensor(rollout.whole_logp, dtype=torch.float64) - token_logp_T).abs()
+    sampler_logp_T = torch.tensor(rollout.logp, dtype=torch.float64)
+    sorted_TV = logq_TV.sort(dim=-1, descending=True).values
+    if settings.greedy:
+        outside_T = token_logp_T < sorted_TV[:, 0] - slack
+        return LogprobErrors(
+            logp_T=sampler_logp_T.abs(), whole_T=whole_error_T, excluded_tokens=int(outside_T.sum())
+        )
+    strict_TV, loose_TV = (
+        sampling_filter_mask(sorted_TV, settings, -slack),
+        sampling_filter_mask(sorted_TV, settings, slack),
+    )
+    highest_T, lowest_T = (token_logp_T - _log_mass(sorted_TV, one_TV) for one_TV in (strict_TV, loose_TV))
+    border_T = sorted_TV.masked_fill(~loose_TV, math.inf).amin(-1)
+    error_T = torch.maximum(lowest_T - sampler_logp_T, sampler_logp_T - highest_T).clamp(min=0)
+    return LogprobErrors(
+        logp_T=error_T,
+        whole_T=whole_error_T,
+        excluded_tokens=int((token_logp_T < border_T - 2 * slack).sum()),
+    )
+
+
+def logprobs_at_temperature(
+    logits_TV: Float[Tensor, "T V"], settings: SamplingSettings
+) -> Float[Tensor, "T V"]:
+    """Log-probs of all tokens at the temperature; at 1 where the likeliest is taken.
+
+    >>> logprobs_at_temperature(torch.tensor([[2.0, 0.0]]), SamplingSettings(temperature=2)).exp()[0,
+    ...     0].item() > 0.7
+    True
+    """
+    return (logits_TV / (settings.temperature or 1.0)).log_softmax(-1)
+
+
+def sampling_filter_mask(
+    sorted_TV: Float[Tensor, "T V"], settings: SamplingSettings, slack: int | float = 0
+) -> Bool[Tensor, "T V"]:
+    """True for tokens, sorted by probability, that top-k, top-p and min-p allow; slack allows more, or fewer.
+
+    >>> sampling_filter_mask(torch.tensor([[0.6, 0.3, 0.1]]).log(), SamplingSettings(top_p=0.8)).tolist()
+    [[True, True, False]]
+    """
+    rank_V = torch.arange(sorted_TV.shape[1], device=sorted_TV.device)
+    allowed_TV = (rank_V < (settings.top_k or len(rank_V))).expand(sorted_TV.shape)
+    if settings.top_p < 1:
+        p_TV = sorted_TV.exp() * allowed_TV
+        before_TV = p_TV.cumsum(-1) - p_TV
+        allowed_TV = allowed_TV & (
+            before_TV < settings.top_p * math.exp(2 * slack) * p_TV.sum(-1, keepdim=True)
+        )
+    if settings.min_p:
+        threshold_T1 = sorted_TV[:, :1] + math.log(settings.min_p) - 2 * slack
+        allowed_TV = allowed_TV & (sorted_TV >= threshold_T1)
+    return allowed_TV | (rank_V == 0)
+
+
+def sampling_probabilities(
+    logits_1V: Float[Tensor, "1 V"], settings: SamplingSettings
+) -> Float[Tensor, " V"]:
+    """The probability with which each token is sampled under the settings."""
+    sorted_1V, word_1V = logprobs_at_temperature(logits_1V, settings).sort(dim=-1, descending=True)
+    p_1V = (
+        sorted_1V - _log_mass(sorted_1V, allowed_1V := sampling_filter_mask(sorted_1V, settings))[:, None]
+    ).exp() * allowed_1V
+    return torch.zeros_like(p_1V).scatter_(1, word_1V, p_1V)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChiSquareTest:
+    """Pearson's chi-square test of counts against probabilities.
+
+    Example: ``chi_square_test(torch.tensor([48, 52]), torch.tensor([0.5, 0.5])).p > 0.05``
+    """
+
+    chi_square: float
+    """Σ (seen − expected)² / expected, over cells of at least five expected draws."""
+    cells: int
+    """How many there are."""
+    p: float
+    """The probability of counts at least this far from the expected ones if the probabilities are right."""
+
+
+def chi_square_test(count_V: Tensor, p_V: Float[Tensor, " V"], min_expected: int = 5) -> ChiSquareTest:
+    """Pearson's test; tokens share a cell, the likeliest ones first, until five of its draws are expected.
+
+    >>> chi_square_test(torch.tensor([50, 50]), torch.tensor([0.5, 0.5])).p
+    1.0
+    """
+    sorted_V, word_V = p_V.double().sort(descending=True)
+    expected_V, observed_V = sorted_V * int(count_V.sum()), count_V[word_V].double()
+    cells: list[list[float]] = [[0.0, 0.0]]
+    for expected, observed in zip(expected_V.tolist(), observed_V.tolist(), strict=True):
+        if cells[-1][0] >= min_expected and (expected or observed):
+            cells.append([0.0, 0.0])
+        cells[-1][0] += expected
+        cells[-1][1] += observed
+    if len(cells) > 1 and cells[-1][0] < min_expected:
+        expected, observed = cells.pop()
+        cells[-1][0] += expected
+        cells[-1][1] += observed
+    chi_square = math.fsum((observed - expected) ** 2 / expected for expected, observed in cells)
+    freedom = torch.tensor((len(cells) - 1) / 2, dtype=torch.float64)
+    half = torch.tensor(chi_square / 2, dtype=torch.float64)
+    p = 1.0 if len(cells) == 1 else float(torch.special.gammaincc(freedom, half))
+    return ChiSquareTest(chi_square=chi_square, cells=len(cells), p=p)
+
+
+def _log_mass(sorted_TV: Tensor, allowed_TV: Tensor) -> Float[Tensor, " T"]:
+    return sorted_TV.masked_fill(~allowed_TV, -math.inf).logsumexp(-1)
+
+
+FIRST_SHARE, SHARE_GROWTH, MAX_TRIES = 0.02, 3.0, 6
+"""The first move as a share of each weight's own size, by how much the next is larger, how many there are."""
+
+
+@contextmanager
+def perturbed_weights(subject: Subject, text: Sequence[int], *, min_shift: int | float) -> Iterator[float]:
+    """While this lasts, all weights that learn are moved at random, so far that log-probs change clearly.
+
+    Gives by how many nats they change on average, over the tokens of a text and all that could follow each.
+    """
+    policy = require_policy(subject)
+    weights = [weight for weight in policy.parameters() if weight.requires_grad]
+    originals = [weight.detach().to("cpu", copy=True) for weight in weights]
+    before_TV = _all_logps(subject, text)
+    shift, share = 0.0, FIRST_SHARE
+    try:
+        for _ in range(MAX_TRIES):
+            _perturb(weights, originals, share)
+            shift = float((_all_logps(subject, text) - before_TV).abs().mean())
+            if shift >= min_shift:
+                break
+            share *= SHARE_GROWTH
+        yield shift
+    finally:
+        with torch.no_grad():
+            for weight, original in zip(weights, originals, strict=True):
+                weight.copy_(original)
+
+
+def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share: float) -> None:
+    """Each by a share of its own size; what is still zero, as fresh adapters are, by that of the others."""
+    sizes = [float(original.float().square().mean().sqrt()) for original in originals]
+    typical_size = sum(sizes) / max(1, sum(size > 0 for size in sizes)) or 1.0
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight, original, size in zip(weights, originals, sizes, strict=True):
+            step = torch.randn(original.shape, generator=generator) * (share * (size or typical_size))
+            weight.copy_(
+                (original.float() + step).to(original.dtype)
+                if original.dtype != torch.float64
+                else original + step
+            )
+
+
+def _all_logps(subject: Subject, text: Sequence[int]) -> Tensor:
+    return transformers_logits(subject, text[:1], text[1:] or text[:1]).log_softmax(-1)

@@ -1,0 +1,299 @@
+"""What a step is made of, on a few of the user's own rows: gradients that add up, and reach every weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plaudit.engine.distributed import is_distributed, single_process
+from plaudit.engine.metrics import values_of
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.step import Machine, StepOutcome, take_step
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed, preserve_weights
+from plaudit.preflight.samples import TrialStep, make_trial_step
+from plaudit.preflight.subject import Lesson, Subject
+
+Gradients = Sequence[Tensor | None]
+"""Of every weight that learns; None where no gradient came."""
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""How far, relative to its size, rounding may take a gradient that was added up in another order."""
+HALF_PRECISION_ROUNDING = 0.1
+"""The same tolerance in half precision."""
+MAX_NAMED_WEIGHTS = 3
+"""How many weights a message names."""
+NO_GRADIENT = "the gradient of these rows is 0, so there is nothing to compare"
+"""Why parts cannot be compared with the whole."""
+
+
+class GradientRecorder(torch.optim.Optimizer):
+    """An optimiser that changes no weight and records the gradients that it receives.
+
+    Example: ``GradientRecorder(trained_parameters(lesson)).gradients``
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Record the gradients of these parameters."""
+        super().__init__([*parameters], {"lr": 0.0})
+        self.gradients: Gradients = ()
+
+    def step(self, closure: Any = None) -> Any:
+        """Copy the gradients in place of an update."""
+        del closure
+        self.gradients = _copied_gradients(self.param_groups[0]["params"])
+
+
+def check_microbatches(subject: Subject) -> Result:
+    """The gradient of a batch is that of its rows, and of any other pieces of it, added up."""
+    trial = trial_step_or_reason(subject)
+    if isinstance(trial, Result):
+        return trial
+    ways = {"row by row": trial.rows}
+    half = max(1, -(-sum(piece.tokens for piece in trial.batch) // 2))
+    pieces = [piece.shares(1, half) for piece in trial.batch]
+    in_two = [
+        *chain.from_iterable(
+            chain.from_iterable(ranks_of_piece for ranks_of_piece in pieces if ranks_of_piece is not None)
+        )
+    ]
+    if len(in_two) > len(trial.batch):
+        ways[f"in {len(in_two)} pieces"] = in_two
+    return _compare_gradients(trial, ways, subject)
+
+
+def check_ranks(subject: Subject) -> Result:
+    """The shares of two ranks add up to the whole, and one without rows adds nothing."""
+    trial = trial_step_or_reason(subject)
+    if isinstance(trial, Result):
+        return trial
+    dealt = [piece.shares(2, piece.tokens) for piece in trial.batch]
+    idle = trial.rows[0].shares(2, trial.rows[0].tokens)
+    if idle is None or any(ranks_of_piece is None for ranks_of_piece in dealt):
+        return not_applicable("the loss compares the sorted batch, which is dealt as a whole")
+    shares = [
+        *chain.from_iterable(
+            chain.from_iterable(ranks_of_piece for ranks_of_piece in dealt if ranks_of_piece is not None)
+        )
+    ]
+    result = _compare_gradients(trial, {f"dealt over two ranks in {len(shares)} pieces": shares}, subject)
+    if result.holds is not True:
+        return result
+    with _eval_mode(trial.lesson):
+        _differentiate(trial.lesson, idle[1])
+    added = _gradient_norm([weight.grad for weight in trained_parameters(trial.lesson)])
+    if added != 0:
+        return failed(f"a rank without rows adds a gradient of size {added:.2g} where it should add nothing")
+    return passed(f"{result.details}; a rank without rows adds nothing")
+
+
+def check_accumulation(subject: Subject) -> Result:
+    """What reaches the optimiser of a step in several pieces is what reaches it of one."""
+    trial = trial_step_or_reason(subject)
+    if isinstance(trial, Result):
+        return trial
+    with _eval_mode(trial.lesson):
+        whole, one = _recorded_gradients(trial.lesson, trial.batch)
+        parts, outcome_in_parts = _recorded_gradients(trial.lesson, trial.rows)
+    if not _gradient_norm(whole):
+        return not_applicable(NO_GRADIENT)
+    error = _difference_norm(whole, parts) / _gradient_norm(whole)
+    norms = abs(one.gradient_norm - outcome_in_parts.gradient_norm) / one.gradient_norm
+    loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (one, outcome_in_parts))
+    losses = abs(loss - other) / max(1.0, abs(loss))
+    details = (
+        f"a step of {trial.description} in {len(trial.rows)} pieces and in {len(trial.batch)}: what the "
+        "optimiser "
+        f"is given differs by {error:.1g} of its size, the norm before clipping by {norms:.1g}, the reported "
+        f"loss by {losses:.1g}"
+    )
+    return passed(details) if max(error, norms, losses) <= _relative_tolerance(subject) else failed(details)
+
+
+def check_all_weights_learn(subject: Subject) -> Result:
+    """Every weight that may learn gets a gradient: at the first step, or once others have moved."""
+    if subject.adapted:
+        return not_applicable("only adapters learn: see adapters")
+    trial = trial_step_or_reason(subject)
+    if isinstance(trial, Result):
+        return trial
+    lesson = trial.lesson
+    _differentiate(lesson, trial.batch)
+    names = {name for name, weight in lesson.module.named_parameters() if weight.requires_grad}
+    unreached = names - _weights_with_gradient(lesson.module)
+    if unreached and unreached != names:
+        # What stands behind a head of zeros learns once the head has moved.
+        with preserve_weights(lesson.module):
+            take_step(trial_machine(lesson), trial.batch, lesson.rate)
+            _differentiate(lesson, trial.batch)
+            unreached -= _weights_with_gradient(lesson.module)
+    if unreached:
+        named = ", ".join(sorted(unreached)[:MAX_NAMED_WEIGHTS]) + (
+            " …" if len(unreached) > MAX_NAMED_WEIGHTS else ""
+        )
+        return failed(
+            f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: {named}"
+        )
+    frozen = sum(not weight.requires_grad for weight in lesson.module.parameters())
+    frozen_note = f", {frozen} are frozen" if frozen else ""
+    return passed(f"{trial.description}: a gradient reaches all {len(names)} weights that learn{frozen_note}")
+
+
+def trial_step_or_reason(subject: Subject) -> TrialStep | Result:
+    """The trial step, or a not-applicable result that says why there is none."""
+    if is_distributed():
+        return not_applicable("several processes learn together; look with one, without torchrun")
+    trial = make_trial_step(subject)
+    if trial is None or not trial.batch:
+        return not_applicable("nothing is learnt here")
+    return trial
+
+
+def trial_machine(lesson: Lesson, optimizer: torch.optim.Optimizer | None = None) -> Machine[Any]:
+    """The machine that takes steps of this lesson, by default with an optimiser of the run's own kind."""
+    device = next(lesson.module.parameters()).device
+    return Machine(
+        module=lesson.module,
+        optimizer=optimizer or make_optimizer(lesson.module, lesson.rate, lesson.optimizer),
+        objective=lesson.objective,
+        clip=lesson.optimizer.clip,
+        ranks=single_process(device),
+    )
+
+
+def trained_parameters(lesson: Lesson) -> list[nn.Parameter]:
+    """The parameters that require a gradient."""
+    return [weight for weight in lesson.module.parameters() if weight.requires_grad]
+
+
+def _recorded_gradients(lesson: Lesson, pieces: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
+    recorder = GradientRecorder(trained_parameters(lesson))
+    outcome = take_step(trial_machine(lesson, recorder), pieces, 0.0)
+    return recorder.gradients, outcome
+
+
+def _compare_gradients(trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: Subject) -> Result:
+    """The gradient of the batch beside that of the same rows in other pieces."""
+    lesson, errors = trial.lesson, dict[str, float]()
+    with _eval_mode(lesson):
+        _differentiate(lesson, trial.batch)
+        whole = _copied_gradients(trained_parameters(lesson))
+        if not _gradient_norm(whole):
+            return not_applicable(NO_GRADIENT)
+        for words, pieces in ways.items():
+            _differentiate(lesson, pieces)
+            errors[words] = _difference_norm(
+                whole, [weight.grad for weight in trained_parameters(lesson)]
+            ) / _gradient_norm(whole)
+    figures = ", ".join(f"{words} {error:.1g}" for words, error in errors.items())
+    details = f"the gradient of {trial.description} against the sum of its parts, relative error: {figures}"
+    return passed(details) if max(errors.values()) <= _relative_tolerance(subject) else failed(details)
+
+
+def _differentiate(lesson: Lesson, pieces: Sequence[Any]) -> None:
+    lesson.module.zero_grad(set_to_none=True)
+    for piece in pieces:
+        result = lesson.objective(piece)
+        result.refuse_failed_checks()
+        result.loss.backward()
+
+
+@contextmanager
+def _eval_mode(lesson: Lesson) -> Iterator[None]:
+    """Evaluation mode while this lasts, so that dropout does not disturb the comparison."""
+    modes = {inner: inner.training for inner in lesson.module.modules()}
+    lesson.module.eval()
+    try:
+        yield
+    finally:
+        for inner, training in modes.items():
+            inner.training = training
+
+
+def _relative_tolerance(subject: Subject) -> float:
+    model = subject.policy or subject.scorer
+    assert model is not None, "a model that learns"
+    with subject.products():
+        device = model.device.type
+        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) not in ROUNDING
+    return HALF_PRECISION_ROUNDING if half else ROUNDING.get(model.base.dtype, HALF_PRECISION_ROUNDING)
+
+
+def _copied_gradients(weights: Iterable[nn.Parameter]) -> Gradients:
+    return [None if weight.grad is None else weight.grad.detach().clone() for weight in weights]
+
+
+def _gradient_norm(gradients: Gradients) -> float:
+    norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients if one is not None]
+    return float(torch.stack(norms).square().sum().sqrt()) if norms else 0.0
+
+
+def _difference_norm(one: Gradients, other: Gradients) -> float:
+    """The norm of the difference of two gradients; a missing gradient counts as 0."""
+    pairs = zip(one, other, strict=True)
+    return _gradient_norm([a if b is None else (b if a is None else a - b) for a, b in pairs])
+
+
+def _weights_with_gradient(module: nn.Module) -> set[str]:
+    """Names of weights that have a gradient; that of a bias may be 0, since it cancels between two
+    answers.
+    """
+    return {
+        name
+        for name, weight in module.named_parameters()
+        if weight.grad is not None and (name.endswith("bias") or bool(weight.grad.any()))
+    }
+
+
+CHECKS = (
+    Check(
+        name="micro-batches",
+        proves="The gradient of a batch is the sum of the gradients of its rows, and of any other pieces "
+        "that it may be divided into.",
+        matters="A loss that is divided by what is in the piece, and not in the batch, makes the gradient "
+        "depend on how much memory there is: rows count differently, or the step is several times too "
+        "large or too small. Every trainer of TRL had it (TRL#2617), and ms-swift had it this year "
+        "(ms-swift#10117, a quarter of the gradient at four pieces).",
+        mend="A loss of your own must add up over pieces: divide by the counts that a piece carries, which "
+        "are those of the whole batch. Without a loss of your own, report this.",
+        run=check_microbatches,
+    ),
+    Check(
+        name="accumulation",
+        proves="A step that is taken in several pieces hands the optimiser the same gradient, after "
+        "clipping, and reports the same loss, as a step that is taken in one.",
+        matters="Whoever has little memory takes a step in pieces, and expects the same run. Where the sum "
+        "is divided once more, or clipped piece by piece, it is another run with the same settings: "
+        "TRL#2617, TRL#6024, ms-swift#10117.",
+        mend="See micro-batches first. If only this check fails, the step itself is wrong: report it.",
+        run=check_accumulation,
+    ),
+    Check(
+        name="ranks",
+        proves="What two ranks would compute of a batch adds up to the gradient of the whole batch, and a "
+        "rank without rows adds nothing. Both shares are computed one after another in this process; that "
+        "processes really add them up is not looked at.",
+        matters="With losses that are averaged on each rank, rows on a rank with few others count more, and "
+        "a run on two GPUs learns something else than on one. A rank that has no row must still compute "
+        "something, of which nothing may be learnt: TRL#2617, TRL#4104.",
+        mend="A loss of your own must divide by the counts that a piece carries, and must give 0 for rows "
+        "that do not count. Until it does, train with one process.",
+        run=check_ranks,
+    ),
+    Check(
+        name="all-learn",
+        proves="Every weight that may learn gets a gradient from a few rows, at the latest once others have "
+        "moved.",
+        matters="A layer that is cut off from the loss stays what it was, and nothing says so: the loss "
+        "falls all the same, since the other layers learn. Recomputed layers and models that are partly "
+        "frozen have done that: pytorch#112397, transformers#21381.",
+        mend="Look at the weights that are named. Those that should stay as they are must be frozen "
+        "(requires_grad False); those that should learn are detached somewhere in the model's code: try "
+        "without --memory.checkpointing.",
+        run=check_all_weights_learn,
+    ),
+)
+"""Checks of gradients."""

@@ -1,0 +1,372 @@
+"""Two ways to score the tokens of rows (ours and transformers' own pass), and the difference between them.
+
+What the model computes, on the user's own short rows: alike however a batch is laid out, and each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from plaudit.engine.distributed import is_sharded
+from plaudit.engine.metrics import values_of
+from plaudit.models.backbone import without_head
+from plaudit.models.packed_attention import PackingError
+from plaudit.models.policy import Policy
+from plaudit.models.reference import log_ratio_tolerance
+from plaudit.models.reward_model import RewardModel
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.samples import shortest_examples
+from plaudit.preflight.subject import Subject
+from plaudit.tokens.batch import Example, TokenBatch, batch_of
+from plaudit.tokens.packing import Layout
+
+Model = Policy | RewardModel
+"""A policy, scored by token log-probs, or a reward model, scored by its value at every token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenDifference:
+    """The largest and the mean difference between two scorings of the same tokens.
+
+    Example: ``TokenDifference(largest=2e-6, mean=3e-7, origin="rows.jsonl:3")``
+    """
+
+    largest: float
+    """The largest difference of a token."""
+    mean: float
+    """That of all tokens on average."""
+    origin: str
+    """The row of the largest."""
+
+
+@contextmanager
+def temporary_layout(model: Model, layout: Layout, *, share: bool) -> Iterator[None]:
+    """Batches are laid out like this while the context lasts."""
+    previous_layout, previously_shared = model.layout, model.backbone.share_prompts
+    model.use_layout(layout)
+    model.backbone.share_prompts = share
+    try:
+        yield
+    finally:
+        model.use_layout(previous_layout)
+        model.backbone.share_prompts = previously_shared
+
+
+def token_scores(model: Model, batch: TokenBatch) -> Tensor:
+    """Log-prob (policy) or value (reward model) of each token, ``[N, T]``, in the model's present layout."""
+    return model.score(batch).logp_NT if isinstance(model, Policy) else model.values(batch)
+
+
+def transformers_token_scores(model: Model, examples: Sequence[Example]) -> Tensor:
+    """The same scores from transformers' own forward pass over one answer at a time, ``[N, T]``."""
+    rows: list[Tensor] = []
+    with model.as_plain_model() as plain:
+        for example in examples:
+            for answer in example.completions:
+                ids = torch.tensor([*example.prompt, *answer.ids], device=model.device)
+                rows.append(_transformers_scores_of_completion(model, plain, ids, len(example.prompt)))
+    return pad_sequence(rows, batch_first=True)
+
+
+def _transformers_scores_of_completion(model: Model, plain: Any, ids: Tensor, prompt_length: int) -> Tensor:
+    if isinstance(model, Policy):
+        logits = plain(input_ids=ids[None], use_cache=False).logits[0, prompt_length - 1 : -1]
+        exact = torch.promote_types(logits.dtype, torch.float32)
+        return logits.to(exact).log_softmax(-1).gather(1, ids[prompt_length:, None])[:, 0]
+    score: Any = model.base.score
+    hidden = without_head(model.base)(input_ids=ids[None], use_cache=False).last_hidden_state
+    return model.normalisation.apply(score(hidden)[0, prompt_length:, 0])
+
+
+def token_difference(one_NT: Tensor, other_NT: Tensor, batch: TokenBatch) -> TokenDifference:
+    """The difference over trained tokens; a value that is not a number counts as infinitely far."""
+    difference_NT = (one_NT - other_NT).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    difference_NT = difference_NT.masked_fill(~batch.mask_NT, 0.0)
+    worst = int(difference_NT.amax(-1).argmax())
+    return TokenDifference(
+        largest=float(difference_NT.max()),
+        mean=float(difference_NT.sum()) / max(1, int(batch.mask_NT.sum())),
+        origin=batch.origin_N[worst] or "a row",
+    )
+
+
+ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}
+"""How far two ways to compute one number may lie apart: ten thousand roundings; in float64, too, norms are
+computed in float32."""
+HALF_PRECISION_MAX_ROUNDINGS = 50
+"""Rounding errors of half precision by which a log-prob may be off: as many as a deep model piles up."""
+HALF_PRECISION_MEAN_ROUNDINGS = 12
+"""Rounding errors of half precision by which log-probs may be off on average."""
+NO_MODEL = "there is no model that learns, or no row to look at"
+"""Why there is nothing to look at."""
+SHARDED = "weights are divided over ranks; look with one process, without torchrun"
+"""The reason where weights are sharded, so that one answer cannot be scored alone."""
+
+
+def check_dropout(subject: Subject) -> Result:
+    """The same rows twice, as a model that learns sees them, give the same bits."""
+    model = _trained_model(subject)
+    examples = shortest_examples(subject, 2)
+    if model is None or not examples:
+        return not_applicable(NO_MODEL)
+    model.train()
+    with torch.no_grad(), subject.products():
+        first_NT, second_NT = (token_scores(model, _device_batch(model, examples)) for _ in range(2))
+    difference = token_difference(first_NT, second_NT, _device_batch(model, examples))
+    if difference.largest == 0:
+        return passed(f"{len(examples)} rows twice while learning: the same to the last bit")
+    random_layers = [name for name, one in model.named_modules() if isinstance(one, nn.Dropout) and one.p > 0]
+    who = f"; these draw: {', '.join(random_layers[:3])}" if random_layers else ""
+    return failed(
+        f"{difference.origin}: {_score_name(model)} of one row differ by {difference.largest:.2g} each "
+        f"time{who}"
+    )
+
+
+def check_reference_agrees(subject: Subject) -> Result:
+    """Before the first step policy and reference say the same of every token."""
+    policy, reference = subject.policy, subject.reference
+    if policy is None or reference is None:
+        return not_applicable("nothing is compared with a reference")
+    if not subject.same_reference:
+        return not_applicable("the reference is another model than the one that the run begins with")
+    examples = shortest_examples(subject)
+    if not examples:
+        return not_applicable("there is no row to look at")
+    batch = _device_batch(policy, examples)
+    temperature = subject.sampling.temperature if subject.lesson is not None and subject.lesson.draws else 1.0
+    policy.eval()
+    with torch.no_grad(), subject.products():
+        logp_NT = policy.score(batch, temperature=float(temperature)).logp_NT
+    ref_NT = reference.logp(examples, batch).to(logp_NT.dtype)
+    difference = token_difference(logp_NT, ref_NT, batch)
+    log_ratio_M = (logp_NT - ref_NT)[batch.mask_NT]
+    kl = float((log_ratio_M.expm1() - log_ratio_M).mean())
+    far = float(log_ratio_M.abs().max().exp())
+    details = (
+        f"{len(examples)} rows: policy and reference differ by up to {difference.largest:.1g} nats a "
+        "token, the "
+        f"ratio is off by {far - 1:.1g}, the KL is {kl:.1g}{_first_row_loss(subject)}"
+    )
+    return (
+        passed(details)
+        if difference.largest <= log_ratio_tolerance(policy, subject.products)
+        else failed(f"{difference.origin}: {details}")
+    )
+
+
+def check_padding_sides(subject: Subject) -> Result:
+    """Padding on either side changes nothing."""
+    return _compare_layouts(subject, {"left": "padded on the left", "right": "padded on the right"})
+
+
+def check_packing(subject: Subject) -> Result:
+    """A row says the same among others as alone."""
+    model = _trained_model(subject)
+    if model is not None and model.layout != "packed":
+        return not_applicable(f"batches of this run are padded on the {model.layout}")
+    return _compare_layouts(subject, {"packed": "packed end to end"})
+
+
+def check_prompt_sharing(subject: Subject) -> Result:
+    """A prompt computed once for all its answers counts as if it had been computed for each."""
+    model = _trained_model(subject)
+    if model is not None and (model.layout != "packed" or not model.backbone.share_prompts):
+        return not_applicable("prompts are computed for each of their answers")
+    return _compare_layouts(subject, {"packed": "packed behind one prompt"}, share=True)
+
+
+def check_bf16(subject: Subject) -> Result:
+    """The numbers of the run are near those of float32."""
+    model = _trained_model(subject)
+    examples = shortest_examples(subject)
+    if model is None or not examples:
+        return not_applicable(NO_MODEL)
+    with subject.products():
+        device = model.device.type
+        products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.base.dtype
+    if products in ROUNDING:
+        return not_applicable(f"products are made in {_dtype_name(products)}")
+    batch = _device_batch(model, examples)
+    model.eval()
+    with torch.no_grad():
+        exact_NT = token_scores(model, batch)
+        with subject.products():
+            run_NT = token_scores(model, batch)
+    difference = token_difference(run_NT, exact_NT, batch)
+    eps = torch.finfo(products).eps
+    # A token of 20 nats has logits that are larger by as much, and so are their roundings.
+    reach_NT = 1 + exact_NT.abs() / 10
+    beyond = float(((run_NT - exact_NT).abs() / reach_NT)[batch.mask_NT].max())
+    details = (
+        f"{_dtype_name(products)} and {_dtype_name(exact_NT.dtype)}: {_score_name(model)} of "
+        f"{len(batch.origin_N)} answers "
+        f"differ by {difference.mean:.2g} on average, by up to {difference.largest:.2g} ({difference.origin})"
+    )
+    mean_reach = float(reach_NT[batch.mask_NT].mean())
+    good = (
+        beyond <= HALF_PRECISION_MAX_ROUNDINGS * eps
+        and difference.mean <= HALF_PRECISION_MEAN_ROUNDINGS * eps * mean_reach
+    )
+    return passed(details) if good else failed(details)
+
+
+def _compare_layouts(subject: Subject, layouts: dict[Layout, str], *, share: bool = False) -> Result:
+    """Each of these layouts against transformers' own pass over one answer at a time."""
+    model = _trained_model(subject)
+    short_examples = shortest_examples(subject)
+    if model is None or not short_examples:
+        return not_applicable(NO_MODEL)
+    if is_sharded(model):
+        return not_applicable(SHARDED)
+    examples = _with_more_completions(short_examples, answers=2 if share else 1)
+    batch = _device_batch(model, examples)
+    model.eval()
+    differences: list[str] = []
+    with torch.no_grad():
+        plain_NT = transformers_token_scores(model, examples)
+        for layout, words in layouts.items():
+            try:
+                with temporary_layout(model, layout, share=share):
+                    layout_NT = token_scores(model, batch)
+            except PackingError as error:
+                return failed(f"this model cannot be {words}: {error}")
+            difference = token_difference(layout_NT, plain_NT, batch)
+            if difference.largest > _layout_tolerance(model, plain_NT):
+                return failed(
+                    f"{difference.origin}: {words}, {_score_name(model)} differ by "
+                    f"{difference.largest:.2g} from those of "
+                    "the row alone"
+                )
+            differences.append(f"{words} {difference.largest:.1g}")
+    return passed(
+        f"{len(batch.origin_N)} answers of {int(batch.length_N.min())} to {int(batch.length_N.max())} tokens "
+        f"against transformers on each alone, largest difference: {', '.join(differences)}"
+    )
+
+
+def _with_more_completions(examples: Sequence[Example], answers: int) -> list[Example]:
+    """Each row with completions of others where it has too few; not all of them of one length."""
+    extended: list[Example] = []
+    for n, example in enumerate(examples):
+        others = [one.completions[0] for one in (*examples[n + 1 :], *examples[: n + 1])]
+        missing = max(0, answers - len(example.completions))
+        extended.append(replace(example, completions=(*example.completions, *others[:missing])))
+    lengths = {len(one.prompt) + len(answer.ids) for one in extended for answer in one.completions}
+    if len(lengths) > 1:
+        return extended
+    # Rows that are all of one length would be padded nowhere.
+    first, *rest = extended
+    first_completion, *other_completions = first.completions
+    longer = replace(first_completion, ids=first_completion.ids * 2, mask=first_completion.mask * 2)
+    return [replace(first, completions=(longer, *other_completions)), *rest]
+
+
+def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
+    """Rewards have a scale of their own."""
+    scale = 1.0 if isinstance(model, Policy) else max(1.0, float(plain_NT.abs().max()))
+    return (
+        ROUNDING.get(model.base.dtype, HALF_PRECISION_MAX_ROUNDINGS * torch.finfo(torch.bfloat16).eps) * scale
+    )
+
+
+def _first_row_loss(subject: Subject) -> str:
+    """The loss of the shortest rows, where it is of given rows and so known before anything is drawn."""
+    lesson = subject.lesson
+    if lesson is None or lesson.draws or not subject.trained:
+        return ""
+    with torch.no_grad():
+        terms = [lesson.objective(piece) for piece in lesson.pieces(1, [0])]
+    loss = float(values_of([one for term in terms for one in term.metrics])["loss"])
+    return f"; the loss of the first row is {loss:.4f}"
+
+
+def _device_batch(model: Model, examples: Sequence[Example]) -> TokenBatch:
+    return batch_of(examples).to(model.device)
+
+
+def _trained_model(subject: Subject) -> Model | None:
+    return subject.policy or subject.scorer
+
+
+def _score_name(model: Model) -> str:
+    return "log-probs" if isinstance(model, Policy) else "rewards"
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+CHECKS = (
+    Check(
+        name="dropout",
+        proves="While it learns, the model says the same of the same row each time: nothing in it is drawn.",
+        matters="Dropout makes log-probs a matter of luck: a ratio of policy to reference is then noise, "
+        "and DPO's loss does not begin at ln 2. plaudit sets the rates of config.json to 0 when it loads a "
+        "model, but a layer may have a rate of its own. TRL and LLaMA-Factory had it on in some trainers: "
+        "TRL#2042, TRL#3234, LlamaFactory#10779.",
+        mend="Set the dropout of the layers that are named to 0. If none is named, the model draws inside "
+        "its attention or in code of its own: look for dropout or noise there.",
+        run=check_dropout,
+        at_start=True,
+    ),
+    Check(
+        name="at-rest",
+        proves="Before the first step policy and reference say the same of every token: ratio 1, KL 0.",
+        matters="What a policy has learnt is read off its distance from the reference. If the two begin "
+        "apart, the KL penalty pulls towards another model and DPO's loss begins anywhere but at ln 2; "
+        "a negative or large KL at step 0 is among the oldest questions: TRL#235, TRL#736, TRL#1161.",
+        mend="Take the reference from the folder of --model, delete kept log-probs of another model "
+        "(--reference.cache), and look at dropout first if that check fails too.",
+        run=check_reference_agrees,
+    ),
+    Check(
+        name="left-right",
+        proves="Log-probs (of a reward model: rewards) are those of the row alone, whichever side a batch "
+        "is padded on.",
+        matters="Sampling pads on the left, training often on the right. Where a model sees the padding, or "
+        "counts positions from it, sampler and trainer disagree about the same tokens, and a reward is "
+        "read at the wrong one: OpenRLHF#217, TRL#6800, TRL#2778.",
+        mend="Update transformers: the model's code ignores the attention mask or the position ids. Until "
+        "then use --memory.layout with the side that agrees, or the default, packed.",
+        run=check_padding_sides,
+    ),
+    Check(
+        name="packing",
+        proves="Log-probs (of a reward model: rewards) of rows packed end to end are those of each "
+        "row alone.",
+        matters="Packing saves the padding. If one row can see the row before it, everything that is learnt "
+        "is learnt of the wrong text, and the loss looks only a little better than it should: TRL#1230, "
+        "TRL#3067, unsloth#1207, LlamaFactory#2289.",
+        mend="Use --memory.layout right, and report the model: its attention does not keep rows apart.",
+        run=check_packing,
+    ),
+    Check(
+        name="sharing",
+        proves="A prompt that is computed once for all its answers gives the log-probs that it gives when it "
+        "is computed for each.",
+        matters="Comparisons and groups have several answers to one prompt, and computing it once is much "
+        "cheaper (asked for in TRL#3549). If an answer could see another one, chosen and rejected would "
+        "know of each other, as packed rows did in TRL#1230.",
+        mend="Use --memory.layout right, which computes each answer with a prompt of its own.",
+        run=check_prompt_sharing,
+    ),
+    Check(
+        name="bf16",
+        proves="In the numbers that the run makes its products in, log-probs (or rewards) are near those of "
+        "float32.",
+        matters="bfloat16 has three digits. A model whose states are large, or that was made for float16, "
+        "says something else in it, and a sampler that uses other numbers than the trainer drifts away "
+        "from it even at a learning rate of 0: open-instruct#1473, NeMo-RL#793.",
+        mend="Train with --dtype float32, or look for the layer whose states are very large.",
+        run=check_bf16,
+    ),
+)
+"""Checks of what is computed."""

@@ -1,0 +1,158 @@
+"""The pages of docs/checks/, made of the table, so that what a check says and what is written of it are one.
+
+python -m plaudit.preflight.report docs
+
+What was found as a table for eyes, and as JSON for programs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from plaudit.preflight.check import Check, Finding
+from plaudit.preflight.registry import CHECKS
+
+PAGE_WIDTH = 120
+"""Columns of a page."""
+
+
+def check_page(check: Check) -> str:
+    """The Markdown page of one check in docs/checks/.
+
+    >>> check_page(CHECKS["one-bos"]).splitlines()[0]
+    '# one-bos'
+    """
+    when = (
+        "In `plaudit check`, and before the first step of every run."
+        if check.at_start
+        else ("In `plaudit check` only: it takes steps or passes that a run would have to pay for again.")
+    )
+    parts = {
+        "What it proves": check.proves,
+        "Why it matters": check.matters,
+        "How it looks": (check.run.__doc__ or "").strip(),
+        "How to mend it": check.mend,
+        "When it looks": f"{when} `--allow {check.name}` lets a run go on although it fails.",
+    }
+    body = "\n\n".join(
+        f"## {head}\n\n{fill(text, PAGE_WIDTH, break_on_hyphens=False)}" for head, text in parts.items()
+    )
+    return f"# {check.name}\n\n{body}\n\n[All checks](../checks.md)\n"
+
+
+def checks_table() -> str:
+    """The Markdown table of all checks in docs/checks.md."""
+    rows = (
+        f"| [{name}](checks/{name}.md) | {check.proves} | {'yes' if check.at_start else ''} |"
+        for name, check in CHECKS.items()
+    )
+    return "\n".join(["| check | what it proves | at the start of a run |", "|---|---|---|", *rows])
+
+
+def write_pages(docs: Path) -> None:
+    """Rewrite every page in docs/checks/, and the table between its marks in docs/checks.md."""
+    folder = docs / "checks"
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.md"):
+        old.unlink()
+    for check in CHECKS.values():
+        (folder / f"{check.name}.md").write_text(check_page(check), encoding="utf-8")
+    overview = docs / "checks.md"
+    before, _, rest = overview.read_text(encoding="utf-8").partition(TABLE_BEGIN)
+    after = rest.partition(TABLE_END)[2]
+    overview.write_text(f"{before}{TABLE_BEGIN}\n\n{checks_table()}\n\n{TABLE_END}{after}", encoding="utf-8")
+
+
+TABLE_BEGIN, TABLE_END = (
+    "<!-- the table is built from plaudit.preflight.registry -->",
+    "<!-- here it ends -->",
+)
+"""Marks around the table."""
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))
+
+VERDICT_COLOURS = {"pass": "green", "FAIL": "bold red", "allowed": "yellow", "not applicable": "dim"}
+"""Of each verdict."""
+
+
+def finding_table(findings: Sequence[Finding]) -> Table:
+    """A line for each check that had something to look at.
+
+    >>> finding_table([]).row_count
+    0
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("seen", overflow="fold")
+    for one in findings:
+        if one.result.holds is not None:
+            table.add_row(
+                one.check.name,
+                Text(one.verdict, style=VERDICT_COLOURS[one.verdict]),
+                Text(one.result.details),
+            )
+    return table
+
+
+def not_applicable_text(findings: Sequence[Finding]) -> str:
+    """The checks that were not applicable, grouped by reason, one reason a line.
+
+    >>> not_applicable_text([])
+    ''
+    """
+    names: dict[str, list[str]] = {}
+    for one in findings:
+        if one.result.holds is None:
+            names.setdefault(one.result.details, []).append(one.check.name)
+    return "\n".join(f"{', '.join(check_names)}: {why}" for why, check_names in names.items())
+
+
+def failures_text(findings: Sequence[Finding]) -> str:
+    """For each check that fails: what should hold, why it matters and how to fix it.
+
+    >>> failures_text([])
+    ''
+    """
+    return "\n\n".join(
+        f"{one.check.name}: {one.result.details}\n"
+        f"  should hold: {one.check.proves}\n"
+        f"  why it matters: {one.check.matters}\n"
+        f"  to mend it: {one.check.mend}\n"
+        f"  docs/checks/{one.check.name}.md"
+        for one in findings
+        if one.result.holds is False
+    )
+
+
+def as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Everything that was found, for JSON.
+
+    >>> as_dict([])
+    {'holds': True, 'checks': []}
+    """
+    return {
+        "holds": not any(one.blocks_run for one in findings),
+        "checks": [
+            {
+                "name": one.check.name,
+                "verdict": one.verdict,
+                "saw": one.result.details,
+                "seconds": round(one.seconds, 3),
+                "proves": one.check.proves,
+                "matters": one.check.matters,
+                "mend": one.check.mend,
+            }
+            for one in findings
+        ],
+    }

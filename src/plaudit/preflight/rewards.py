@@ -1,0 +1,537 @@
+"""Where a reward model is read: at the answer's last token, whatever stands beside it in a batch.
+
+What a reward model is shown of a conversation: all its words, in its own turns, and nothing stranger.
+
+The reward: it says something of every answer, the same thing each time, and of that answer alone.
+
+A run that begins asks no reward: one of the user's own may keep count of its calls, and one behind an address
+may cost money. ``plaudit check`` asks the latter about two answers to each of two prompts, a few times.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Text, assistant_turn, plain_text
+from plaudit.errors import UserError
+from plaudit.models.reward_files import first_differing_token
+from plaudit.models.reward_model import RewardModel
+from plaudit.models.verify import tolerance
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.logprobs import temporary_layout, transformers_token_scores
+from plaudit.preflight.samples import (
+    ScoredTasks,
+    first_difference,
+    leaf_rewards,
+    reward_under_check,
+    sample_tasks,
+    score_fault,
+    score_sample_tasks,
+    single_answer_tasks,
+    why_no_reward,
+)
+from plaudit.preflight.subject import Subject
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.learned.batching import evaluation_mode, refusal_reasons
+from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.rewards.llm.pairwise import PairwiseRanker
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder
+from plaudit.tokens.packing import Layout
+
+SCORED_ROWS = 3
+"""Answers of different lengths that are read."""
+_LAYOUT_WORDS: dict[str, str] = {
+    "packed": "packed end to end",
+    "left": "padded on the left",
+    "right": "padded on the right",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainlyScoredRow:
+    """A row that a reward model scores, with the head's output at the answer's last token as the expected
+    score.
+
+    Example: ``PlainlyScoredRow(origin="rows.jsonl:3", task=task, example=example, plain_score=0.31)``
+    """
+
+    origin: str
+    """File and row."""
+    task: Task
+    """The prompt and the answer."""
+    example: Example
+    """Its tokens."""
+    plain_score: float
+    """The expected score: transformers' own forward pass over this row alone, without padding."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Tokens of the prompt and the answer."""
+        return (*self.example.prompt, *self.example.completions[0].ids)
+
+
+def check_reward_position(subject: Subject) -> Result:
+    """A few answers of different lengths are scored together, in the run's layout and padded on either side.
+
+    Each score is compared with the model's head at the last token of the row alone, in transformers' own
+    forward pass. Of a reward model that learns, transformers' own classifier is asked too, padded on both
+    sides: whoever loads what the run saves will read it like that.
+    """
+    reward = reward_under_check(subject)
+    parts = (
+        [] if reward is None else [leaf for leaf in leaf_rewards(reward) if isinstance(leaf, LearnedReward)]
+    )
+    if not parts:
+        return not_applicable(why_no_reward(subject) if reward is None else "no reward model is read here")
+    details: list[str] = []
+    for part in parts:
+        scored_rows = _plainly_scored_rows(part, single_answer_tasks(subject, SCORED_ROWS))
+        if not scored_rows:
+            return not_applicable(f"{part.name} can be shown none of the first rows")
+        fault, furthest = _compare_positions(part, scored_rows, saved=part.model is subject.scorer)
+        if fault is not None:
+            return failed(f"{part.name}, {fault}")
+        details.append(f"{part.name} of {len(scored_rows)} rows: scores differ by up to {furthest:.2g}")
+    return passed("; ".join(details))
+
+
+def _plainly_scored_rows(part: LearnedReward, rows: Sequence[tuple[str, Task]]) -> list[PlainlyScoredRow]:
+    """The rows that the model can be shown whole."""
+    max_positions = getattr(part.model.base.config.get_text_config(), "max_position_embeddings", None)
+    rows_read: list[PlainlyScoredRow] = []
+    for origin, task in rows:
+        try:
+            example = part.encoder.encode(task.prompt, task.answers, origin)
+        except UserError:
+            continue
+        if example.trained_tokens and (max_positions is None or example.tokens <= max_positions):
+            plain_score = _plain_score(part.model, example)
+            rows_read.append(
+                PlainlyScoredRow(origin=origin, task=task, example=example, plain_score=plain_score)
+            )
+    return rows_read
+
+
+def _compare_positions(
+    part: LearnedReward, scored_rows: Sequence[PlainlyScoredRow], *, saved: bool
+) -> tuple[str | None, float]:
+    """The first disagreement in words (None: all agree), and the largest difference of all."""
+    model, furthest = part.model, 0.0
+    for one in scored_rows:
+        last = one.ids[-1]
+        if last not in part.encoder.stop_ids:
+            token = part.encoder.info.tokenizer.convert_ids_to_tokens(last)
+            return f"{one.origin}: it is read at {token!r}, which is no end of an answer", furthest
+    for variant, scores in _score_variants(part, scored_rows, saved=saved):
+        for one, score in zip(scored_rows, scores(), strict=True):
+            difference = float("inf") if score is None else abs(score - one.plain_score)
+            furthest = max(furthest, difference)
+            if not difference <= _score_tolerance(model, scored_rows):
+                return f"{one.origin}: {_disagreement(variant, score, one.plain_score)}", furthest
+    return None, furthest
+
+
+def _disagreement(variant: str, score: float | None, plain_score: float) -> str:
+    score_text = "no verdict" if score is None else f"the score {score:.4g}"
+    return (
+        f"{variant} it has {score_text}, and the row alone has {plain_score:.4g} at its answer's last token"
+    )
+
+
+def _score_variants(
+    part: LearnedReward, scored_rows: Sequence[PlainlyScoredRow], *, saved: bool
+) -> Iterator[tuple[str, Callable[[], Sequence[float | None]]]]:
+    model = part.model
+    tasks = [one.task for one in scored_rows]
+    layouts: dict[Layout, None] = {model.layout: None, "right": None}
+    if model.backbone.can_replace_attention:
+        layouts["left"] = None
+    for layout in layouts:
+        yield _LAYOUT_WORDS[layout], lambda how=layout: _scores_in_layout(part, tasks, how)
+    if saved and model.pooling == "last":
+        for pad_left in (False, True):
+            how = f"in transformers' own classifier, {_LAYOUT_WORDS['left' if pad_left else 'right']},"
+            yield (
+                how,
+                lambda side=pad_left: _transformers_classifier_scores(model, scored_rows, pad_left=side),
+            )
+
+
+def _scores_in_layout(part: LearnedReward, tasks: Sequence[Task], layout: Layout) -> list[float | None]:
+    with temporary_layout(part.model, layout, share=part.model.backbone.share_prompts):
+        return [row[0] for row in part.scores(tasks)]
+
+
+def _plain_score(model: RewardModel, example: Example) -> float:
+    """The score by transformers' own forward pass over one row."""
+    answer = example.completions[0]
+    with torch.no_grad():
+        value_T = transformers_token_scores(model, [example])[0]
+    return float(value_T[torch.tensor(answer.mask)].mean() if model.pooling == "mean" else value_T[-1])
+
+
+def _transformers_classifier_scores(
+    model: RewardModel, scored_rows: Sequence[PlainlyScoredRow], *, pad_left: bool
+) -> list[float]:
+    """The classifier itself, which finds the last token that is not padding."""
+    pad = model.base.config.get_text_config().pad_token_id
+    if pad is None:
+        raise UserError("the reward model has no padding token, so nothing can read a batch of it")
+    width = max(len(one.ids) for one in scored_rows)
+    rows: list[list[int]] = []
+    real: list[list[int]] = []
+    for one in scored_rows:
+        empty = width - len(one.ids)
+        rows.append([*[pad] * empty, *one.ids] if pad_left else [*one.ids, *[pad] * empty])
+        real.append([0] * empty + [1] * len(one.ids) if pad_left else [1] * len(one.ids) + [0] * empty)
+    mask_NL = torch.tensor(real, device=model.device)
+    with torch.no_grad(), evaluation_mode(model), model.as_plain_model():
+        raw_N1 = model.base(
+            input_ids=torch.tensor(rows, device=model.device),
+            attention_mask=mask_NL,
+            position_ids=(mask_NL.cumsum(-1) - 1).clamp(min=0),
+        ).logits
+    return model.normalisation.apply(raw_N1[:, 0]).tolist()
+
+
+def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]) -> float:
+    """The tolerance for rounding, in units of the head's own output, which an offset may hide."""
+    normal = model.normalisation
+    largest = max(abs(one.plain_score * normal.scale + normal.offset) for one in scored_rows)
+    return tolerance(model) * largest / normal.scale
+
+
+RENDERED_ROWS = 4
+"""Prompts that are rendered."""
+
+
+def check_reward_template(subject: Subject) -> Result:
+    """A few prompts with an answer are rendered by the policy's template and by that of the reward model.
+
+    The text of the reward model's tokens must hold every word that the policy's holds, in its order, and no
+    control token of the policy may stand there as ordinary letters. A template of its own is no fault: it is
+    told.
+    """
+    if subject.reward is None:
+        has_scorer = subject.scorer is not None
+        return not_applicable(
+            "the reward model reads by the run's own template" if has_scorer else "there is no reward"
+        )
+    parts = [leaf for leaf in leaf_rewards(subject.reward) if isinstance(leaf, LearnedReward)]
+    rows = single_answer_tasks(subject, RENDERED_ROWS)
+    if not parts or not rows:
+        return not_applicable("no reward model is read here" if not parts else "no prompt can be asked")
+    for part in parts:
+        for origin, task in rows:
+            fault = _reward_template_fault(subject.encoder, part.encoder, task)
+            if fault is not None:
+                return failed(f"{part.name}, {origin}: {fault}")
+    return passed(
+        "; ".join(f"{part.name} {_template_relation(subject.encoder, part.encoder, rows)}" for part in parts)
+    )
+
+
+def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str | None:
+    """What the reader misses, or is shown as letters; None where all is well."""
+    try:
+        example = reader.encode(task.prompt, task.answers)
+    except UserError as error:
+        return f"it cannot read this: {error}"
+    vocabulary = reader.info.tokenizer.get_vocab()
+    conversation_text = "\n".join(plain_text(text) for text in (task.prompt, *task.answers))
+    unreadable = [
+        one
+        for one in policy.info.specials
+        if len(one) > 2 and one in conversation_text and one not in vocabulary
+    ]
+    if unreadable:
+        return (
+            f"the policy's control token {unreadable[0]!r} stands in the text, and it is shown it as letters"
+        )
+    lost = _first_missing_turn(_decoded_text(reader, example), task)
+    if (
+        lost is None
+        or _first_missing_turn(_decoded_text(policy, _encoded_for_policy(policy, task)), task) is not None
+    ):
+        return None
+    return f"{lost[:80]!r} is not among what it is shown: {_decoded_text(reader, example)[-120:]!r}"
+
+
+def _encoded_for_policy(policy: Encoder, task: Task) -> Example | None:
+    """The same as the policy would be trained on it; None where it cannot be."""
+    try:
+        return policy.encode(task.prompt, task.answers)
+    except UserError:
+        return None
+
+
+def _decoded_text(reader: Encoder, example: Example | None) -> str:
+    if example is None:
+        return ""
+    return reader.info.decode((*example.prompt, *example.completions[0].ids))
+
+
+def _first_missing_turn(shown_text: str, task: Task) -> str | None:
+    """The first turn whose words do not stand in the text behind those of the turn before; None: all do."""
+    text, position = _normalized_text(shown_text), 0
+    for turn in (*_turn_texts(task.prompt), *_turn_texts(task.answers[0])):
+        found = text.find(_normalized_text(turn), position)
+        if found < 0:
+            return turn
+        position = found + len(_normalized_text(turn))
+    return None
+
+
+def _turn_texts(text: Text) -> list[str]:
+    return [text] if isinstance(text, str) else [plain_text((message,)) for message in text]
+
+
+def _normalized_text(text: str) -> str:
+    """Without what a tokenizer may write in another way: blanks, capitals, forms of one sign."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[str, Task]]) -> str:
+    """How the reader is shown what the policy says."""
+    if policy.chat_format is not None and isinstance(rows[0][1].prompt, str):
+        relation = "is shown these prompts in plain text, while the policy is asked them as a user's turn"
+        return (
+            relation
+            if reader.chat_format is None
+            else f"{relation}; if it learnt from conversations, give prompts as messages"
+        )
+    if policy.template != reader.template:
+        return "has a template of its own, in which no word is lost"
+    same = first_differing_token(policy.info, reader.info) is None
+    return (
+        f"reads by the policy's template, in {'the same' if same else 'tokens of its own'}{' tokens' * same}"
+    )
+
+
+def check_reward_finite(subject: Subject) -> Result:
+    """The reward is asked once about a few of the user's prompts, one of them with an empty answer too.
+
+    An empty answer is something that every model says sooner or later. Each score must be a finite number, or
+    None where there is no verdict, and there must be a verdict on something.
+    """
+    reward = reward_under_check(subject)
+    sampled = [] if reward is None else sample_tasks(subject, reward)
+    if reward is None or not sampled:
+        return not_applicable(
+            why_no_reward(subject) if reward is None else "no prompt of the first rows can be asked"
+        )
+    reward_inputs = [task for _, task in sampled]
+    reward_inputs[0] = _with_answers(reward_inputs[0], ("",))
+    rows = reward.scores(reward_inputs)
+    fault = score_fault(reward_inputs, rows)
+    if fault is not None:
+        return failed(f"{reward.name}, {sampled[0][0]} and on: {fault}")
+    scores = [score for row in rows for score in row]
+    verdicts = [score for score in scores if score is not None]
+    if not verdicts:
+        why = "; ".join(refusal_reasons(reward)) or "it does not say why"
+        return failed(f"{reward.name} has no verdict on any of {len(scores)} answers ({why[:120]})")
+    return passed(
+        f"{len(verdicts)} of {len(scores)} answers have a score, from {min(verdicts):.4g} to "
+        f"{max(verdicts):.4g}"
+    )
+
+
+def check_reward_deterministic(subject: Subject) -> Result:
+    """The reward is asked the very same thing twice."""
+    return _compare_repeated(subject, lambda asked: asked, "asked twice")
+
+
+def check_reward_order(subject: Subject) -> Result:
+    """The reward is asked about the same prompts and answers from the last to the first."""
+
+    def turned(found_tasks: Sequence[Task]) -> list[Task]:
+        return [replace(one, answers=one.answers[::-1], ended=one.ended[::-1]) for one in found_tasks[::-1]]
+
+    return _compare_repeated(
+        subject,
+        turned,
+        "asked in the opposite order",
+        restore_order=lambda rows: [r[::-1] for r in rows[::-1]],
+    )
+
+
+def check_reward_independent(subject: Subject) -> Result:
+    """The reward is asked about every answer by itself, one request after another."""
+    scored = score_sample_tasks(subject)
+    if isinstance(scored, str):
+        return not_applicable(scored)
+    if any(isinstance(leaf, PairwiseRanker) for leaf in leaf_rewards(scored.reward)):
+        return not_applicable("the reward compares the answers to one prompt with each other")
+    rows = [tuple(scored.reward.scores([one])[0][0] for one in _split_answers(task)) for task in scored.tasks]
+    return _compare_scores(scored, rows, "asked about it alone")
+
+
+def check_reward_differs(subject: Subject) -> Result:
+    """The reward is asked about answers that differ.
+
+    Where all of them have one score it is asked about an empty answer, the prompt's own words and the row's
+    reference answer too: a reward that is 0 until a model succeeds must at least tell success from nothing.
+    """
+    scored = score_sample_tasks(subject)
+    if isinstance(scored, str):
+        return not_applicable(scored)
+    texts = {plain_text(answer) for task in scored.tasks for answer in task.answers}
+    differing_prompts = sum(len({score for score in row if score is not None}) > 1 for row in scored.rows)
+    spread = max(scored.scores) - min(scored.scores)
+    details = (
+        f"{len(scored.scores)} scores from {min(scored.scores):.4g} to {max(scored.scores):.4g}; the "
+        "answers to "
+        f"{differing_prompts} of {len(scored.tasks)} prompts differ in score"
+    )
+    if spread:
+        return passed(details)
+    task = scored.tasks[0]
+    truth = () if task.reference_answer is None else (task.reference_answer,)
+    rows = scored.reward.scores([_with_answers(task, ("", plain_text(task.prompt), *truth))])
+    extra_scores = [score for row in rows for score in row if score is not None]
+    if {*extra_scores} != {scored.scores[0]}:
+        return passed(
+            f"{details}, so nothing is learnt from answers like these; others have "
+            f"{_distinct_scores_text(extra_scores)}"
+        )
+    return failed(
+        f"all {len(scored.scores)} answers, {len(texts)} different ones, have the score {scored.scores[0]:g}"
+    )
+
+
+def _compare_repeated(
+    subject: Subject,
+    rearrange: Callable[[Sequence[Task]], Sequence[Task]],
+    variant: str,
+    restore_order: Callable[[Sequence[TaskScores]], Sequence[TaskScores]] = list,
+) -> Result:
+    """Score the same tasks rearranged and compare; ``restore_order`` puts the scores in their first order."""
+    scored = score_sample_tasks(subject)
+    if isinstance(scored, str):
+        return not_applicable(scored)
+    return _compare_scores(scored, restore_order(scored.reward.scores(rearrange(scored.tasks))), variant)
+
+
+def _compare_scores(scored: ScoredTasks, rows: Sequence[TaskScores], variant: str) -> Result:
+    other = first_difference(scored, rows)
+    if other is None:
+        allowed = f" (to {scored.tolerance:.2g}, which is rounding)" if scored.tolerance else ""
+        return passed(f"{len(scored.scores)} scores, {variant}: the same{allowed}")
+    origin, answer, one, two = other
+    return failed(
+        f"{origin}, {plain_text(answer)[:40]!r}: the score is {_score_text(one)}, and {variant} it is "
+        f"{_score_text(two)}"
+    )
+
+
+def _score_text(score: float | None) -> str:
+    return "none" if score is None else f"{score:.6g}"
+
+
+def _distinct_scores_text(scores: Sequence[float]) -> str:
+    """Each number once.
+
+    >>> _distinct_scores_text([1.0, 0.0, 1.0])
+    '0, 1'
+    """
+    return ", ".join(f"{score:.4g}" for score in sorted(set(scores)))
+
+
+def _with_answers(task: Task, extra_answers: Sequence[str]) -> Task:
+    """The task with more answers."""
+    plain = isinstance(task.prompt, str)
+    texts: list[Text] = [one if plain else assistant_turn(one) for one in extra_answers]
+    return replace(task, answers=(*task.answers, *texts), ended=(*task.ended, *(True for _ in extra_answers)))
+
+
+def _split_answers(task: Task) -> list[Task]:
+    """A task for each answer."""
+    return [
+        replace(task, answers=(answer,), ended=(ended,))
+        for answer, ended in zip(task.answers, task.ended, strict=True)
+    ]
+
+
+CHECKS = (
+    Check(
+        name="reward-finite",
+        proves="Every answer, an empty one too, gets a finite number or no verdict, and some get a number.",
+        matters="A score that is not a number makes every weight one in a single step, and a reward without "
+        "any verdict teaches nothing at all. A rule can also be there and never apply: in TRL#6805 a penalty "
+        "looked at the wrong text, and no answer ever met it.",
+        mend="Let the reward return a finite number, or None where it has no verdict. If it has none on "
+        "anything, it may need a field that the rows lack: an answer, or facts beside it (docs/rewards.md).",
+        run=check_reward_finite,
+    ),
+    Check(
+        name="reward-steady",
+        proves="Asked twice about the same answers the reward says the same.",
+        matters="A reward that is drawn anew each time teaches its own noise, and no run can be had again: "
+        "verl#3126 and TRL#1014 are about runs that no seed repeats. Dropout that was left on in a reward "
+        "model does this, and so does a judge at a temperature above 0.",
+        mend="Give a judge temperature 0 or a seed made of the answer, and a function of your own no chance "
+        "that goes on from call to call. Where the noise is wanted: --allow reward-steady.",
+        run=check_reward_deterministic,
+    ),
+    Check(
+        name="reward-order",
+        proves="In which order prompts and answers are asked changes no score.",
+        matters="A score that falls to the neighbour of its answer makes bad answers likelier, and the mean "
+        "reward looks normal. Scores that are sorted by length for speed and not sorted back do this, and so "
+        "does a function that counts its calls.",
+        mend="Return the scores in the order in which answers were given, and let none depend on earlier "
+        "calls.",
+        run=check_reward_order,
+    ),
+    Check(
+        name="reward-alone",
+        proves="An answer asked by itself has the score that it has among others.",
+        matters="Where padding, or the other texts of a batch, leak into a score, it depends on chance "
+        "neighbours: TRL#2778 and transformers#35352 are scores that changed with the padding beside them.",
+        mend="In a function of your own, look at one answer at a time. In a reward model, mend the attention "
+        "mask or the positions; reward-place says which layout is wrong.",
+        run=check_reward_independent,
+    ),
+    Check(
+        name="reward-differs",
+        proves="The reward tells some answers apart.",
+        matters="Policy optimisation learns from differences. Where every answer has one score, all "
+        "advantages are 0: the loss is 0, the run goes on for days, and nothing is learnt. People ask why in "
+        "TRL#2703, TRL#3452 and open-r1#239.",
+        mend="Look at what the reward needs of an answer (docs/rewards.md), and at its settings. If a task "
+        "is too hard for the model, train on answers first (plaudit train sft), or begin with easier ones.",
+        run=check_reward_differs,
+    ),
+    Check(
+        name="reward-place",
+        proves="A reward model is read at the answer's own last token, padded on the left, on the right or "
+        "not at all.",
+        matters="A reward that is read at another token is a number about something else, and it looks like "
+        "any other. TRL#3750 paid at the first padding token, TRL#2778 read at another place than was "
+        "trained, and a padding token that is also the end of turn makes transformers read the one before "
+        "(transformers#35352).",
+        mend="Give the model a padding token that ends nothing (pad_token_id in its config.json and its "
+        "tokenizer), and its own tokenizer. If only one layout is wrong, use another: --memory.layout right.",
+        run=check_reward_position,
+    ),
+    Check(
+        name="reward-template",
+        proves="A reward model is shown every word of the conversation, in turns of its own, and no control "
+        "token of the policy as letters.",
+        matters="Reward models of other families write turns with other tokens, and some templates leave a "
+        "system turn out. The score is then about half a conversation, or about strange signs, and nothing "
+        "complains; NeMo-RL#855 asks for one place that applies templates, for this reason.",
+        mend="Give prompts as messages, without control tokens in their text: each model then writes turns "
+        "in its own way. Use a reward model whose template knows the roles of your rows.",
+        run=check_reward_template,
+        at_start=True,
+    ),
+)
+"""Checks of the reward."""

@@ -1,0 +1,406 @@
+"""The user's own prompts, as samplers and rewards are asked them: a few, the short ones.
+
+Tasks for a reward in a check: the user's own prompts, with answers as a trainer has them.
+
+Short rows of the user's own data: as tokens, and as the pieces of a trial step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import nsmallest
+from itertools import islice
+
+import torch
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Prompt, Record, Steps, Text, assistant_turn, plain_text
+from plaudit.engine.distributed import is_sharded
+from plaudit.errors import UserError
+from plaudit.models.verify import tolerance
+from plaudit.preflight.subject import SAMPLE_SIZE, Lesson, Subject
+from plaudit.rewards.base import FunctionReward, Reward, RuleReward, TaskScores
+from plaudit.rewards.combine.aggregate import CombinedReward
+from plaudit.rewards.combine.cascade import Blend, Cascade
+from plaudit.rewards.http import EndpointReward
+from plaudit.rewards.learned.process import StepReward
+from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.rewards.registry import UserFunctionReward
+from plaudit.rewards.verifiable.code import CodeReward
+from plaudit.rewards.verifiable.exact import PatternReward
+from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.encode import record_answers
+from plaudit.tokens.microbatch import Microbatch
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
+
+MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
+"""Rows among which the shortest prompts are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePrompt:
+    """A prompt of the user's data with the answers that its row holds.
+
+    Example: ``SamplePrompt(question=question, answers=("Mice.",))``
+    """
+
+    question: EncodedPrompt
+    """The prompt."""
+    answers: tuple[Text, ...]
+    """The row's own answers; none where it is a bare prompt."""
+
+
+def shortest_prompts(subject: Subject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
+    """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike."""
+    longest = _context_length(subject) - max_new_tokens
+    by_prompt: dict[tuple[int, ...], SamplePrompt] = {}
+    for record in islice(subject.records, MAX_SCANNED_ROWS):
+        if _is_answerable(record.prompt):
+            for question in encode_prompt_records([record], subject.encoder, longest).examples:
+                by_prompt.setdefault(
+                    question.prompt, SamplePrompt(question=question, answers=answers_in_row(record))
+                )
+    return sorted(by_prompt.values(), key=lambda one: len(one.question.prompt))[:count]
+
+
+def answers_in_row(record: Record) -> tuple[Text, ...]:
+    """The answers in a row, none for a bare prompt; labelled steps are one answer, a line each."""
+    match record:
+        case Prompt():
+            return ()
+        case Steps():
+            return ("\n".join(record.steps),)
+        case _:
+            return record_answers(record)
+
+
+def special_token_ids(subject: Subject) -> Iterator[int]:
+    """The ids of all control tokens of the tokenizer."""
+    tokenizer = subject.encoder.info.tokenizer
+    for token in subject.encoder.info.specials:
+        number = tokenizer.convert_tokens_to_ids(token)
+        if isinstance(number, int):
+            yield number
+
+
+def describe_origins(rows: Sequence[SamplePrompt]) -> str:
+    """File and row of the first of these prompts, and how many others there are.
+
+    >>> describe_origins([])
+    'no row'
+    """
+    if not rows:
+        return "no row"
+    first = rows[0].question.origin or repr(plain_text(rows[0].question.text)[:40])
+    return first if len(rows) == 1 else f"{first} and {len(rows) - 1} other rows"
+
+
+def _is_answerable(prompt: Text) -> bool:
+    """Whether a sampler can answer the prompt: its last turn is a user's or a tool's and says something."""
+    if isinstance(prompt, str):
+        return bool(prompt.strip())
+    return bool(prompt) and prompt[-1].role in ("user", "tool") and bool(plain_text(prompt[-1:]).strip())
+
+
+def _context_length(subject: Subject) -> int:
+    """The tokens that a row may have and that the model can read."""
+    model = subject.policy or subject.scorer
+    config = None if model is None else model.base.config.get_text_config()
+    max_positions = getattr(config, "max_position_embeddings", None)
+    return subject.max_length if max_positions is None else min(subject.max_length, max_positions)
+
+
+MAX_PROMPTS, MAX_ANSWERS = 4, 3
+"""How many prompts a reward is asked about, and answers to each."""
+MAX_REMOTE = 2
+"""Prompts, and answers to each, where a reward is remote and every request may cost money."""
+MAX_ANSWER_TOKENS = 16
+"""Tokens of an answer that is drawn for it."""
+UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
+"""Relative tolerance of a model's scores where its numerical precision is not known."""
+EXACT_REWARDS = (UserFunctionReward, FunctionReward, RuleReward, PatternReward, CodeReward, EndpointReward)
+"""Rewards that say the very same thing twice or are not to be trusted: no arithmetic of theirs is batched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredTasks:
+    """A reward, the tasks that it scored, and the scores.
+
+    Example: ``ScoredTasks(reward=reward, tasks=(task,), origins=("rows.jsonl:1",), rows=((0.5, None),))``
+    """
+
+    reward: Reward
+    """The reward that scored them."""
+    tasks: tuple[Task, ...]
+    """Prompts and answers."""
+    origins: tuple[str, ...]
+    """File and row of each task."""
+    rows: tuple[TaskScores, ...]
+    """The scores of each task's answers, all from one call."""
+
+    @property
+    def scores(self) -> list[float]:
+        """The verdicts that there are."""
+        return [score for row in self.rows for score in row if score is not None]
+
+    @property
+    def tolerance(self) -> float:
+        """How far the score of an answer may differ when it is scored in another batch."""
+        largest = max(map(abs, self.scores), default=0.0)
+        return largest * max((_relative_tolerance(leaf) for leaf in leaf_rewards(self.reward)), default=0.0)
+
+
+def reward_under_check(subject: Subject) -> Reward | None:
+    """The reward of a run, or the reward model that learns, asked as it would be later."""
+    if subject.reward is not None or subject.scorer is None or is_sharded(subject.scorer):
+        return subject.reward
+    return LearnedReward("the reward model", subject.scorer, subject.encoder)
+
+
+def why_no_reward(subject: Subject) -> str:
+    """Why there is no reward to check."""
+    sharded = subject.scorer is not None and is_sharded(subject.scorer)
+    return "weights are divided over ranks" if sharded else "no reward scores whole answers in this run"
+
+
+def score_sample_tasks(subject: Subject) -> ScoredTasks | str:
+    """A few tasks scored by the run's reward; or the reason why there are no scores to compare."""
+    reward = reward_under_check(subject)
+    if reward is None:
+        return why_no_reward(subject)
+    sampled = sample_tasks(subject, reward)
+    if not sampled:
+        return "no prompt of the first rows can be asked within the longest row"
+    try:
+        rows = reward.scores([task for _, task in sampled])
+    except UserError:
+        return "the reward cannot be asked (reward-finite says why)"
+    if score_fault([task for _, task in sampled], rows) is not None or not _has_any_score(rows):
+        return "the reward has no usable scores (reward-finite says why)"
+    origins, scored_inputs = zip(*sampled, strict=True)
+    return ScoredTasks(reward=reward, tasks=scored_inputs, origins=origins, rows=rows)
+
+
+def sample_tasks(subject: Subject, reward: Reward) -> list[tuple[str, Task]]:
+    """File and row of each, and the task: a row's own answers, or drawn ones where it is a bare prompt."""
+    remote = any(isinstance(leaf, EndpointReward) for leaf in leaf_rewards(reward))
+    count, answers = (MAX_REMOTE, MAX_REMOTE) if remote else (MAX_PROMPTS, MAX_ANSWERS)
+    if subject.reward is None:
+        return _tasks_from_rows(subject, count)
+    rows = shortest_prompts(subject, count, MAX_ANSWER_TOKENS)
+    sampled_answers = iter(_sampled_answers(subject, [row for row in rows if not row.answers], answers))
+    row_tasks: list[tuple[str, Task]] = []
+    for row in rows:
+        task_answers = (
+            [(_first_turn_text(one), True) for one in row.answers[:answers]]
+            if row.answers
+            else next(sampled_answers, [])
+        )
+        if task_answers:
+            row_tasks.append((row.question.origin, row.question.task(task_answers)))
+    return row_tasks
+
+
+def single_answer_tasks(subject: Subject, count: int) -> list[tuple[str, Task]]:
+    """File and row, and a task of a prompt with one answer, without sampling; the shortest prompts and longer
+    ones.
+
+    The answer is the row's own, its reference answer, or words of the prompt itself.
+    """
+    rows = shortest_prompts(subject, 2 * count, MAX_ANSWER_TOKENS)
+    row_tasks: list[tuple[str, Task]] = []
+    for place, row in enumerate(rows[:: 2 if len(rows) > count else 1]):
+        echo = " ".join(plain_text(row.question.text).split()[: 2 + 3 * place])
+        answer = _first_turn_text(row.answers[0]) if row.answers else row.question.truth or echo
+        row_tasks.append((row.question.origin, row.question.task([(answer, True)])))
+    return row_tasks
+
+
+def score_fault(scored_inputs: Sequence[Task], rows: Sequence[TaskScores]) -> str | None:
+    """What is wrong with the form of the scores, or with a number among them."""
+    if len(rows) != len(scored_inputs):
+        return f"asked about {len(scored_inputs)} prompts it answered {len(rows)}"
+    for task, row in zip(scored_inputs, rows, strict=True):
+        if len(row) != len(task.answers):
+            return f"it gave {len(row)} scores for {len(task.answers)} answers to {_excerpt(task.prompt)}"
+        for answer, score in zip(task.answers, row, strict=True):
+            if score is not None and not math.isfinite(score):
+                return f"it gave {score} for {_excerpt(answer)}, an answer to {_excerpt(task.prompt)}"
+    return None
+
+
+def leaf_rewards(reward: Reward) -> Iterator[Reward]:
+    """The rewards that a combined reward is made of, recursively."""
+    match reward:
+        case CombinedReward():
+            parts: Sequence[Reward] = reward.members
+        case Cascade():
+            parts = [tier.reward for tier in reward.tiers]
+        case Blend():
+            parts = reward.rewards
+        case StepReward() if isinstance(reward.model, LearnedReward):
+            parts = [reward.model]
+        case _:
+            yield reward
+            return
+    for part in parts:
+        yield from leaf_rewards(part)
+
+
+def same_score(one: float | None, other: float | None, slack: int | float) -> bool:
+    """Whether two scores of one answer are the same.
+
+    >>> same_score(None, None, 0), same_score(1.0, 1.5, 0.1), same_score(1.0, None, 9)
+    (True, False, False)
+    """
+    return one is other if one is None or other is None else abs(one - other) <= slack
+
+
+def first_difference(
+    scored: ScoredTasks, other: Sequence[TaskScores]
+) -> tuple[str, Text, float | None, float | None] | None:
+    """The first answer whose score differs: its origin, the answer, and both scores."""
+    for origin, task, row, second in zip(scored.origins, scored.tasks, scored.rows, other, strict=True):
+        for answer, one, two in zip(task.answers, row, second, strict=True):
+            if not same_score(one, two, scored.tolerance):
+                return origin, answer, one, two
+    return None
+
+
+def _tasks_from_rows(subject: Subject, count: int) -> list[tuple[str, Task]]:
+    """Rows with their own answers, as a reward model in training reads them."""
+    row_tasks: list[tuple[str, Task]] = []
+    for record in subject.records[:MAX_SCANNED_ROWS]:
+        plain = isinstance(record.prompt, str)
+        task_answers = [
+            one if plain or not isinstance(one, str) else assistant_turn(one)
+            for one in answers_in_row(record)
+        ]
+        if task_answers:
+            task = Task(prompt=record.prompt, answers=tuple(task_answers), ended=(True,) * len(task_answers))
+            row_tasks.append((record.origin, task))
+    return sorted(
+        row_tasks, key=lambda one: sum(map(len, map(plain_text, (one[1].prompt, *one[1].answers))))
+    )[:count]
+
+
+def _sampled_answers(
+    subject: Subject, rows: Sequence[SamplePrompt], answers: int
+) -> list[list[tuple[str, bool]]]:
+    if subject.sampler is None or not rows:
+        return []
+    settings = replace(subject.sampling, max_tokens=min(MAX_ANSWER_TOKENS, subject.sampling.max_tokens))
+    groups = subject.sampler.generate([row.question.text for row in rows], settings, n=answers)
+    return [[(one.answer.text, one.answer.ended) for one in group] for group in groups]
+
+
+def _first_turn_text(answer: Text) -> str:
+    """The words of the first turn."""
+    return plain_text(answer if isinstance(answer, str) else answer[:1])
+
+
+def _relative_tolerance(leaf: Reward) -> float:
+    if isinstance(leaf, LearnedReward):
+        return tolerance(leaf.model)
+    return (
+        0.0
+        if isinstance(leaf, EXACT_REWARDS)
+        else UNKNOWN_MODEL_TOLERANCE["cuda" if torch.cuda.is_available() else "cpu"]
+    )
+
+
+def _has_any_score(rows: Sequence[TaskScores]) -> bool:
+    return any(score is not None for row in rows for score in row)
+
+
+def _excerpt(text: Text) -> str:
+    return repr(plain_text(text)[:40])
+
+
+CANDIDATES = 256
+"""Rows at the beginning of a file among which the shortest are looked for."""
+STEP_ROWS = 4
+"""Rows of a step that is tried."""
+CONTINUATION_TOKENS = 12
+"""Tokens taken from another prompt as the completion of a prompt that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStep:
+    """A training step on a few rows, as the run would take it.
+
+    Example: ``TrialStep(lesson=lesson, batch=(…,), description="4 rows")``
+    """
+
+    lesson: Lesson
+    """What is learnt, and how."""
+    batch: tuple[Microbatch, ...]
+    """Its pieces as the run makes them."""
+    description: str
+    """The rows in words, for the user."""
+
+    @property
+    def rows(self) -> list[Microbatch]:
+        """Each row as a piece of the same batch."""
+        return [row for piece in self.batch for row in piece.rows()]
+
+
+def shortest_examples(subject: Subject, count: int = SAMPLE_SIZE) -> list[Example]:
+    """The shortest rows as they are trained; a bare prompt gets tokens of the next prompt as its
+    completion.
+    """
+    if subject.trained:
+        return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
+    prompts = [subject.encoder.encode_prompt(one) for one in subject.prompts]
+    short = sorted(prompts, key=len)[:count]
+    return [
+        Example(prompt=prompt, completions=(_continuation(other),), origin="a prompt")
+        for prompt, other in zip(short, [*short[1:], *short[:1]], strict=True)
+    ]
+
+
+def make_trial_step(subject: Subject) -> TrialStep | None:
+    """A step on a few short rows of different lengths; None where nothing is learnt.
+
+    Where answers are drawn it is a round of two prompts, of which the run itself knows nothing; where such a
+    round comes to nothing, likelihood under the same policy.
+    """
+    lesson = subject.lesson
+    if lesson is None:
+        return None
+    if lesson.trial is None:
+        numbers = _shortest_indices(subject.trained, 2 * STEP_ROWS)
+        chosen = numbers[::2] if len(numbers) >= 2 * STEP_ROWS else numbers[:STEP_ROWS]
+        return TrialStep(
+            lesson=lesson, batch=tuple(lesson.pieces(1, chosen)), description=f"{len(chosen)} rows"
+        )
+    drawn = lesson.trial.small_round()
+    if drawn is None:
+        return likelihood_step(subject)
+    return TrialStep(lesson=lesson, batch=drawn.microbatches, description=drawn.description)
+
+
+def likelihood_step(subject: Subject) -> TrialStep | None:
+    """Likelihood under the policy of a run that draws its answers, of text made of its prompts."""
+    lesson = subject.lesson
+    examples = shortest_examples(subject, STEP_ROWS)
+    if lesson is None or lesson.trial is None or not examples:
+        return None
+    objective, pieces = lesson.trial.likelihood(examples)
+    return TrialStep(
+        lesson=replace(lesson, objective=objective),
+        batch=tuple(pieces),
+        description=f"likelihood of {len(examples)} prompts continued",
+    )
+
+
+def _shortest_indices(examples: Sequence[Example], count: int) -> list[int]:
+    near = range(min(len(examples), CANDIDATES))
+    return nsmallest(count, near, key=lambda number: examples[number].tokens)
+
+
+def _continuation(prompt: tuple[int, ...]) -> Completion:
+    ids = prompt[-CONTINUATION_TOKENS:]
+    return Completion(ids=ids, mask=(True,) * len(ids), finished=False)

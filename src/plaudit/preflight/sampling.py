@@ -1,0 +1,429 @@
+"""The sampler: it draws from the policy that learns, as it was told to, and what it drew is trained.
+
+Whether answers end where they should: every token that ends one is made certain, one after another.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plaudit.data.records import Text
+from plaudit.engine.distributed import is_sharded
+from plaudit.errors import UserError
+from plaudit.preflight import exact_sampling
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.exact_sampling import (
+    LogprobErrors,
+    chi_square_test,
+    logprob_errors,
+    logprob_tolerance,
+    require_policy,
+    sampling_probabilities,
+    transformers_logits,
+)
+from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
+from plaudit.preflight.subject import Subject
+from plaudit.rollouts import examples
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings
+
+MAX_FORCED_TOKENS = 3
+"""Tokens that an answer of the trial may have."""
+FORCING_BIAS = 1e4
+"""Added to a token's score, and taken from those of all others."""
+_NOTHING_TO_SAMPLE = "there is no policy, or no prompt of the first rows can be asked"
+
+
+def check_stops(subject: Subject) -> Result:
+    """Every token that ends an answer is made certain for a moment, by a bias on the model's head.
+
+    The answer must end right there and count as ended. The tokens are those that the model's own files and
+    its tokenizer name, and the one that trained answers end with. An ordinary token is made certain first:
+    at it an answer must go on.
+    """
+    policy, rows = subject.policy, shortest_prompts(subject, 1, MAX_FORCED_TOKENS)
+    if policy is None or is_sharded(policy) or not rows:
+        is_whole = policy is None or not is_sharded(policy)
+        return not_applicable(_NOTHING_TO_SAMPLE if is_whole else "weights are divided over ranks")
+    try:
+        sampler = subject.sampler or LocalSampler.from_policy(policy, subject.encoder, subject.products)
+    except UserError as error:
+        return not_applicable(str(error))
+    ordinary, ends = _ordinary_token(subject, rows[0]), _declared_end_tokens(subject)
+    rollout = _forced_rollout(subject, sampler, rows[0], ordinary)
+    if rollout.ids[:1] != (ordinary,):
+        return not_applicable("the sampler has a head of its own, in which no token can be made certain")
+    if rollout.answer.ended:
+        return failed(f"answers end at {_token_name(subject, ordinary)}, which is no end of anything")
+    fault = next(filter(None, (_stop_fault(subject, sampler, rows[0], end) for end in ends)), None)
+    named = ", ".join(_token_name(subject, end) for end in ends)
+    return passed(f"answers end at {named}, and at no other token") if fault is None else failed(fault)
+
+
+def _stop_fault(subject: Subject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
+    """What is wrong where an answer does not end; None where it does."""
+    rollout = _forced_rollout(subject, sampler, row, end)
+    if rollout.ids == (end,) and rollout.answer.ended:
+        return None
+    counts = "counts as ended" if rollout.answer.ended else "counts as cut"
+    return (
+        f"{_token_name(subject, end)} is declared as an end, and an answer that begins with it {counts}, "
+        "with "
+        f"{len(rollout.ids)} of {MAX_FORCED_TOKENS} possible tokens"
+    )
+
+
+def _declared_end_tokens(subject: Subject) -> list[int]:
+    """Every end-of-answer token: of the encoder, the tokenizer and the model's own config files."""
+    policy, info = require_policy(subject), subject.encoder.info
+    vocabulary_size, folder = _vocabulary_size(policy), Path(str(policy.base.name_or_path))
+    candidates = [*subject.encoder.stop_ids, info.tokenizer.eos_token_id]
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name
+        facts: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        ends = facts.get("eos_token_id")
+        candidates += ends if isinstance(ends, list) else [ends]
+    return list(dict.fromkeys(end for end in candidates if isinstance(end, int) and end < vocabulary_size))
+
+
+def _ordinary_token(subject: Subject, row: SamplePrompt) -> int:
+    """The unlikeliest token that ends nothing: no sampler says it by itself."""
+    reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
+    logits_V = transformers_logits(subject, row.question.prompt, row.question.prompt[:1])[0]
+    logits_V[[token for token in reserved if token < len(logits_V)]] = math.inf
+    return int(logits_V[: len(subject.encoder.info.tokenizer)].argmin())
+
+
+def _forced_rollout(subject: Subject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
+    settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
+    with force_token(_output_head(subject), token):
+        return sampler.generate([row.question.text], settings)[0][0]
+
+
+@contextmanager
+def force_token(head: nn.Linear, token: int) -> Iterator[None]:
+    """The head predicts this token and no other, whatever the hidden state, while the context lasts."""
+    bias_V = torch.full(
+        (head.weight.shape[0],), -FORCING_BIAS, dtype=head.weight.dtype, device=head.weight.device
+    )
+    bias_V[token] = FORCING_BIAS
+    original_bias: Any = head.bias
+    head.bias = nn.Parameter(bias_V, requires_grad=False)
+    try:
+        yield
+    finally:
+        head.bias = original_bias
+
+
+def _output_head(subject: Subject) -> nn.Linear:
+    head = require_policy(subject).base.get_output_embeddings()
+    assert isinstance(head, nn.Linear), "a policy that can be scored has a plain head"
+    return head
+
+
+def _vocabulary_size(policy: Any) -> int:
+    return policy.base.get_output_embeddings().weight.shape[0]
+
+
+def _token_name(subject: Subject, token: int) -> str:
+    return f"{subject.encoder.info.tokenizer.convert_ids_to_tokens(token)!r} ({token})"
+
+
+PROMPTS = 4
+"""Prompts that are answered; each twice."""
+MAX_TOKENS = 12
+"""Tokens of an answer at most."""
+FIRST_TOKEN_SAMPLES, REPEATED_SAMPLES = 512, 64
+"""First tokens that are drawn, and how many of them again, with the same seed and with another."""
+MIN_P_VALUE = 1e-6
+"""Below it a p-value speaks against the sampler: one sound run in a million is suspected."""
+HIGH_TEMPERATURE = 100.0
+"""A temperature at which every token is about as likely as any other."""
+NO_SAMPLER = "nothing is learnt from sampled answers"
+"""Said of runs without a sampler."""
+NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
+"""Said where there is nobody to ask."""
+
+
+def check_sampler_logps(subject: Subject) -> Result:
+    """A few prompts are answered with the run's own sampling settings.
+
+    Each answer then goes through transformers' own forward pass, alone, and its log-probs are computed again,
+    among all tokens and among those that temperature, top-k, top-p and min-p leave.
+    """
+    rows = shortest_prompts(subject, PROMPTS, MAX_TOKENS)
+    if subject.sampler is None or not rows:
+        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    settings = _short_settings(subject, MAX_TOKENS)
+    groups = subject.sampler.generate([one.question.text for one in rows], settings, n=2)
+    limit = 4 * logprob_tolerance(subject, settings)
+    errors: list[LogprobErrors] = []
+    for row, rollout in _row_rollout_pairs(rows, groups):
+        if not len(rollout.ids) == len(rollout.logp) == len(rollout.whole_logp):
+            return failed(
+                f"{describe_origins([row])}: {len(rollout.ids)} tokens with {len(rollout.logp)} log-probs"
+            )
+        one = logprob_errors(
+            transformers_logits(subject, rollout.prompt, rollout.ids), rollout, settings, limit / 4
+        )
+        if one.excluded_tokens:
+            return failed(
+                f"{describe_origins([row])}: {one.excluded_tokens} tokens were drawn that "
+                f"{_settings_text(settings)} leaves out"
+            )
+        errors.append(one)
+    return _logprob_result(errors, rows, limit, "transformers' own")
+
+
+def check_sampler_fresh(subject: Subject) -> Result:
+    """Every weight that learns is moved a little, adapters included, until log-probs change clearly.
+
+    Answers are drawn then, and what the sampler says of their tokens is compared with what the moved policy
+    says of them in transformers' own forward pass. The weights are put back bit by bit.
+    """
+    rows = shortest_prompts(subject, PROMPTS // 2, MAX_TOKENS)
+    if subject.sampler is None or not rows:
+        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    settings = _short_settings(subject, MAX_TOKENS)
+    limit = 4 * logprob_tolerance(subject, settings)
+    with exact_sampling.perturbed_weights(subject, rows[0].question.prompt, min_shift=2 * limit) as shift:
+        groups = subject.sampler.generate([one.question.text for one in rows], settings, n=2)
+        new = [
+            logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
+            for _, one in _row_rollout_pairs(rows, groups)
+        ]
+    if shift < 2 * limit:
+        return failed(f"weights that learn were moved and log-probs changed by {shift:.2g} nats only")
+    old = [
+        logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
+        for _, one in _row_rollout_pairs(rows, groups)
+    ]
+    after, before = (torch.cat([one.whole_T for one in many]) for many in (new, old))
+    details = (
+        f"after a move of {shift:.2g} nats a token the sampler is {float(after.mean()):.2g} from the moved "
+        f"policy and {float(before.mean()):.2g} from the one before, over {len(after)} tokens"
+    )
+    if _within_tolerance(after, limit):
+        return passed(details)
+    stale = _within_tolerance(before, limit)
+    return failed(f"{details}: it draws with {'weights of before' if stale else 'the weights of neither'}")
+
+
+def check_sampled_is_trained(subject: Subject) -> Result:
+    """Answers are drawn at a temperature at which tokens are all about as likely.
+
+    Hardly any such answer comes out the same when its text is made into tokens again. What is trained must
+    be the drawn tokens themselves, every one of them, behind the prompt that the encoder makes.
+    """
+    rows = shortest_prompts(subject, PROMPTS, MAX_TOKENS)
+    if subject.sampler is None or not rows:
+        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    settings = SamplingSettings(
+        temperature=HIGH_TEMPERATURE, max_tokens=MAX_TOKENS, seed=subject.sampling.seed
+    )
+    groups = subject.sampler.generate([one.question.text for one in rows], settings, n=4)
+    for row, group in zip(rows, groups, strict=True):
+        example = examples.example_from_rollouts(row.question, group)
+        for rollout, trained in zip(group, example.completions, strict=True):
+            if rollout.prompt != row.question.prompt or example.prompt != row.question.prompt:
+                return failed(
+                    f"{describe_origins([row])}: the sampler was shown other prompt tokens than are trained"
+                )
+            if trained.ids != rollout.ids or not all(trained.mask) or len(rollout.logp) != len(rollout.ids):
+                return failed(
+                    f"{describe_origins([row])}: {len(rollout.ids)} tokens were drawn, {len(rollout.logp)} "
+                    "have a "
+                    f"log-prob, {sum(trained.mask)} are trained, and they are not the same ones"
+                )
+    sampled_ids = [rollout.ids for group in groups for rollout in group]
+    same, random_same = (
+        _roundtrip_count(subject, sampled_ids),
+        _roundtrip_count(subject, _random_token_ids(subject, sampled_ids)),
+    )
+    details = (
+        f"of {len(sampled_ids)} answers {len(sampled_ids) - same} would have other tokens if they "
+        "were made of their text"
+    )
+    if same == len(sampled_ids) and 2 * random_same <= len(sampled_ids):
+        return failed(
+            f"{details}, and of as many that are random tokens {len(sampled_ids) - random_same}: the "
+            "sampler hands on "
+            "tokens that were made of text, not those that were drawn"
+        )
+    return passed(details)
+
+
+def check_sampling_distribution(subject: Subject) -> Result:
+    """The first token of an answer is drawn a few hundred times, with a fixed seed.
+
+    Its frequencies are held against the probabilities of transformers' own forward pass under the run's
+    sampling settings (Pearson's chi-square). The same seed must give the same answers again, and
+    another seed others.
+    """
+    rows = shortest_prompts(subject, 1, MAX_TOKENS)
+    if subject.sampler is None or not rows:
+        return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
+    if subject.sampling.greedy:
+        return not_applicable("nothing is left to chance at temperature 0")
+    [row], settings = rows, _short_settings(subject, 1)
+    first, repeated, reseeded = (
+        _sample_first_tokens(subject.sampler, row.question.text, replace(settings, seed=seed), draws)
+        for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
+    )
+    if not torch.equal(first[:REPEATED_SAMPLES], repeated):
+        return failed(f"{describe_origins(rows)}: the same seed gave other answers")
+    p_V = sampling_probabilities(
+        transformers_logits(subject, row.question.prompt, row.question.prompt[:1]), settings
+    )
+    test = chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
+    details = (
+        f"{FIRST_TOKEN_SAMPLES} first tokens of {describe_origins(rows)} in {test.cells} cells: chi-square "
+        f"{test.chi_square:.1f}, "
+        f"p {test.p:.2g}"
+    )
+    if test.p < MIN_P_VALUE:
+        return failed(f"{details}: they are not drawn as {_settings_text(settings)} says")
+    log_match_probability = REPEATED_SAMPLES * float(p_V.square().sum().log10())
+    if torch.equal(repeated, reseeded) and log_match_probability < math.log10(MIN_P_VALUE):
+        return failed(f"{describe_origins(rows)}: another seed gave the very same {REPEATED_SAMPLES} answers")
+    return passed(details)
+
+
+def _short_settings(subject: Subject, tokens: int) -> SamplingSettings:
+    return replace(subject.sampling, max_tokens=min(tokens, subject.sampling.max_tokens))
+
+
+def _row_rollout_pairs(
+    rows: Sequence[SamplePrompt], groups: Sequence[Sequence[Rollout]]
+) -> list[tuple[SamplePrompt, Rollout]]:
+    return [(row, rollout) for row, group in zip(rows, groups, strict=True) for rollout in group]
+
+
+def _recomputed_logits(subject: Subject, rollout: Rollout) -> Tensor:
+    return transformers_logits(subject, rollout.prompt, rollout.ids)
+
+
+def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
+    """Single tokens may lie further apart than all of them on average."""
+    return bool(gap_T.isfinite().all()) and float(gap_T.max()) <= limit and float(gap_T.mean()) <= limit / 4
+
+
+def _logprob_result(
+    errors: Sequence[LogprobErrors], rows: Sequence[SamplePrompt], limit: float, source: str
+) -> Result:
+    logp_T, whole_T = (torch.cat([getattr(one, name) for one in errors]) for name in ("logp_T", "whole_T"))
+    among, of_all = (
+        f"{float(gap_T.max()):.2g} (mean {float(gap_T.mean()):.2g})" for gap_T in (logp_T, whole_T)
+    )
+    details = (
+        f"over {len(logp_T)} tokens of {2 * len(rows)} answers log-probs differ from {source} by up to "
+        f"{among} among what can be drawn and by up to {of_all} among all tokens; {limit:.2g} is rounding"
+    )
+    if _within_tolerance(logp_T, limit) and _within_tolerance(whole_T, limit):
+        return passed(details)
+    worst = max(
+        range(len(errors)), key=lambda n: float(torch.maximum(errors[n].logp_T, errors[n].whole_T).max())
+    )
+    return failed(f"{details}; the furthest answer is to {describe_origins([rows[worst // 2]])}")
+
+
+def _settings_text(settings: SamplingSettings) -> str:
+    """How tokens are drawn, in words.
+
+    >>> _settings_text(SamplingSettings(top_p=0.9))
+    'temperature 1, top-p 0.9'
+    """
+    parts = [f"temperature {settings.temperature:g}"]
+    parts += [f"top-k {settings.top_k}"] if settings.top_k else []
+    parts += [f"top-p {settings.top_p:g}"] if settings.top_p < 1 else []
+    parts += [f"min-p {settings.min_p:g}"] if settings.min_p else []
+    return ", ".join(parts)
+
+
+def _roundtrip_count(subject: Subject, answers: Sequence[Sequence[int]]) -> int:
+    """How many answers have the very same tokens when these are made of their text."""
+    info = subject.encoder.info
+    return sum(
+        tuple(ids) == tuple(info.tokenizer.encode(info.decode(ids), add_special_tokens=False))
+        for ids in answers
+    )
+
+
+def _random_token_ids(subject: Subject, answers: Sequence[Sequence[int]]) -> list[list[int]]:
+    """As many tokens for each, each as likely as any other."""
+    vocabulary_size = len(subject.encoder.info.tokenizer)
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(vocabulary_size, (len(ids),), generator=generator).tolist() for ids in answers]
+
+
+def _sample_first_tokens(sampler: Sampler, prompt: Text, settings: SamplingSettings, draws: int) -> Tensor:
+    [group] = sampler.generate([prompt], settings, n=draws)
+    return torch.tensor([one.ids[0] for one in group])
+
+
+CHECKS = (
+    Check(
+        name="sampler-logps",
+        proves="The log-probs that the sampler gives with its tokens are those of transformers' own forward "
+        "pass, under the very temperature, top-k, top-p and min-p of the run.",
+        matters="A policy learns from how likely its tokens were when they were drawn. Where that number "
+        "comes from other settings or other arithmetic than the trainer's, every ratio is wrong, and the gap "
+        "can grow until the run dies: TRL#6789 (truncation), TRL#4159 (temperature), open-instruct#1473 (it "
+        "grew at learning rate 0), TRL#3867.",
+        mend="Train and sample with the same --dtype, and let one process do both. If it still fails with "
+        "--draw.top-k 0 --draw.top-p 1 --draw.min-p 0 --draw.temperature 1, the model has a head or an "
+        "attention that plaudit does not know: report it with its config.json.",
+        run=check_sampler_logps,
+    ),
+    Check(
+        name="sampler-fresh",
+        proves="When weights move, adapters included, the next answers are drawn with the moved weights.",
+        matters="A sampler with a copy of its own can go on with old weights and nothing complains: the run "
+        "looks alive and learns from somebody else's answers. A LoRA adapter that never reached the sampler "
+        "cost two months in verl#7495; TRL#5312 is the same with sleeping weights.",
+        mend="Let the sampler answer with the policy in memory (LocalSampler.of), or send it the weights "
+        "after each update, merged with their adapters.",
+        run=check_sampler_fresh,
+    ),
+    Check(
+        name="sampled-is-trained",
+        proves="The tokens that are trained are those that were drawn, one by one, behind the very prompt "
+        "tokens that the model was shown.",
+        matters="Text can be written with other tokens than the model chose. An answer that was made into "
+        "tokens again is trained on tokens that nobody drew, with log-probs that belong to others: TRL#5224, "
+        "SkyRL#123, slime#117, prime-rl#1352.",
+        mend="Hand on the ids of the rollout and never its text; a sampler of your own must return the ids "
+        "that it drew, each with its log-prob.",
+        run=check_sampled_is_trained,
+    ),
+    Check(
+        name="stops",
+        proves="An answer ends at every token that the model's files, its tokenizer or its training name as "
+        "an end, counts as ended there, and ends at no ordinary token.",
+        matters="Chat models often have several ends. Where one is missing, finished answers run on to the "
+        "limit and count as cut: TRL#7039 saw 97 % of them cut, and masked, in Phi-3.5 and Gemma 3.",
+        mend="Write every end into eos_token_id of generation_config.json in the model's folder, as a list.",
+        run=check_stops,
+    ),
+    Check(
+        name="draws-as-told",
+        proves="Tokens are drawn as often as the model and the sampling settings say; a seed gives the same "
+        "answers again, and another seed gives others.",
+        matters="A setting that is accepted and not obeyed, or one random number for all answers, shows in "
+        "no loss: groups are all alike, or far too wild. TRL#4159 and TRL#6789 began with settings that "
+        "sampler and trainer read unlike; verl#3126 is about seeds that do not hold.",
+        mend="Look at the sampling settings (--draw.temperature, --draw.top-k, --draw.top-p, --draw.min-p). "
+        "A sampler of your own must draw each answer with numbers of its own, made from the seed.",
+        run=check_sampling_distribution,
+    ),
+)
+"""Checks of the sampler."""

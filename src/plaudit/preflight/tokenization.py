@@ -1,0 +1,432 @@
+"""Text → tokens: what the model should say, where that begins and ends, and that nothing else is trained.
+
+The same row twice: as the run encodes it, and as transformers alone would write and cut it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
+from plaudit.errors import UserError
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.subject import SAMPLE_SIZE, Subject
+from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
+from plaudit.tokens.inspect import show_examples
+
+MAX_SHOWN_CHARACTERS = 120
+"""Characters of a text that a finding shows."""
+_MAX_TRIED_ROWS = 8 * SAMPLE_SIZE
+_PROBE_ANSWER = "plauditSaysThis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRow:
+    """A row, its answers and the tokens that the run encodes it to.
+
+    Example: ``EncodedRow(record=record, answers=("Paris.",), example=encoder.encode(…))``
+    """
+
+    record: AnsweredRecord | Steps
+    """The row."""
+    answers: tuple[Text, ...]
+    """Its answers, in the order of the completions."""
+    example: Example
+    """The tokens."""
+
+
+def encoded_rows(subject: Subject) -> list[EncodedRow]:
+    """The first few rows with answers; those that cannot be encoded are left out, as the run leaves them."""
+    encoded: list[EncodedRow] = []
+    refused: list[UserError] = []
+    answered = (record for record in subject.records if not isinstance(record, Prompt))
+    for record in islice(answered, _MAX_TRIED_ROWS):
+        answers = _row_answers(record)
+        try:
+            example = subject.encoder.encode(record.prompt, answers, record.origin)
+        except UserError as error:
+            refused.append(error)
+            continue
+        encoded.append(EncodedRow(record=record, answers=answers, example=example))
+        if len(encoded) == SAMPLE_SIZE:
+            break
+    if refused and not encoded:
+        raise refused[0]
+    return encoded
+
+
+def encoded_bare_prompts(subject: Subject) -> list[tuple[str, Text, tuple[int, ...]]]:
+    """The first few bare prompts: origin, text and encoded tokens."""
+    encoded: list[tuple[str, Text, tuple[int, ...]]] = []
+    refused: list[UserError] = []
+    for record in islice((one for one in subject.records if isinstance(one, Prompt)), SAMPLE_SIZE):
+        text = as_turns(record.prompt) if subject.encoder.chat_format is not None else record.prompt
+        try:
+            encoded.append((record.origin, text, subject.encoder.encode_prompt(text)))
+        except UserError as error:
+            refused.append(error)
+    if refused and not encoded:
+        raise refused[0]
+    return encoded
+
+
+def as_turns(prompt: Text) -> tuple[Message, ...]:
+    """A string as the user's turn; a conversation as it is.
+
+    >>> as_turns("Hi")[0].role
+    'user'
+    """
+    return user_turn(prompt) if isinstance(prompt, str) else prompt
+
+
+def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool) -> str:
+    """What transformers' own apply_chat_template makes of the turns."""
+    assert encoder.chat_format is not None, "a tokenizer with a template"
+    tokenizer: Any = encoder.info.tokenizer
+    return tokenizer.apply_chat_template(
+        [{"role": turn.role, "content": plain_text((turn,))} for turn in turns],
+        chat_template=encoder.template,
+        add_generation_prompt=add_generation_prompt,
+        tokenize=False,
+        **encoder.chat_format.template.variables,
+    )
+
+
+def template_end_token(encoder: Encoder) -> int | None:
+    """The first control token behind a last answer; None where no template writes one."""
+    if encoder.chat_format is None:
+        return encoder.info.eos
+    turns = (*user_turn("plauditAsksThis"), *assistant_turn(_PROBE_ANSWER))
+    rest = render_chat(encoder, turns, add_generation_prompt=False).partition(_PROBE_ANSWER)[2].lstrip()
+    added = encoder.info.tokenizer.added_tokens_decoder.items()
+    matches = [(len(one.content), number) for number, one in added if rest.startswith(one.content)]
+    return max(matches)[1] if matches else None
+
+
+def end_tokens(encoder: Encoder) -> set[int]:
+    """Every token that may end an answer: those that the model's files name, and the template's own."""
+    template_end_id = template_end_token(encoder)
+    return {*encoder.info.stops, *(() if template_end_id is None else (template_end_id,))}
+
+
+def tokenize_with_bos(encoder: Encoder, text: str) -> tuple[int, ...]:
+    """The tokens that the tokenizer makes of the text, with one BOS where it begins texts with one."""
+    info = encoder.info
+    tokenizer: Any = info.tokenizer
+    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    while info.bos is not None and ids[:2] == (info.bos, info.bos):
+        ids = ids[1:]
+    missing = info.adds_bos and info.bos is not None and ids[:1] != (info.bos,)
+    return (info.bos, *ids) if missing and info.bos is not None else ids
+
+
+def decode_without_blanks(encoder: Encoder, ids: Iterable[int]) -> str:
+    """The decoded text without blanks, since tokenizers differ in the blanks that they restore."""
+    tokenizer: Any = encoder.info.tokenizer
+    text = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return "".join(text.split())
+
+
+def roundtrip_text(encoder: Encoder, text: str) -> str:
+    """The text after encoding and decoding, without blanks: what of it the tokenizer can represent."""
+    tokenizer: Any = encoder.info.tokenizer
+    return decode_without_blanks(encoder, tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def strip_end_tokens(text: str, ends: Sequence[str]) -> str:
+    """The text without end-of-turn tokens that the row itself brought along.
+
+    >>> strip_end_tokens("Paris.</s> </s>", ("</s>",))
+    'Paris.'
+    """
+    bare = text.rstrip()
+    end = next((end for end in ends if end and bare.endswith(end)), None)
+    return text if end is None else strip_end_tokens(bare.removesuffix(end), ends)
+
+
+def strip_turn_ends(answer: Sequence[Message], ends: Sequence[str]) -> tuple[Message, ...]:
+    """The turns up to the last answer, the assistant's without ends of their own."""
+    last = max(i for i, turn in enumerate(answer) if turn.role == "assistant")
+    return tuple(
+        Message(role=turn.role, content=strip_end_tokens(plain_text((turn,)), ends))
+        if turn.role == "assistant"
+        else turn
+        for turn in answer[: last + 1]
+    )
+
+
+def abbreviate(text: str) -> str:
+    """The text in quotes, its middle left out when it is long.
+
+    >>> len(abbreviate("a" * 500)) < 140
+    True
+    """
+    half = MAX_SHOWN_CHARACTERS // 2
+    return repr(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}")
+
+
+def _row_answers(record: AnsweredRecord | Steps) -> tuple[Text, ...]:
+    if not isinstance(record, Steps):
+        return record_answers(record)
+    solution = "\n".join(record.steps)
+    return (solution if isinstance(record.prompt, str) else assistant_turn(solution),)
+
+
+MAX_SHOWN_ROWS = 2
+"""Rows that are shown token by token."""
+
+
+def check_one_bos(subject: Subject) -> Result:
+    """Counts the BOS in prompts and answers: one at the start, and no other but where a template begins every
+    question with one, as Llama 2's does; where BOS also ends answers, only two at the start are wrong."""
+    info = subject.encoder.info
+    if info.bos is None:
+        return not_applicable("the tokenizer has no BOS")
+    rows = [
+        (one.record.origin, _user_turn_count(one.record.prompt, text), one.example.prompt, answer.ids)
+        for one in encoded_rows(subject)
+        for text, answer in zip(one.answers, one.example.completions, strict=True)
+    ]
+    rows += [(origin, _user_turn_count(text), ids, ()) for origin, text, ids in encoded_bare_prompts(subject)]
+    if not rows:
+        return not_applicable("there is no row to look at")
+    for origin, questions, prompt, answer in rows:
+        fault = _bos_fault(subject.encoder, questions, prompt, answer)
+        if fault is not None:
+            return failed(f"{origin}: {fault}; it begins with {abbreviate(info.decode(prompt[:12]))}")
+    return passed(f"{len(rows)} rows: {'one BOS at the start' if info.adds_bos else 'no BOS too many'}")
+
+
+def _user_turn_count(*texts: Text) -> int:
+    turns = (turn for text in texts if not isinstance(text, str) for turn in text)
+    return max(1, sum(turn.role == "user" for turn in turns))
+
+
+def _bos_fault(encoder: Encoder, questions: int, prompt: Sequence[int], answer: Sequence[int]) -> str | None:
+    bos = encoder.info.bos
+    ids = (*prompt, *answer)
+    if encoder.info.adds_bos and prompt[0] != bos:
+        return "the tokenizer begins texts with BOS, and this row does not"
+    if list(prompt[:2]) == [bos, bos]:
+        return "two BOS tokens at the start"
+    if bos in encoder.stop_ids:
+        return None
+    if answer and answer[0] == bos:
+        return "a BOS between prompt and answer"
+    if ids.count(bos) > questions:
+        return f"{ids.count(bos)} BOS tokens in a row of {questions} questions"
+    return None if bos not in ids or prompt[0] == bos else "a BOS that is not at the start"
+
+
+def check_answer_end(subject: Subject) -> Result:
+    """Compares the last tokens of every trained answer with the end that the template writes in transformers'
+    own rendering and with the stop tokens in the model's files; where answers are drawn, compares what
+    drawing stops at."""
+    encoder = subject.encoder
+    template_end_id, ends = template_end_token(encoder), end_tokens(encoder)
+    control = ends & {*encoder.info.tokenizer.added_tokens_decoder}
+    names = {end: str(encoder.info.tokenizer.convert_ids_to_tokens(end)) for end in ends}
+    if template_end_id is not None and template_end_id not in encoder.stop_ids:
+        return failed(
+            f"the template ends answers with {names[template_end_id]!r}, which is no stop token of the model"
+        )
+    if not subject.trained:
+        if template_end_id is None:
+            return not_applicable("answers are drawn, and no template says how one ends")
+        return passed(f"answers end with {names[template_end_id]!r}, at which drawing stops")
+    count = 0
+    for example in subject.trained:
+        for answer in example.completions:
+            fault = _end_fault(answer, ends, control, encoder.stop_ids)
+            if fault is not None:
+                tail = abbreviate(encoder.info.decode(answer.ids[-4:]))
+                return failed(f"{example.origin}: {fault}; the answer ends in {tail}")
+            count += 1
+    last = subject.trained[0].completions[0].ids[-1]
+    added = "" if last in encoder.info.stops else ", which the model's files do not name and the run adds"
+    return passed(f"{count:,} answers end once, in {names[last]!r}{added}")
+
+
+def _end_fault(answer: Completion, ends: set[int], control: set[int], stops: Sequence[int]) -> str | None:
+    """Some models' files name an ordinary word as an end: it counts as one only at the very end."""
+    last = answer.ids[-1]
+    if last not in ends:
+        return "the answer has no end-of-turn token"
+    if last not in stops:
+        return "the end-of-turn token is none at which the model stops"
+    if not answer.mask[-1]:
+        return "the end-of-turn token is not trained"
+    if len(answer.ids) > 1 and answer.mask[-2] and answer.ids[-2] in {last, *control}:
+        return "two end-of-turn tokens"
+    return None
+
+
+def check_mask(subject: Subject) -> Result:
+    """Decodes the trained tokens of the first rows: they must be the words of the row's own answers, each
+    with the end of its turn. Before the words may stand only what transformers' rendering has between the
+    question and the answer (an empty thought, the name of a channel), since the model has to say that as
+    well."""
+    rows = encoded_rows(subject)
+    if not rows:
+        return not_applicable("no row holds an answer")
+    untrained = next((one for one in subject.trained if not one.trained_tokens), None)
+    if untrained is not None:
+        return failed(f"{untrained.origin}: no token is trained", show_examples([untrained], subject.encoder))
+    count = unknown = 0
+    for row in rows:
+        for answer, completion in zip(row.answers, row.example.completions, strict=True):
+            fault = _mask_fault(subject.encoder, row, answer, completion)
+            if fault is not None:
+                rendered_rows = show_examples([row.example], subject.encoder)
+                return failed(f"{row.record.origin}: {fault}", rendered_rows)
+            count += sum(completion.mask)
+            unknown += _unknown_token_count(subject.encoder, completion.ids)
+    examples = list(subject.trained[:MAX_SHOWN_ROWS]) or [row.example for row in rows[:MAX_SHOWN_ROWS]]
+    unknown_note = f", {unknown} of them unknown to the tokenizer" if unknown else ""
+    first = _trained_text(subject.encoder, examples[0].completions[0])
+    return passed(
+        f"{count:,} trained tokens in {len(rows)} rows are their answers{unknown_note}; of "
+        f"{examples[0].origin}: "
+        f"[{abbreviate(first)[1:-1]}]",
+        show_examples(examples, subject.encoder),
+    )
+
+
+def _mask_fault(encoder: Encoder, row: EncodedRow, answer: Text, completion: Completion) -> str | None:
+    if not any(completion.mask):
+        return "no token is trained"
+    ends = end_tokens(encoder)
+    before, spans = list(row.example.prompt), list[tuple[list[int], list[int]]]()
+    for on, span in groupby(zip(completion.ids, completion.mask, strict=True), lambda pair: pair[1]):
+        ids = [token for token, _ in span]
+        spans += [(before, ids)] if on else []
+        before = [*before, *ids]
+    expected_turns = list(_expected_turns(encoder, row, answer))
+    if len(spans) != len(expected_turns):
+        return f"{len(spans)} stretches are trained, and the row has {len(expected_turns)} answers to learn"
+    if spans[-1][1][-1] not in ends:
+        return f"{abbreviate(encoder.info.decode(spans[-1][1]))} is trained without the end of its turn"
+    for (prefix, ids), expected in zip(spans, expected_turns, strict=True):
+        trained_ids = ids[:-1] if ids[-1] in ends else ids
+        if not (
+            _is_whole_answer(encoder, trained_ids, expected)
+            or _is_rest_of_text(encoder, prefix, trained_ids, expected)
+        ):
+            return (
+                f"trained is {abbreviate(encoder.info.decode(trained_ids))}, and the answer is "
+                f"{abbreviate(expected[1])}"
+            )
+        if _trailing_blanks(encoder, prefix) != _trailing_blanks(
+            encoder, tokenize_with_bos(encoder, expected[0])
+        ):
+            return (
+                f"trained is {abbreviate(encoder.info.decode(trained_ids))}, and the question ends elsewhere"
+            )
+    return None
+
+
+def _is_whole_answer(encoder: Encoder, ids: Sequence[int], expected: tuple[str, str, str]) -> bool:
+    """Whether it is the answer behind what the template writes there, or the rest of one that it opened."""
+    trained = decode_without_blanks(encoder, ids)
+    question, text, whole = (roundtrip_text(encoder, one) for one in expected)
+    if trained.endswith(text):
+        opening = trained.removesuffix(text) if text else trained
+        return not opening or whole.startswith(question + opening + text)
+    return text.endswith(trained) and question.endswith(text.removesuffix(trained))
+
+
+def _is_rest_of_text(
+    encoder: Encoder, prefix: Sequence[int], ids: Sequence[int], expected: tuple[str, str, str]
+) -> bool:
+    """Whether it is the whole text's rest: behind a question, words can be unknown that are known alone."""
+    question, whole = (
+        decode_without_blanks(encoder, tokenize_with_bos(encoder, one)) for one in (expected[0], expected[2])
+    )
+    through = decode_without_blanks(encoder, (*prefix, *ids))
+    if (
+        not _unknown_token_count(encoder, ids)
+        or decode_without_blanks(encoder, prefix) != question
+        or not whole.startswith(through)
+    ):
+        return False
+    rest = whole.removeprefix(through)
+    ends = tuple(str(encoder.info.tokenizer.convert_ids_to_tokens(end)) for end in end_tokens(encoder))
+    return not rest or rest.startswith(ends)
+
+
+def _unknown_token_count(encoder: Encoder, ids: Sequence[int]) -> int:
+    unknown = encoder.info.tokenizer.unk_token_id
+    return 0 if unknown in end_tokens(encoder) else sum(token == unknown for token in ids)
+
+
+def _trailing_blanks(encoder: Encoder, ids: Sequence[int]) -> int:
+    text = encoder.info.decode(ids)
+    return len(text) - len(text.rstrip())
+
+
+def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator[tuple[str, str, str]]:
+    """Of each turn to learn: how it is asked, its words, and the whole conversation."""
+    ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
+    if isinstance(answer, str) or isinstance(row.record.prompt, str):
+        prompt_text, answer_text = plain_text(row.record.prompt), strip_end_tokens(plain_text(answer), ends)
+        yield prompt_text, answer_text, prompt_text + answer_text
+        return
+    prompt, turns = row.record.prompt, strip_turn_ends(answer, ends)
+    whole = render_chat(encoder, (*prompt, *turns), add_generation_prompt=False)
+    for i, turn in enumerate(turns):
+        if turn.role == "assistant" and (encoder.turns == "all" or i == len(turns) - 1):
+            yield (
+                render_chat(encoder, (*prompt, *turns[:i]), add_generation_prompt=True),
+                plain_text((turn,)),
+                whole,
+            )
+
+
+def _trained_text(encoder: Encoder, completion: Completion) -> str:
+    ids = [token for token, on in zip(completion.ids, completion.mask, strict=True) if on]
+    return encoder.info.decode(ids)
+
+
+CHECKS = (
+    Check(
+        name="one-bos",
+        proves="A row has at most one BOS, at its start, and has it where the tokenizer asks for it.",
+        matters="BOS is the token that begins a text. Many chat templates write one and many tokenizers add "
+        "another, or one is put before the answer too. The model has never seen that shape and answers "
+        "worse, without any error: axolotl#1616, unsloth#2648, NeMo-RL#855.",
+        mend="Take the BOS out of the chat template, or set add_bos_token to false in the tokenizer's files. "
+        "Where a BOS is missing, use the tokenizer that the model was trained with.",
+        run=check_one_bos,
+        at_start=True,
+    ),
+    Check(
+        name="right-end",
+        proves="Every answer ends with exactly one end-of-turn token, it is trained, and the model stops "
+        "there.",
+        matters="A model learns to stop only from ends that it is trained on. Where the end is cut off or "
+        "left out of the loss it talks on until it is cut (torchtune#2967); where it stands twice, the "
+        "model learns to say it twice (TRL#4481).",
+        mend="Name the token that your template writes behind an answer as eos_token in "
+        "tokenizer_config.json, or in eos_token_id of generation_config.json, and mark it as special in the "
+        "tokenizer's files.",
+        run=check_answer_end,
+        at_start=True,
+    ),
+    Check(
+        name="mask",
+        proves="The trained tokens are the words of the answers and their ends, and nothing else.",
+        matters="Which tokens are trained is decided by a mask that nobody sees. Stock templates of Llama "
+        "3.1, Qwen 3 and Gemma 3 gave a mask of zeros elsewhere: the loss looked normal and nothing was "
+        "learned (marin#7237). A mask that is off by one trains the question, or not the end.",
+        mend="Look at the rows below the table: what is trained stands in brackets or in green. Mend the "
+        "chat template, so that a question is the beginning of its answered conversation, or train one "
+        "answer a row (--turns last).",
+        run=check_mask,
+        at_start=True,
+    ),
+)
+"""Checks of answers as tokens."""

@@ -1,0 +1,252 @@
+"""Rows in batches: no answer loses its end for want of room, and no padding is taken for words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import torch
+
+from plaudit.data.records import Prompt, Record, Steps, plain_text
+from plaudit.errors import UserError
+from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.subject import SAMPLE_SIZE, Subject
+from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
+from plaudit.tokens import batch as token_batch
+from plaudit.tokens import packing
+from plaudit.tokens.batch import Completion, Example, TokenBatch
+from plaudit.tokens.encode import record_answers
+from plaudit.tokens.packing import ForwardInputs, Layout
+
+MAX_ENCODED_ROWS = 24
+"""Rows that are encoded to see how many are too long, evenly among those that could be."""
+MAX_TRUNCATED_SHARE = 0.5
+"""From this share of rows on, what is cut is the usual row and no exception."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TruncationCounts:
+    """How many rows max_length drops or truncates.
+
+    Example: ``_TruncationCounts(rows=1000, possibly_long=40, encoded=24, dropped=2, truncated=20)``
+    """
+
+    rows: int
+    """All that there are."""
+    possibly_long: int
+    """Rows whose text could be longer than max_length."""
+    encoded: int
+    """How many of those were encoded."""
+    dropped: int
+    """Encoded rows whose answer alone does not fit, so that they are dropped."""
+    truncated: int
+    """Encoded rows whose prompt loses its beginning."""
+
+    @property
+    def affected_share(self) -> float:
+        """Of all rows, about how many are cut or left out."""
+        return self.possibly_long / self.rows * (self.dropped + self.truncated) / max(1, self.encoded)
+
+
+def check_truncation(subject: Subject) -> Result:
+    """Goes through all trained rows: none is longer than max_length, and every answer has its end. Of rows
+    whose text could be too long it encodes some, evenly chosen, and counts those whose answer alone does not
+    fit (they are left out) and those whose prompt is cut. It fails when that is more than half of all
+    rows."""
+    if not subject.trained:
+        return not_applicable("answers are drawn, each with room of its own (draw.max_tokens)")
+    max_length, ends = subject.max_length, end_tokens(subject.encoder)
+    for example in subject.trained:
+        for answer in example.completions:
+            length = len(example.prompt) + len(answer.ids)
+            if length > max_length:
+                return failed(
+                    f"{example.origin}: a row of {length:,} tokens, and max_length is {max_length:,}"
+                )
+            if answer.ids[-1] not in ends:
+                return failed(
+                    f"{example.origin}: an answer was cut after {len(answer.ids):,} tokens, without end"
+                )
+    cuts = _count_truncations(subject)
+    if not cuts.possibly_long:
+        return passed(f"all {cuts.rows:,} rows fit in {max_length:,} tokens")
+    details = (
+        f"of {cuts.rows:,} rows {cuts.possibly_long:,} could be longer than {max_length:,} tokens, and of "
+        f"{cuts.encoded} of them {cuts.dropped} have an answer that does not fit and are left out, "
+        f"{cuts.truncated} a prompt that is cut"
+    )
+    return failed(details) if cuts.affected_share > MAX_TRUNCATED_SHARE else passed(details)
+
+
+def _count_truncations(subject: Subject) -> _TruncationCounts:
+    rows = [record for record in subject.records if not isinstance(record, Prompt)]
+    slack = max(
+        (_template_overhead(subject, one.record, one.example) for one in encoded_rows(subject)), default=0
+    )
+    possibly_long = [record for record in rows if _byte_size(record) + slack > subject.max_length]
+    encoded = dropped = truncated = 0
+    for record in possibly_long[:: max(1, len(possibly_long) // MAX_ENCODED_ROWS)][:MAX_ENCODED_ROWS]:
+        try:
+            example = _encode_record(subject, record)
+        except UserError:
+            continue
+        answer = max(len(one.ids) for one in example.completions)
+        min_prompt_tokens = 1 + (
+            subject.encoder.info.bos is not None and example.prompt[0] == subject.encoder.info.bos
+        )
+        encoded += 1
+        if answer + min(min_prompt_tokens, len(example.prompt)) > subject.max_length:
+            dropped += 1
+        elif len(example.prompt) + answer > subject.max_length:
+            truncated += 1
+    return _TruncationCounts(
+        rows=len(rows),
+        possibly_long=len(possibly_long) if encoded else 0,
+        encoded=encoded,
+        dropped=dropped,
+        truncated=truncated,
+    )
+
+
+def _encode_record(subject: Subject, record: Record) -> Example:
+    [one] = encoded_rows(replace(subject, records=[record]))
+    return one.example
+
+
+def _template_overhead(subject: Subject, record: Record, example: Example) -> int:
+    """Characters that the template adds to a row, as an upper bound of the tokens that it adds."""
+    decode = subject.encoder.info.decode
+    return max(
+        len(decode((*example.prompt, *one.ids)).encode()) - _byte_size(record) for one in example.completions
+    )
+
+
+def _byte_size(record: Record) -> int:
+    """An upper bound of a row's tokens without its template: its bytes."""
+    match record:
+        case Steps():
+            answers = ["\n".join(record.steps)]
+        case Prompt():
+            answers = [""]
+        case _:
+            answers = [plain_text(answer) for answer in record_answers(record)]
+    return _utf8_length(plain_text(record.prompt)) + max(map(_utf8_length, answers))
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", errors="replace"))
+
+
+def check_padding_untrained(subject: Subject) -> Result:
+    """Makes a batch of rows of different lengths and of one whose answer holds the padding token, or EOS
+    where that pads, and lays it out packed, padded on the left and on the right: all words must lie where the
+    run looks for them, be trained as before, and no place without a word be trained."""
+    rows = list(subject.trained[:: max(1, len(subject.trained) // SAMPLE_SIZE)][:SAMPLE_SIZE])
+    if not rows:
+        end = subject.encoder.stop_ids[:1]
+        rows = [
+            Example(prompt=ids, completions=(_fully_trained_completion((*ids[-1:], *end)),), origin=origin)
+            for origin, _, ids in encoded_bare_prompts(subject)
+        ]
+    if not rows:
+        return not_applicable("there is no row to look at")
+    info = subject.encoder.info
+    pads = dict.fromkeys(pad for pad in (info.pad, info.eos, 0) if pad is not None)
+    rows += [_with_pad_tokens(rows[0], pad) for pad in pads]
+    batch = token_batch.batch_of(rows)
+    fault = _batch_fault(rows, batch)
+    for layout in get_args(Layout):
+        fault = fault or _layout_fault(rows, batch, packing.layout_batch(batch, layout), layout)
+    if fault is not None:
+        return failed(fault)
+    places = batch.mask_NT.numel() - int(batch.length_N.sum())
+    same = ", and pad is EOS" if info.pad == info.eos else ""
+    return passed(f"{len(batch.origin_N)} answers with {places} places of padding: none is trained{same}")
+
+
+def _fully_trained_completion(ids: Sequence[int]) -> Completion:
+    return Completion(ids=tuple(ids), mask=(True,) * len(ids), finished=True)
+
+
+def _with_pad_tokens(example: Example, pad: int) -> Example:
+    """The same prompt with an answer that says the padding token twice and goes on, and as its end."""
+    ids = example.completions[0].ids
+    completion = _fully_trained_completion((*ids[:1], pad, pad, *ids[1:], pad))
+    return replace(example, completions=(completion,), origin=f"an answer that says token {pad}")
+
+
+def _completions_of(rows: Iterable[Example]) -> Iterable[tuple[Example, Completion]]:
+    return ((example, answer) for example in rows for answer in example.completions)
+
+
+def _batch_fault(rows: Sequence[Example], batch: TokenBatch) -> str | None:
+    for n, (example, answer) in enumerate(_completions_of(rows)):
+        length = len(answer.ids)
+        mask_T = batch.mask_NT[n].tolist()
+        if any(mask_T[length:]):
+            return f"{example.origin}: {sum(mask_T[length:])} places of padding are trained"
+        if int(batch.length_N[n]) != length or batch.completion_NT[n, :length].tolist() != list(answer.ids):
+            return f"{example.origin}: {length} tokens became {int(batch.length_N[n])}: some count as padding"
+        if mask_T[:length] != list(answer.mask):
+            return f"{example.origin}: {sum(answer.mask)} tokens are trained alone, {sum(mask_T)} in a batch"
+    return None
+
+
+def _layout_fault(
+    rows: Sequence[Example], batch: TokenBatch, arrangement: ForwardInputs, layout: str
+) -> str | None:
+    ids_S, position_S = arrangement.ids_RS.flatten(), arrangement.position_RS.flatten()
+    real_S = (
+        torch.ones_like(ids_S, dtype=torch.bool)
+        if arrangement.real_RS is None
+        else arrangement.real_RS.flatten()
+    )
+    for n, (example, answer) in enumerate(_completions_of(rows)):
+        length = len(answer.ids)
+        token_T, state_T = arrangement.own_NT[n, :length], arrangement.state_NT[n, :length]
+        before = [example.prompt[-1], *answer.ids[:-1]]
+        if ids_S[token_T].tolist() != list(answer.ids) or ids_S[state_T].tolist() != before:
+            return f"{example.origin}: laid out {layout}, an answer is read in other places than it stands"
+        start = len(example.prompt)
+        if position_S[token_T].tolist() != list(range(start, start + length)):
+            return f"{example.origin}: laid out {layout}, padding is counted as part of the text"
+        if not bool(real_S[token_T].all()) or not bool(real_S[state_T].all()):
+            return f"{example.origin}: laid out {layout}, words count as padding"
+    return None if arrangement.real_RS is None else _padding_fault(rows, arrangement, layout)
+
+
+def _padding_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: str) -> str | None:
+    assert arrangement.real_RS is not None, "a layout with padding"
+    for n, (example, answer) in enumerate(_completions_of(rows)):
+        read, real = int(arrangement.real_RS[n].sum()), len(example.prompt) + len(answer.ids)
+        if read != real:
+            return f"{example.origin}: laid out {layout}, {read} tokens are read where there are {real}"
+    return None
+
+
+CHECKS = (
+    Check(
+        name="room",
+        proves="No answer is cut so that it cannot end, no row is too long, and few rows lose a part.",
+        matters="An answer that is cut teaches the model to break off, or never to stop (torchtune#2967). "
+        "Where pairs are cut by their longer answer, the shorter one is left empty and its loss is not a "
+        "number (TRL#6548). Here a prompt gives way from its start, and an answer that does not fit is left "
+        "out.",
+        mend="Raise --max-length, shorten the answers, or leave out the longest rows.",
+        run=check_truncation,
+        at_start=True,
+    ),
+    Check(
+        name="pad-not-trained",
+        proves="In a batch no place of padding is trained, and no token of an answer is taken for padding.",
+        matters="Shorter rows are filled up to the longest. Where padding is found by its token's number, a "
+        "model whose padding is its EOS loses its ends, or is scored at the wrong place: TRL#3750, "
+        "transformers#35352. Here lengths decide, so the number does not matter.",
+        mend="This is a fault of plaudit's own batches and not of your rows: please report it with the row "
+        "that is named.",
+        run=check_padding_untrained,
+        at_start=True,
+    ),
+)
+"""Checks of rows in batches."""

@@ -1,0 +1,374 @@
+"""Several runs beside each other: which settings differ, what came of each, how each learnt.
+
+Runs beside each other on one page: settings that differ, figures, curves over each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.result import PolicyFigures
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.files import atomic
+from plaudit.report.charts.axes import SERIES_CLASSES, Span
+from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
+from plaudit.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
+from plaudit.report.html import Html, document, element, folded, section, shortened
+from plaudit.report.pipeline.data import (
+    PipelineData,
+    StageData,
+    is_evaluation,
+    is_pipeline,
+    read_pipeline_folder,
+)
+from plaudit.report.pipeline.page import report_style
+from plaudit.report.pipeline.sections import estimate_span, split_curves
+from plaudit.report.pipeline.text import (
+    best_policy_summary,
+    contest_against_reference,
+    estimate_cell,
+    figures_table,
+    short_name,
+    value_cell,
+)
+from plaudit.report.run.data import MetricColumn, RunData, read_run_data
+from plaudit.report.words import counted, percent
+
+_NO_SETTING = "–"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """A run with the unique name that the page gives it.
+
+    Example: ``ComparedRun(name="valley-2", pipeline=read_pipeline_folder(Path("runs/valley-2")))``
+    """
+
+    name: str
+    """Unlike that of every other."""
+    pipeline: PipelineData
+    """What was read from its folder."""
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
+    """The runs of these folders, under names that tell them apart."""
+    real = [folder.resolve() for folder in folders]
+    for index, folder in enumerate(real):
+        if folder in real[:index]:
+            raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
+    shared_parts = 0
+    parts = [folder.parts for folder in real]
+    while all(len(one) > shared_parts + 1 and one[shared_parts] == parts[0][shared_parts] for one in parts):
+        shared_parts += 1
+    return tuple(
+        ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
+        for own_parts, folder in zip(parts, folders, strict=True)
+    )
+
+
+def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
+    """Each setting that is not the same in all runs, with what it is in each.
+
+    >>> differing_settings([])
+    {}
+    """
+    settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
+    names = dict.fromkeys(name for one in settings_by_run for name in one)
+    values = {name: tuple(one.get(name, _NO_SETTING) for one in settings_by_run) for name in names}
+    return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
+
+
+def _read_run(folder: Path) -> PipelineData:
+    if is_pipeline(folder) or is_evaluation(folder) or not (folder / "config.yaml").is_file():
+        return read_pipeline_folder(folder)
+    facts = read_run_data(folder)
+    return PipelineData(path=folder, name=facts.name, config=facts.config, stages=(_training_stage(facts),))
+
+
+def _training_stage(facts: RunData) -> StageData:
+    """A training run alone, as the only stage."""
+    return StageData(
+        name="training",
+        number=1,
+        kind="",
+        state="done" if facts.finished else "begun",
+        folder=facts.path,
+        needs=(),
+        settings={},
+        inputs=(),
+        outputs={},
+        key="",
+        result="",
+        code={},
+        seconds=None,
+        ended="",
+        command="",
+        summary_lines=(),
+        checks=(),
+        training_run=facts,
+        policy_evaluation=None,
+        reward_evaluations=(),
+        changed_files=(),
+    )
+
+
+def _read_settings(pipeline: PipelineData) -> Any:
+    try:
+        return yaml.safe_load(pipeline.config) or {}
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"{pipeline.path}: its config is not YAML ({type(error).__name__}). Restore it."
+        ) from error
+
+
+def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Every setting under its full name; a list of single entries, as of stages, is read as those entries."""
+    if isinstance(setting, list) and all(isinstance(one, Mapping) and len(one) == 1 for one in setting):
+        setting = {key: nested for one in setting for key, nested in one.items()}
+    if isinstance(setting, Mapping) and setting:
+        for key, nested in setting.items():
+            yield from _flatten(nested, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, str(setting)
+
+
+_MAX_SETTINGS = 80
+_MAX_VALUE_LENGTH = 80
+_MAX_POINTS = 120
+FigureOf = Callable[[PipelineData, PolicyFigures], Estimate | None]
+"""One figure of a policy in the evaluation of a run."""
+
+
+def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
+    """The raw share of wins of a policy against the reference of its run."""
+    contest = contest_against_reference(pipeline.evaluation, policy.name) if pipeline.evaluation else None
+    return contest and contest.raw
+
+
+_COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
+    ("True worth", "mean of answers", lambda _, one: one.gold),
+    ("Share of wins", "raw, against the reference", win_rate),
+    ("KL", "nats an answer from the reference", lambda _, one: one.kl),
+    ("Length", "tokens of an answer", lambda _, one: one.length),
+)
+_WIN_RATE_TITLE = "Share of wins"
+
+
+def write_comparison(folders: Sequence[Path], path: Path) -> Path:
+    """Writes the page that compares these runs; returns where it is."""
+    text = comparison_page(read_runs(folders))
+    atomic.make_folder(path.parent)
+    atomic.write_text(path, text)
+    return path
+
+
+def comparison_page(runs: Sequence[ComparedRun]) -> str:
+    """The whole page."""
+    parts = (
+        _comparison_header(runs),
+        _settings_section(runs),
+        *_figures_section(runs),
+        *_curves_section(runs),
+        _last_values_section(runs),
+    )
+    return document(f"{len(runs)} runs", element("main", {}, *parts), style=report_style())
+
+
+def _comparison_header(runs: Sequence[ComparedRun]) -> Html:
+    items = [
+        element(
+            "li",
+            {},
+            element("b", {}, short_name(run.name)),
+            f": {_outcome_sentence(run.pipeline)}".replace(" %", "\u00a0%"),
+        )
+        for run in runs
+    ]
+    title = element("h1", {}, counted(len(runs), "run"), " beside each other")
+    return element("header", {}, title, element("ul", {"class": "notes"}, *items))
+
+
+def _outcome_sentence(pipeline: PipelineData) -> str:
+    if pipeline.evaluation is not None:
+        return best_policy_summary(pipeline.evaluation)
+    ended = sum(stage.state == "done" for stage in pipeline.stages)
+    return f"{ended} of {counted(len(pipeline.stages), 'stage')} have ended; no policies were compared."
+
+
+def _settings_section(runs: Sequence[ComparedRun]) -> Html:
+    settings = differing_settings(runs)
+    if not settings:
+        sentence = "Their settings are the same: what differs is chance, data or code."
+        return section("What differs in their settings", "settings", element("p", {}, sentence))
+    rows = [
+        (shortened(name, _MAX_VALUE_LENGTH), [shortened(value, _MAX_VALUE_LENGTH) for value in values])
+        for name, values in [*settings.items()][:_MAX_SETTINGS]
+    ]
+    rest = len(settings) - len(rows)
+    caption = f"{counted(len(settings), 'setting')}{f', of which {rest} are left out' if rest else ''}"
+    block = element(
+        "div", {"class": "runs"}, figures_table(caption, [short_name(run.name) for run in runs], rows)
+    )
+    return section("What differs in their settings", "settings", block)
+
+
+def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Html]:
+    evaluated_runs = [run for run in runs if run.pipeline.evaluation is not None]
+    policies = list(dict.fromkeys(one.name for run in evaluated_runs for one in _run_policies(run)))
+    if not policies:
+        return
+    charts = [
+        chart
+        for one in _COMPARED_FIGURES
+        for group in _chart_groups(evaluated_runs)
+        for chart in _figure_chart(group, policies, *one)
+    ]
+    tables = [_figure_table(evaluated_runs, policies, title, of) for title, _, of in _COMPARED_FIGURES]
+    explanation = (
+        "Each run has its own prompts and answers. An interval says how far a figure of one run may be off "
+        "by its prompts, and nothing of what another seed of training would give."
+    )
+    curves = element("div", {"class": "curves"}, *charts, element("p", {"class": "how"}, explanation))
+    yield section("What came of them", "figures", curves, folded("The same as tables", *tables))
+
+
+def _figure_chart(
+    runs: Sequence[ComparedRun],
+    policies: Sequence[str],
+    title: str,
+    unit: str,
+    figure_of: FigureOf,
+) -> Iterator[Html]:
+    rows = [
+        IntervalRow(
+            label=short_name(one),
+            spans=tuple(estimate_span(_policy_figure(run, one, figure_of)) for run in runs),
+        )
+        for one in policies
+    ]
+    rows = [row for row in rows if any(row.spans)]
+    if rows:
+        draw = share_chart if title == _WIN_RATE_TITLE else amount_chart
+        yield draw(title, unit, IntervalRows(rows=rows, series=[short_name(run.name) for run in runs]))
+
+
+def _figure_table(
+    runs: Sequence[ComparedRun],
+    policies: Sequence[str],
+    title: str,
+    figure_of: FigureOf,
+) -> Html:
+    cells = {one: [_policy_figure(run, one, figure_of) for run in runs] for one in policies}
+    rows = [
+        (
+            short_name(one),
+            [
+                estimate_cell(cell, percent) if title == _WIN_RATE_TITLE else estimate_cell(cell)
+                for cell in row_cells
+            ],
+        )
+        for one, row_cells in cells.items()
+    ]
+    return figures_table(title, [short_name(run.name) for run in runs], rows)
+
+
+def _curves_section(runs: Sequence[ComparedRun]) -> Iterator[Html]:
+    """Curves of stages of one name over each other."""
+    names = list(dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages))
+    parts: list[Html] = []
+    for name in names:
+        columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
+        first, rest = split_curves({metric for one in columns_by_run.values() for metric in one})
+        parts.append(element("h3", {"class": "stage"}, short_name(name)))
+        parts.append(element("div", {"class": "curves"}, *_curve_charts(first, columns_by_run)))
+        more = element("div", {"class": "curves"}, *_curve_charts(rest, columns_by_run))
+        parts.append(element("div", {"class": "rarely"}, folded(f"More curves of {short_name(name)}", more)))
+    if parts:
+        yield section("How they learnt", "learning", *parts)
+
+
+def _curve_charts(curves: Sequence[Curve], columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Html]:
+    for curve in curves:
+        yield from _curve_chart(curve, columns)
+
+
+def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Html]:
+    """One figure of all runs that have it: on held-out rows, where there are any."""
+    names = [curve.held_out_metric, curve.train_metric]
+    metric = next(
+        (one for one in names if one and any(one in run_columns for run_columns in columns.values())), ""
+    )
+    lines = [
+        line
+        for run, run_columns in columns.items()
+        if metric in run_columns
+        for line in _run_line(run, run_columns[metric], curve)
+    ]
+    for start in range(0, len(lines), len(SERIES_CLASSES)):
+        where = (
+            "held out" if metric == curve.held_out_metric or metric.startswith("held_out/") else "training"
+        )
+        yield band_chart(
+            curve.title, f"{curve.unit}, {where}", BandChart(lines=lines[start : start + len(SERIES_CLASSES)])
+        )
+
+
+def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine]:
+    points = tuple(
+        (step, Span(value=curve.scale * value))
+        for step, value in thin_points(column, _MAX_POINTS)
+        if math.isfinite(value)
+    )
+    if points:
+        yield BandLine(label=short_name(run), points=points)
+
+
+def _last_values_section(runs: Sequence[ComparedRun]) -> Html:
+    """The last figures of every stage as numbers."""
+    parts: list[Html] = []
+    for name in dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages):
+        columns_by_run = [_stage_columns(run, name) for run in runs]
+        metrics = sorted(
+            {metric for one in columns_by_run for metric in one if not metric.startswith("timing/")}
+        )
+        rows = [
+            (metric, [value_cell(one[metric].last if metric in one else None) for one in columns_by_run])
+            for metric in metrics
+        ]
+        parts.append(
+            figures_table(
+                f"{short_name(name)}: the last of each figure", [short_name(run.name) for run in runs], rows
+            )
+        )
+    folders = [
+        element("li", {}, element("b", {}, short_name(run.name)), f" {run.pipeline.path}") for run in runs
+    ]
+    listed = element("ul", {"class": "notes"}, *folders)
+    return section("Where they lie", "places", listed, *([folded("Last figures", *parts)] if parts else []))
+
+
+def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:
+    return next(
+        (facts.history.columns for one, facts in run.pipeline.training_stages if one.name == stage), {}
+    )
+
+
+def _run_policies(run: ComparedRun) -> tuple[PolicyFigures, ...]:
+    return run.pipeline.evaluation.policies if run.pipeline.evaluation else ()
+
+
+def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estimate | None:
+    return next((figure_of(run.pipeline, one) for one in _run_policies(run) if one.name == policy), None)
+
+
+def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:
+    """As few runs in a chart as can be told apart."""
+    for at in range(0, len(runs), len(SERIES_CLASSES)):
+        yield runs[at : at + len(SERIES_CLASSES)]

@@ -1,0 +1,381 @@
+"""Reads a pipeline's folder, finished or not; what cannot be read is named, with what to do.
+
+What was read from a pipeline's folder, in one frozen record that the page reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from plaudit.engine.sinks.files import METRICS_FILE
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
+from plaudit.evaluation.restore import restore
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.files import exact_json
+from plaudit.report.run.data import RunData, read_run_data
+
+StageState = Literal["done", "begun", "waiting"]
+"""Whether a stage has ended, has left something and not ended, or has left nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """The outcome of one preflight check of a stage.
+
+    Example: ``CheckOutcome(name="end-of-turn", verdict="pass", finding="the end of the turn is trained",
+        remedy="")``
+    """
+
+    name: str
+    """The check."""
+    verdict: str
+    """pass, FAIL, allowed or not applicable."""
+    finding: str
+    """What the check found."""
+    remedy: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageInput:
+    """What went into a stage.
+
+    Example: ``StageInput(name="model", source="sft", hash="2c26…", from_stage=True)``
+    """
+
+    name: str
+    """What the stage calls it."""
+    source: str
+    """The stage or the path that it comes from."""
+    hash: str
+    """The sha256 of its content."""
+    from_stage: bool
+    """Whether it comes from a stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageData:
+    """One stage, as far as it has come.
+
+    Example: ``StageData(name="ppo", do="ppo", state="done", number=7, …)``
+    """
+
+    name: str
+    """Its name in the pipeline."""
+    number: int
+    """Its place, from 1."""
+    kind: str
+    """Its kind: world-rows, sft, ppo, evaluate …"""
+    state: StageState
+    """How far it has come."""
+    folder: Path
+    """Where it lies."""
+    needs: tuple[str, ...]
+    """The stages that it builds on."""
+    settings: Mapping[str, object]
+    """As they were resolved."""
+    inputs: tuple[StageInput, ...]
+    """What went in."""
+    outputs: Mapping[str, str]
+    """Each file or folder that came out, with its sha256."""
+    key: str
+    """The sha256 of everything that decides the result."""
+    result: str
+    """The sha256 of what the stages below read."""
+    code: Mapping[str, object]
+    """plaudit's version, and in a checkout its commit."""
+    seconds: float | None
+    """How long it took."""
+    ended: str
+    """When it ended, as it was written down."""
+    command: str
+    """The single command that does the same."""
+    summary_lines: tuple[str, ...]
+    """Its outcome, in sentences."""
+    checks: tuple[CheckOutcome, ...]
+    """What the checks before it found."""
+    training_run: RunData | None
+    """Of a training stage: its run folder."""
+    policy_evaluation: PolicyEvaluation | None
+    """Of an evaluation: what it found."""
+    reward_evaluations: tuple[RewardEvaluation, ...]
+    """Of a stage that judges reward models: what it found."""
+    changed_files: tuple[str, ...]
+    """Files that the page reads and that are not as the stage left them."""
+
+    @property
+    def anchor(self) -> str:
+        """The anchor of the part of the page that says where it comes from."""
+        return f"stage-{self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineData:
+    """All that was read from a pipeline's folder.
+
+    Example: ``read_story(Path("runs/valley")).evaluation``
+    """
+
+    path: Path
+    """The folder, as the caller named it."""
+    name: str
+    """What the pipeline is called."""
+    config: str
+    """The text of pipeline.yaml; empty where it is missing."""
+    stages: tuple[StageData, ...]
+    """In the order in which they run."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every stage has ended."""
+        return all(stage.state == "done" for stage in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """How long all stages took together."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    @property
+    def evaluation_stage(self) -> StageData | None:
+        """The last stage that compared policies."""
+        return next((stage for stage in reversed(self.stages) if stage.policy_evaluation is not None), None)
+
+    @property
+    def evaluation(self) -> PolicyEvaluation | None:
+        """The policy evaluation of that stage."""
+        return self.evaluation_stage.policy_evaluation if self.evaluation_stage else None
+
+    @property
+    def training_stages(self) -> Iterator[tuple[StageData, RunData]]:
+        """The stages that have a run folder, with it."""
+        return ((stage, stage.training_run) for stage in self.stages if stage.training_run is not None)
+
+
+CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = (
+    "pipeline.yaml",
+    "stages",
+    "stage.json",
+    "policies.json",
+    "summary.json",
+)
+_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, f"run/{METRICS_FILE}")
+_RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again."
+
+
+def is_pipeline(folder: Path) -> bool:
+    """Whether this is the folder of a pipeline."""
+    return (folder / CONFIG_FILE).is_file() or (folder / STAGES_FOLDER).is_dir()
+
+
+def is_evaluation(folder: Path) -> bool:
+    """Whether this is what ``plaudit eval policy --out`` leaves."""
+    return (folder / POLICY_RESULTS_FILE).is_file()
+
+
+def read_pipeline_folder(folder: Path) -> PipelineData:
+    """Reads the folder of a pipeline or of a lone evaluation, finished or not."""
+    if is_pipeline(folder):
+        planned = _planned_stages(folder / CONFIG_FILE)
+        unplanned = {
+            path.parent.name: {} for path in sorted((folder / STAGES_FOLDER).glob(f"*/{STAGE_FILE}"))
+        }
+        all_stages = planned | {name: settings for name, settings in unplanned.items() if name not in planned}
+        if not all_stages:
+            raise UserError(
+                f"{folder}: no stage is planned here, and none has been run. Name another folder."
+            )
+        stages = [_read_stage(folder, number, *one) for number, one in enumerate(all_stages.items(), start=1)]
+    elif is_evaluation(folder):
+        stages = [_lone_evaluation(folder)]
+    else:
+        raise UserError(
+            f"{folder}: neither a pipeline (it has no {CONFIG_FILE}), nor a run (no config.yaml), nor an "
+            f"evaluation (no {POLICY_RESULTS_FILE}). Name the folder that was `--out`."
+        )
+    config = _read_text(folder / CONFIG_FILE) if (folder / CONFIG_FILE).is_file() else ""
+    return PipelineData(path=folder, name=folder.resolve().name, config=config, stages=tuple(stages))
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file of JSON."""
+    try:
+        return exact_json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}: this is no JSON that plaudit wrote ({error}). {_RESTORE_HINT}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). {_RESTORE_HINT}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}). {_RESTORE_HINT}") from error
+
+
+def _planned_stages(path: Path) -> dict[str, dict[str, Any]]:
+    """Name and settings of every stage in the order of the config."""
+    if not path.is_file():
+        return {}
+    try:
+        config = yaml.safe_load(_read_text(path))
+        return {str(name): dict(settings) for one in config["stages"] for name, settings in one.items()}
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: not a pipeline's config ({_first_line(error)}). {_RESTORE_HINT}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _read_stage(pipeline_folder: Path, number: int, name: str, planned: Mapping[str, Any]) -> StageData:
+    folder = pipeline_folder / STAGES_FOLDER / name
+    if folder.resolve().parent != (pipeline_folder / STAGES_FOLDER).resolve():
+        raise UserError(
+            f"{pipeline_folder / CONFIG_FILE}: {name!r} is no name of a stage: it leads out of "
+            f"{pipeline_folder / STAGES_FOLDER}."
+        )
+    if not (folder / STAGE_FILE).is_file():
+        return _unfinished_stage(folder, number, name, planned)
+    record = read_json(folder / STAGE_FILE)
+    try:
+        return _finished_stage(folder, number, record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{folder / STAGE_FILE}: not a stage that plaudit wrote ({_first_line(error)}). {_RESTORE_HINT}"
+        ) from error
+
+
+def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> StageData:
+    outputs = {str(name): str(digest) for name, digest in record["outputs"].items()}
+    seconds = record.get("seconds")
+    return StageData(
+        name=folder.name,
+        number=number,
+        kind=str(record["do"]),
+        state="done",
+        folder=folder,
+        needs=tuple(map(str, record.get("needs", ()))),
+        settings=dict(record.get("settings", {})),
+        inputs=tuple(_stage_input(str(name), one) for name, one in record.get("inputs", {}).items()),
+        outputs=outputs,
+        key=str(record.get("key", "")),
+        result=str(record.get("result", "")),
+        code=dict(record.get("code", {})),
+        seconds=None if seconds is None else float(seconds),
+        ended=str(record.get("ended", "")),
+        command=str(record.get("command") or ""),
+        summary_lines=tuple(map(str, record.get("said", ()))),
+        checks=tuple(_stage_check(one) for one in record.get("checks", ())),
+        training_run=_training_run(folder / "run"),
+        policy_evaluation=_read_policy_evaluation(folder),
+        reward_evaluations=_read_reward_evaluations(folder),
+        changed_files=tuple(name for name in _FILES_READ if _is_changed(folder / name, outputs.get(name))),
+    )
+
+
+def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str, Any]) -> StageData:
+    state: StageState = "begun" if folder.is_dir() and any(folder.iterdir()) else "waiting"
+    needs = dict.fromkeys(_referenced_stages(planned))
+    return StageData(
+        name=name,
+        number=number,
+        kind=str(planned.get("do", "")),
+        state=state,
+        folder=folder,
+        needs=tuple(needs),
+        settings={key: value for key, value in planned.items() if key != "do"},
+        inputs=(),
+        outputs={},
+        key="",
+        result="",
+        code={},
+        seconds=None,
+        ended="",
+        command="",
+        summary_lines=(),
+        checks=(),
+        training_run=_training_run(folder / "run"),
+        policy_evaluation=None,
+        reward_evaluations=(),
+        changed_files=(),
+    )
+
+
+def _lone_evaluation(folder: Path) -> StageData:
+    name = folder.resolve().name
+    return replace(
+        _unfinished_stage(folder, 1, name, {"do": "evaluate"}),
+        state="done",
+        policy_evaluation=_read_policy_evaluation(folder),
+    )
+
+
+def _referenced_stages(settings: object) -> Iterator[str]:
+    """The stages that settings refer to, as ``$name``."""
+    if isinstance(settings, str) and settings.startswith("$"):
+        yield settings[1:]
+    elif isinstance(settings, Mapping):
+        for one in settings.values():
+            yield from _referenced_stages(one)
+    elif isinstance(settings, list):
+        for one in settings:
+            yield from _referenced_stages(one)
+
+
+def _stage_input(name: str, record: Mapping[str, Any]) -> StageInput:
+    from_stage = "from" in record
+    source = record["from"] if from_stage else record.get("path", "")
+    return StageInput(name=name, source=str(source), hash=str(record.get("hash", "")), from_stage=from_stage)
+
+
+def _stage_check(record: Mapping[str, Any]) -> CheckOutcome:
+    return CheckOutcome(
+        name=str(record["name"]),
+        verdict=str(record["verdict"]),
+        finding=str(record.get("saw", "")),
+        remedy=str(record.get("mend", "")),
+    )
+
+
+def _training_run(folder: Path) -> RunData | None:
+    """The facts of a training stage's run: of the first member of an ensemble, or of the last policy of
+    several rounds.
+    """
+    round_policies = sorted(folder.glob("rounds/*/policy"), key=lambda path: (len(path.parent.name), path))
+    candidates = (folder, *sorted(folder.glob("members/*")), *reversed(round_policies))
+    chosen = next(
+        (one for one in candidates if (one / METRICS_FILE).is_file() and (one / "config.yaml").is_file()),
+        None,
+    )
+    return None if chosen is None else read_run_data(chosen)
+
+
+def _read_policy_evaluation(folder: Path) -> PolicyEvaluation | None:
+    return read_policy_evaluation(folder / POLICY_RESULTS_FILE) if is_evaluation(folder) else None
+
+
+def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:
+    path = folder / REWARD_RESULTS_FILE
+    if not path.is_file() or not (folder / "scores.jsonl").is_file():
+        return ()
+    try:
+        return tuple(restore(RewardEvaluation, one) for one in read_json(path)["evaluations"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not what plaudit eval reward wrote ({_first_line(error)}). {_RESTORE_HINT}"
+        ) from error
+
+
+def _is_changed(path: Path, digest: str | None) -> bool:
+    if digest is None or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() != digest

@@ -1,0 +1,283 @@
+"""What a reader should doubt: each warning with its figure, its threshold and the reason for that.
+
+A threshold is no truth: it says from where on a figure deserves a look at the answers themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
+from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.report.html import shortened
+from plaudit.report.pipeline.data import PipelineData
+from plaudit.report.pipeline.text import (
+    contest_against_reference,
+    interval_text,
+    interval_verdict,
+    short_name,
+)
+from plaudit.report.words import number_text, percent
+
+LENGTH_FACTOR = 1.25
+"""A mean length so many times the reference's, or the reference's so many times it."""
+MIN_DISTINCT_SHARE = 2 / 3
+"""A share of the reference's distinct pairs of words."""
+MAX_KL = 10.0
+"""Nats of KL an answer."""
+MAX_UNJUDGED = 0.05
+"""A share of pairs without a verdict."""
+MIN_CONSISTENCY = 0.8
+"""How often both orders should say the same."""
+MIN_FINISHED = 0.9
+"""The share of answers that should come to an end by themselves."""
+MIN_PROMPTS = 100
+"""Prompts."""
+MAX_NOTE_LENGTH = 600
+"""Letters of a note that have room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportWarning:
+    """One warning.
+
+    Example: ``ReportWarning(about="ppo", finding="answers grew from 10.4 to 22.1 tokens",
+        reason="a reward that …")``
+    """
+
+    about: str
+    """The policy, stage or judge."""
+    finding: str
+    """What was found, with its figure."""
+    reason: str
+    """The threshold from which it is reported, and why it matters."""
+
+
+def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
+    """All warnings of a pipeline: of its files, its runs and its policies."""
+    policies = policy_warnings(pipeline.evaluation) if pipeline.evaluation else ()
+    return (*_file_warnings(pipeline), *_run_warnings(pipeline), *policies)
+
+
+def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
+    """The warnings that the figures of policies give rise to.
+
+    A policy that is named before the reference is what the reference was made from: nothing drove it away.
+    """
+    names = [one.name for one in evaluation.policies]
+    reference_index = names.index(evaluation.reference) if evaluation.reference in names else -1
+    reference = evaluation.policies[reference_index] if reference_index >= 0 else None
+    later = evaluation.policies[reference_index + 1 :] or evaluation.policies[:reference_index]
+    return (
+        *_prompt_count_warning(evaluation),
+        *(warning for one in later if reference for warning in _change_warnings(one, reference)),
+        *(
+            warning
+            for one in (*([reference] if reference else []), *later)
+            for warning in _distance_and_end_warnings(one, reference)
+        ),
+        *(warning for one in later for warning in _win_rate_warnings(evaluation, one)),
+        *(warning for one in evaluation.contests for warning in _judge_warnings(one)),
+    )
+
+
+def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
+    for stage in pipeline.stages:
+        for name in stage.changed_files:
+            yield ReportWarning(
+                about=short_name(stage.name),
+                finding=f"{name} is not as the stage left it",
+                reason="Its sha256 is not the one that was written down: figures of this page may be made "
+                "up.",
+            )
+    codes = {(stage.code.get("plaudit"), stage.code.get("commit")) for stage in pipeline.stages if stage.code}
+    if len(codes) > 1:
+        yield ReportWarning(
+            about="stages",
+            finding=f"they were made by {len(codes)} versions of the code",
+            reason="Figures of different code are compared. To make all of them again: plaudit run --fresh.",
+        )
+
+
+def _run_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
+    """What a run remarked while it learnt; what it said before its first step only describes it."""
+    for stage, run in pipeline.training_stages:
+        for note in run.notes:
+            if note.step != 0:
+                when = "" if note.step is None else f" after step {note.step:,}"
+                text = shortened(note.text, MAX_NOTE_LENGTH).rstrip(".")
+                yield ReportWarning(
+                    about=short_name(stage.name), finding=text, reason=f"Noted by the run itself{when}."
+                )
+
+
+def _prompt_count_warning(evaluation: PolicyEvaluation) -> Iterator[ReportWarning]:
+    if evaluation.prompts < MIN_PROMPTS:
+        yield ReportWarning(
+            about="prompts",
+            finding=f"there were only {evaluation.prompts:,}",
+            reason=f"With fewer than {MIN_PROMPTS} a share of wins is known to no better than about ten "
+            "points.",
+        )
+
+
+def _change_warnings(policy: PolicyFigures, reference: PolicyFigures) -> Iterator[ReportWarning]:
+    """Warnings about changes from the reference: length, diversity, reward hacking, calibration,
+    categories.
+    """
+    name, reference_name = short_name(policy.name), short_name(reference.name)
+    before, after = reference.length, policy.length
+    if min(before.value, after.value) > 0 and _is_disjoint(before, after):
+        factor = after.value / before.value
+        if max(factor, 1 / factor) >= LENGTH_FACTOR:
+            yield ReportWarning(
+                about=name,
+                finding=f"an answer has {number_text(after.value)} tokens, {reference_name}'s "
+                f"{number_text(before.value)}",
+                reason=f"Said from a factor of {LENGTH_FACTOR} on: a reward that likes length is gamed by "
+                "length.",
+            )
+    old, new = reference.diversity.distinct_2, policy.diversity.distinct_2
+    if old and new is not None and new < MIN_DISTINCT_SHARE * old:
+        yield ReportWarning(
+            about=name,
+            finding=f"of its pairs of words {percent(new)} are unlike, of {reference_name}'s {percent(old)}",
+            reason="Said below two thirds: it says the same to many prompts (mode collapse). Read the "
+            "samples.",
+        )
+    yield from _reward_hacking_warning(policy, reference)
+    yield from _calibration_warning(policy, reference)
+    yield from _category_warning(policy, reference)
+
+
+def _reward_hacking_warning(policy: PolicyFigures, reference: PolicyFigures) -> Iterator[ReportWarning]:
+    if policy.reward is None or reference.reward is None or policy.gold is None or reference.gold is None:
+        return
+    if _is_above(policy.reward, reference.reward) and _is_above(reference.gold, policy.gold):
+        gold = f"{number_text(reference.gold.value)} to {number_text(policy.gold.value)}"
+        reward = f"{number_text(reference.reward.value)} to {number_text(policy.reward.value)}"
+        yield ReportWarning(
+            about=short_name(policy.name),
+            finding=f"its learnt reward rose from {reward} and its true worth fell from {gold}",
+            reason="The intervals are apart: the reward is gamed. Stop earlier, or raise β.",
+        )
+
+
+def _calibration_warning(policy: PolicyFigures, reference: PolicyFigures) -> Iterator[ReportWarning]:
+    if policy.calibration is None or reference.calibration is None:
+        return
+    change, calibration = policy.calibration.ece_change, policy.calibration
+    # The interval of a change of errors is too narrow now and then; that of the surplus is not.
+    if change is not None and _is_above_zero(change) and _is_above_zero(calibration.surplus_change):
+        errors = (
+            f"{number_text(calibration.ece.value)}, {short_name(reference.name)}'s is "
+            f"{number_text(reference.calibration.ece.value)}"
+        )
+        yield ReportWarning(
+            about=short_name(policy.name),
+            finding=f"its calibration error is {errors}: {number_text(change.value)} more "
+            f"({interval_text(change)})",
+            reason=f"It is {percent(calibration.confidence.value)} sure where "
+            f"{percent(calibration.accuracy.value)} are right. "
+            "Do not read its probabilities as chances.",
+        )
+
+
+def _is_above_zero(estimate: Estimate | None) -> bool:
+    return estimate is not None and estimate.low is not None and estimate.low > 0
+
+
+def _category_warning(policy: PolicyFigures, reference: PolicyFigures) -> Iterator[ReportWarning]:
+    before = {part.name: part.value for part in reference.by_category}
+    worse_categories = [
+        f"{short_name(part.name)} ({number_text(before[part.name].value)} to {number_text(part.value.value)})"
+        for part in policy.by_category
+        if part.name in before and _is_above(before[part.name], part.value)
+    ]
+    if worse_categories:
+        yield ReportWarning(
+            about=short_name(policy.name),
+            finding=f"its worth fell on {', '.join(worse_categories)}",
+            reason="The intervals are apart. A mean over all prompts hides it.",
+        )
+
+
+def _distance_and_end_warnings(
+    policy: PolicyFigures, reference: PolicyFigures | None
+) -> Iterator[ReportWarning]:
+    name = short_name(policy.name)
+    if policy.kl is not None and policy.kl.value > MAX_KL:
+        answers = math.exp(min(policy.kl.value + 1, 700.0))
+        reference_name = short_name(reference.name) if reference else "its reference"
+        yield ReportWarning(
+            about=name,
+            finding=f"it is {number_text(policy.kl.value)} nats an answer from {reference_name}",
+            reason=f"Said from {MAX_KL:.0f} on: the best of about {number_text(answers)} answers is as "
+            "far, and the "
+            "reward never saw such answers when it was learnt.",
+        )
+    if policy.finished.value < MIN_FINISHED:
+        yield ReportWarning(
+            about=name,
+            finding=f"only {percent(policy.finished.value)} of its answers come to an end by themselves",
+            reason=f"Said below {percent(MIN_FINISHED)}: cut answers are judged as they are. Allow more "
+            "tokens.",
+        )
+
+
+def _win_rate_warnings(evaluation: PolicyEvaluation, policy: PolicyFigures) -> Iterator[ReportWarning]:
+    contest = contest_against_reference(evaluation, policy.name)
+    if contest is None or contest.raw is None:
+        return
+    against = short_name(contest.against)
+    ends = interval_text(contest.raw, share=True)
+    if interval_verdict(contest.raw) == "open":
+        yield ReportWarning(
+            about=short_name(policy.name),
+            finding=f"it wins {percent(contest.raw.value)} against {against} ({ends})",
+            reason="The interval holds one half: these prompts do not show which of the two is better.",
+        )
+    controlled = contest.length_controlled
+    if (
+        interval_verdict(contest.raw) == "better"
+        and controlled is not None
+        and interval_verdict(controlled) != "better"
+    ):
+        ends = interval_text(controlled, share=True)
+        yield ReportWarning(
+            about=short_name(policy.name),
+            finding=f"at equal length it would win {percent(controlled.value)} against {against} ({ends})",
+            reason="Raw it is better and at equal length that cannot be said: its wins may be those of "
+            "length.",
+        )
+
+
+def _judge_warnings(contest: Contest) -> Iterator[ReportWarning]:
+    judge, pairs = short_name(contest.judge), contest.won + contest.tied + contest.lost + contest.unjudged
+    about = f"{judge} on {short_name(contest.policy)}"
+    if pairs and contest.unjudged / pairs > MAX_UNJUDGED:
+        reasons = ", ".join(f"{count:,} {short_name(reason)}" for reason, count in contest.reasons.items())
+        yield ReportWarning(
+            about=about,
+            finding=f"{contest.unjudged:,} of {pairs:,} pairs have no "
+            f"verdict{f' ({reasons})' if reasons else ''}",
+            reason=f"Said from {percent(MAX_UNJUDGED)} on: those left out may not be like the others.",
+        )
+    if contest.consistency is not None and contest.consistency.value < MIN_CONSISTENCY:
+        yield ReportWarning(
+            about=about,
+            finding=f"the two orders agree in only {percent(contest.consistency.value)} of the pairs",
+            reason=f"Said below {percent(MIN_CONSISTENCY)}: so much of the verdict is the place of the "
+            "answer.",
+        )
+
+
+def _is_disjoint(estimate: Estimate, other_estimate: Estimate) -> bool:
+    return _is_above(estimate, other_estimate) or _is_above(other_estimate, estimate)
+
+
+def _is_above(estimate: Estimate, other_estimate: Estimate) -> bool:
+    """Whether one's interval lies wholly above the other's."""
+    return estimate.low is not None and other_estimate.high is not None and estimate.low > other_estimate.high

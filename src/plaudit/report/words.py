@@ -1,0 +1,76 @@
+"""Figures in words, as a person would say them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime
+
+Number = int | float
+"""Any number that is measured or counted."""
+
+
+def number_text(value: Number) -> str:
+    """A measured number as text, in about three digits.
+
+    >>> [number_text(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 2.0, float("nan"))]
+    ['3.21', '0.0612', '2e-5', '12,346', '2.00', 'not finite']
+    """
+    size = abs(value)
+    if math.isnan(value):
+        return "not finite"
+    if size >= 1e9 or 0 < size < 1e-3:
+        return trim_exponent(f"{value:.3g}")
+    if size >= 100 or size == 0:
+        return f"{value:,.0f}"
+    return f"{value:.{2 - math.floor(math.log10(size))}f}"
+
+
+def percent(value: Number) -> str:
+    """A share as text, in per cent.
+
+    >>> percent(0.6123)
+    '61.2 %'
+    """
+    return f"{100 * value:.1f} %" if not math.isnan(value) else "not finite"
+
+
+def duration(seconds: Number) -> str:
+    """A length of time in its two largest units.
+
+    >>> duration(0.42), duration(75), duration(93784)
+    ('0.42 s', '1 min 15 s', '1 d 2 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    parts = [(int(seconds // 86400), "d"), (int(seconds // 3600 % 24), "h")]
+    parts += [(int(seconds // 60 % 60), "min"), (int(seconds % 60), "s")]
+    first = next(at for at, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
+
+
+def timestamp_text(when: datetime) -> str:
+    """A point in time as text.
+
+    >>> timestamp_text(datetime(2026, 11, 20, 9, 5))
+    '2026-11-20 at 09:05 UTC'
+    """
+    return f"{when:%Y-%m-%d at %H:%M} UTC"
+
+
+def counted(count: Number, noun: str) -> str:
+    """A count with its noun, in the plural where it is one.
+
+    >>> counted(1, "step"), counted(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def trim_exponent(text: str) -> str:
+    """The exponent of a written number without its empty digits.
+
+    >>> trim_exponent("2.5e-05"), trim_exponent("3e+09")
+    ('2.5e-5', '3e9')
+    """
+    return re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].replace('+', '')}{found[2]}", text)

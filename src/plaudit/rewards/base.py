@@ -1,0 +1,117 @@
+"""What scores answers, whatever it is: a learned model, several of them, a rule, a person's function.
+
+A rule as a reward: something that looks at one answer and knows, or says why it does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Text, plain_text
+from plaudit.errors import UserError
+
+TaskScores = tuple[float | None, ...]
+"""The scores of the answers of one task, in their order; None is no verdict, which is never 0."""
+
+
+@runtime_checkable
+class Reward(Protocol):
+    """Scores every answer of every task; higher is better.
+
+    A score does not depend on which other tasks are asked along with it.
+    """
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        ...
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionReward:
+    """A function of a prompt and one answer, as a reward.
+
+    Example: ``FunctionReward(name="short", function=lambda prompt, answer: -float(len(answer)))``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    function: Callable[[Text, Text], float | None]
+    """From a prompt and an answer to a score, or None where it has no verdict."""
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        return tuple(tuple(self._score(task.prompt, answer) for answer in task.answers) for task in tasks)
+
+    def _score(self, prompt: Text, answer: Text) -> float | None:
+        score = self.function(prompt, answer)
+        if score is None:
+            return None
+        number = float(score)
+        if not math.isfinite(number):
+            raise UserError(
+                f"{self.name} gave {number} for {str(answer)[:60]!r}; a score is a finite number, or None"
+            )
+        return number
+
+
+RIGHT = 1.0
+"""The score of an answer that is right."""
+WRONG = 0.0
+"""The score of one that is wrong; not knowing is None."""
+NO_TRUTH = "the row has no reference answer to compare with (its field `answer`)"
+"""Said where there is nothing to check against."""
+
+ScoreOrReason = float | str
+"""A score, or the reason for having none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleReward:
+    """A function of an answer's words and its task, as a reward; remembers why it had no verdict.
+
+    Example: ``RuleReward(name="polite", check=lambda said, task: binary_score("please" in said))``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    check: Callable[[str, Task], ScoreOrReason]
+    """A score, or the reason for having none."""
+    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    """How often each reason for having no verdict occurred; counted while answers are scored."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self.reasons)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        return tuple(
+            tuple(self._score(plain_text(answer), task) for answer in task.answers) for task in tasks
+        )
+
+    def _score(self, text: str, task: Task) -> float | None:
+        result = self.check(text, task)
+        if isinstance(result, str):
+            self.reasons[result] += 1
+            return None
+        return result
+
+
+def binary_score(right: bool) -> float:
+    """1.0 for right and 0.0 for wrong.
+
+    >>> binary_score(True), binary_score(False)
+    (1.0, 0.0)
+    """
+    return RIGHT if right else WRONG

@@ -1,0 +1,1 @@
+"""Rewards made of rewards: sums, ensembles, cascades."""

@@ -1,0 +1,212 @@
+"""Several sources as one reward, cheap and certain ones first: a cascade that routes, a blend that weighs.
+
+Both keep what every part said, for the log: one number hides which part is being learned, and gamed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+from plaudit.data.judging import Task
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.learned.batching import refusal_reasons
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoresWithParts:
+    """Scores and what they are made of.
+
+    Example: ``ScoresWithParts(rows=((1.0, 0.3),), parts={"rule": ((1.0, None),), "model": ((None, 0.3),)})``
+    """
+
+    rows: tuple[TaskScores, ...]
+    """A row of scores for each task."""
+    parts: Mapping[str, tuple[TaskScores, ...]]
+    """What each part said, by its name; None where it was not asked or had no verdict."""
+
+
+@runtime_checkable
+class HasScoreParts(Protocol):
+    """A reward that can say what its scores are made of."""
+
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
+        """The total scores, and under each part's name that part's own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """One source of a cascade.
+
+    Example: ``Tier(reward=reward_model, confidence_threshold=1.0)``
+    """
+
+    reward: Reward
+    """The reward that scores at this tier."""
+    confidence_threshold: int | float | None = None
+    """A score nearer to 0 than this is not confident, and the next tier is asked; None trusts every score."""
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is none."""
+        if self.confidence_threshold is not None and not (
+            math.isfinite(self.confidence_threshold) and self.confidence_threshold >= 0
+        ):
+            raise UserError(
+                f"{self.reward.name}: sure of {self.confidence_threshold}; give a number of 0 or more, or "
+                "None"
+            )
+
+    def is_confident(self, score: float | None) -> bool:
+        """Whether no further tier is needed."""
+        return score is not None and (
+            self.confidence_threshold is None or abs(score) >= self.confidence_threshold
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade:
+    """Tiers in order, each asked only for the answers that those above were not confident about.
+
+    Where no tier is confident, the last one that said anything at all counts. The scores of all tiers are
+    taken as they are: bring them to one unit first, or an answer gains by which tier happens to judge it.
+
+    Example: ``Cascade(name="checked", tiers=(Tier(reward=exact()), Tier(reward=model)))``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    tiers: tuple[Tier, ...]
+    """The first is asked about everything."""
+
+    def __post_init__(self) -> None:
+        """Refuse a cascade without tiers, and tiers of the same name."""
+        _refuse_duplicate_names(self.name, [tier.reward for tier in self.tiers])
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
+        return _merge_refusal_reasons([tier.reward for tier in self.tiers])
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where no tier had a verdict."""
+        return self.scores_with_parts(tasks).rows
+
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
+        """The scores and what each tier said."""
+        rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
+        undecided = [[True] * len(task.answers) for task in tasks]
+        parts: dict[str, tuple[TaskScores, ...]] = {}
+        for tier in self.tiers:
+            tier_rows = _scores_of_wanted(tier.reward, tasks, undecided)
+            parts[tier.reward.name] = tier_rows
+            for t, row in enumerate(tier_rows):
+                for a, score in enumerate(row):
+                    if score is not None:
+                        rows[t][a] = score
+                    undecided[t][a] &= not tier.is_confident(score)
+        return ScoresWithParts(rows=tuple(map(tuple, rows)), parts=parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blend:
+    """A weighted sum, with weights that sum to 1.
+
+    An answer that one part has no verdict on has none. Sharing the missing weight out over the others would
+    put the answers of one group on different scales, and a policy could gain by making a stern part fail.
+
+    Example: ``Blend(name="both", rewards=(rule, model), weights=(0.7, 0.3))``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    rewards: tuple[Reward, ...]
+    """Each is asked about every answer."""
+    weights: tuple[int | float, ...]
+    """One a reward, none below 0; the sum is 1."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights that are no shares."""
+        _refuse_duplicate_names(self.name, self.rewards)
+        if len(self.weights) != len(self.rewards):
+            raise UserError(f"{self.name}: {len(self.weights)} weights for {len(self.rewards)} rewards")
+        if not all(weight >= 0 for weight in self.weights) or not math.isclose(sum(self.weights), 1):
+            raise UserError(
+                f"{self.name}: the weights {self.weights} sum to {sum(self.weights):g}; give shares of 1, "
+                "none of them below 0"
+            )
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason of a part for having had no verdict, with its name, and for how many answers."""
+        return _merge_refusal_reasons(self.rewards)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where a part has no verdict."""
+        return self.scores_with_parts(tasks).rows
+
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
+        """The scores and what each part said."""
+        rows_by_reward = [reward.scores(tasks) for reward in self.rewards]
+        rows = tuple(
+            tuple(
+                self._weighted_sum([rows[t][a] for rows in rows_by_reward]) for a in range(len(task.answers))
+            )
+            for t, task in enumerate(tasks)
+        )
+        return ScoresWithParts(
+            rows=rows, parts=dict(zip([one.name for one in self.rewards], rows_by_reward, strict=True))
+        )
+
+    def _weighted_sum(self, scores: Sequence[float | None]) -> float | None:
+        present = [score for score in scores if score is not None]
+        if len(present) < len(scores):
+            return None
+        return float(sum(weight * score for weight, score in zip(self.weights, present, strict=True)))
+
+
+def _scores_of_wanted(
+    reward: Reward, tasks: Sequence[Task], wanted: Sequence[Sequence[bool]]
+) -> tuple[TaskScores, ...]:
+    """The reward's scores of the answers that are still wanted; None for all others."""
+    selected = [
+        (_select_answers(task, row), t)
+        for t, (task, row) in enumerate(zip(tasks, wanted, strict=True))
+        if any(row)
+    ]
+    scores_by_task = dict(
+        zip([t for _, t in selected], reward.scores([task for task, _ in selected]), strict=True)
+    )
+    result: list[TaskScores] = []
+    for t, row in enumerate(wanted):
+        scores = iter(scores_by_task.get(t, ()))
+        result.append(tuple(next(scores) if one else None for one in row))
+    return tuple(result)
+
+
+def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
+    indices = [a for a, one in enumerate(wanted) if one]
+    return replace(
+        task,
+        answers=tuple(task.answers[a] for a in indices),
+        ended=tuple(task.ended[a] for a in indices),
+    )
+
+
+def _refuse_duplicate_names(name: str, rewards: Sequence[Reward]) -> None:
+    names = [reward.name for reward in rewards]
+    if not names:
+        raise UserError(f"{name}: nobody to ask; give at least one reward")
+    if len({*names}) < len(names):
+        raise UserError(f"{name}: two parts have the same name ({', '.join(names)}); give each its own")
+
+
+def _merge_refusal_reasons(rewards: Sequence[Reward]) -> Mapping[str, int]:
+    counts = Counter[str]()
+    for reward in rewards:
+        counts.update({f"{reward.name}: {reason}": n for reason, n in refusal_reasons(reward).items()})
+    return dict(counts)

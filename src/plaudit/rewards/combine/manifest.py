@@ -1,0 +1,301 @@
+"""``combined.json``: the file that makes a folder a reward put together from others.
+
+Four kinds: members and how they are combined; a policy and its reference (the implicit reward of DPO); a
+process reward model and how its steps are read; a group and what is known of it. Paths in it are relative to
+the folder for what lies in it or beside it, so that both can be moved together, and absolute for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from plaudit.errors import UserError
+from plaudit.files.atomic import AtomicFile
+from plaudit.models.reward_model import Normalisation
+from plaudit.rewards.combine.aggregate import Aggregation, Combination
+from plaudit.rewards.learned.implicit import refuse_beta
+from plaudit.rewards.learned.process import StepAggregation
+
+COMBINED_FILE = "combined.json"
+"""The name of the manifest file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombinationManifest:
+    """Rewards that are combined.
+
+    Example: ``CombinationManifest(folders=(Path("a"), Path("b")), combination=Combination(how="mean"))``
+    """
+
+    folders: tuple[Path, ...]
+    """The folders of the member rewards."""
+    combination: Combination
+    """How the members' scores become one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImplicitManifest:
+    """A policy, and what it was trained against.
+
+    Example: ``ImplicitManifest(policy=Path("runs/dpo"), reference=Path("runs/sft"), beta=0.1)``
+    """
+
+    policy: Path
+    """The folder of the trained policy."""
+    reference: Path | None
+    """The folder of its reference; None where likelihood alone is the reward."""
+    beta: int | float
+    """The β that the policy was trained with."""
+
+    def __post_init__(self) -> None:
+        """Refuse what turns the reward round, or into nothing."""
+        refuse_beta(self.beta)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The policy's, and its reference's where it has one."""
+        return (self.policy,) if self.reference is None else (self.policy, self.reference)
+
+    def describe(self, policy: str = "", reference: str = "") -> str:
+        """What the reward is, in words; models are called by their folders unless they have names."""
+        policy_prefers = f"{policy or self.policy} finds an answer"
+        if self.reference is None:
+            return f"{self.beta:g} times how likely {policy_prefers}"
+        return f"{self.beta:g} times how much likelier {policy_prefers} than {reference or self.reference}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessManifest:
+    """A process reward model.
+
+    Example: ``ProcessManifest(model=Path("runs/steps"), reading="product")``
+    """
+
+    model: Path
+    """The folder of the process reward model."""
+    reading: StepAggregation
+    """How its steps become one number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupManifest:
+    """A group, by some of its comparisons.
+
+    Example: ``GroupManifest(module=Path("run"), embedder=Path("base"), context=Path("few.jsonl"),
+        group=None)``
+    """
+
+    module: Path
+    """The folder of a group preference module."""
+    embedder: Path
+    """The folder of the language model that it was trained beside."""
+    context: Path
+    """The file of the group's comparisons."""
+    group: str | None
+    """Whose of them count; None for all."""
+
+
+RewardManifest = CombinationManifest | ImplicitManifest | ProcessManifest | GroupManifest
+"""What a manifest can describe."""
+
+_MANIFEST_KEYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "implicit": (frozenset(["policy", "beta"]), frozenset(["reference"])),
+    "steps": (frozenset(["model", "reading"]), frozenset()),
+    "group": (frozenset(["module", "embedder", "context"]), frozenset(["group"])),
+    **{
+        how: (frozenset(["members"]), frozenset(["weights", "k", "gate", "below", "normal"]))
+        for how in get_args(Aggregation)
+    },
+}
+"""What the file must hold beside ``how``, and what it may."""
+
+
+def save_combination(folder: Path, members: Sequence[Path], combination: Combination) -> Path:
+    """Make the folder a reward of these members, each a reward's folder that is there already.
+
+    Returns the file that was written.
+    """
+    combination.refuse_members(len(members))
+    for member in members:
+        _refuse_missing(folder, member)
+        if folder.resolve() in _reachable_folders(member, ()):
+            raise UserError(f"{member}: this reward is made of {folder}, so it cannot be a member of it")
+    fields = {name: value for name, value in asdict(combination).items() if value is not None}
+    return _write_manifest(
+        folder, {**fields, "members": [_relative_path(folder, member) for member in members]}
+    )
+
+
+def save_implicit(folder: Path, manifest: ImplicitManifest) -> Path:
+    """Make the folder the implicit reward of a policy, β (log π − log π_ref) or β log π; returns the file."""
+    for model in _folders_of(manifest):
+        _refuse_missing(folder, model)
+    optional = {} if manifest.reference is None else {"reference": _relative_path(folder, manifest.reference)}
+    return _write_manifest(
+        folder,
+        {
+            "how": "implicit",
+            "policy": _relative_path(folder, manifest.policy),
+            **optional,
+            "beta": manifest.beta,
+        },
+    )
+
+
+def save_steps(folder: Path, *, model: Path, reading: StepAggregation) -> Path:
+    """Make the folder the reward that a process reward model gives to whole answers; returns the file."""
+    _refuse_missing(folder, model)
+    return _write_manifest(
+        folder, {"how": "steps", "model": _relative_path(folder, model), "reading": reading}
+    )
+
+
+def save_group(folder: Path, manifest: GroupManifest) -> Path:
+    """Make the folder the taste of a group; returns the file."""
+    for model in (manifest.module, manifest.embedder):
+        _refuse_missing(folder, model)
+    paths = {
+        name: _relative_path(folder, getattr(manifest, name)) for name in ("module", "embedder", "context")
+    }
+    optional = {} if manifest.group is None else {"group": manifest.group}
+    return _write_manifest(folder, {"how": "group", **paths, **optional})
+
+
+def read_manifest(folder: Path) -> RewardManifest:
+    """What the folder's file says, its paths made whole; every one of them is there."""
+    path = folder / COMBINED_FILE
+    fields = _read_manifest_json(path)
+    try:
+        manifest = _parse_manifest(folder, fields)
+    except (KeyError, TypeError, ValueError) as error:
+        reason = error if isinstance(error, UserError) else f"a value is not of its kind ({error})"
+        raise UserError(f"{path}: {reason}") from error
+    for other in _folders_of(manifest):
+        _refuse_missing(path, other)
+    return manifest
+
+
+def _read_manifest_json(path: Path) -> dict[str, Any]:
+    """The file's JSON object, checked to hold what its ``how`` takes and nothing else."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from error
+    how = fields.get("how") if isinstance(fields, dict) else None
+    if not isinstance(how, str) or how not in _MANIFEST_KEYS:
+        raise UserError(f"{path}: its how is {how!r}; it is one of {', '.join(_MANIFEST_KEYS)}")
+    needed, allowed = _MANIFEST_KEYS[how]
+    missing, unknown = sorted(needed - set(fields)), sorted(set(fields) - needed - allowed - {"how"})
+    if missing:
+        raise UserError(f"{path}: {', '.join(missing)} is missing; {how} needs it")
+    if unknown:
+        raise UserError(
+            f"{path}: {how} knows no {', '.join(unknown)}; take it out, or look for a slip of the pen"
+        )
+    return fields
+
+
+def _parse_manifest(folder: Path, fields: Mapping[str, Any]) -> RewardManifest:
+    if fields["how"] == "implicit":
+        reference = _resolve_path(folder, fields["reference"]) if "reference" in fields else None
+        policy = _resolve_path(folder, fields["policy"])
+        return ImplicitManifest(policy=policy, reference=reference, beta=_parse_number(fields["beta"]))
+    if fields["how"] == "steps":
+        if fields["reading"] not in get_args(StepAggregation):
+            raise UserError(
+                f"steps are read by {', '.join(get_args(StepAggregation))}, not by {fields['reading']!r}"
+            )
+        return ProcessManifest(model=_resolve_path(folder, fields["model"]), reading=fields["reading"])
+    if fields["how"] == "group":
+        module, embedder, context = (
+            _resolve_path(folder, fields[name]) for name in ("module", "embedder", "context")
+        )
+        group = fields.get("group")
+        if group is not None and not isinstance(group, str):
+            raise TypeError(f"{group!r} is not the name of a group")
+        return GroupManifest(module=module, embedder=embedder, context=context, group=group)
+    weights, normal, gate = fields.get("weights"), fields.get("normal"), fields.get("gate")
+    combination = Combination(
+        how=fields["how"],
+        weights=None if weights is None else tuple(map(_parse_number, weights)),
+        k=None if fields.get("k") is None else _parse_number(fields["k"]),
+        gate=None if gate is None else _parse_integer(gate),
+        below=None if fields.get("below") is None else _parse_number(fields["below"]),
+        normal=None if normal is None else tuple(map(_parse_normalisation, normal)),
+    )
+    members = tuple(_resolve_path(folder, member) for member in fields["members"])
+    combination.refuse_members(len(members))
+    return CombinationManifest(folders=members, combination=combination)
+
+
+def _parse_number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value
+
+
+def _parse_integer(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value
+
+
+def _parse_normalisation(fields: Mapping[str, Any]) -> Normalisation:
+    return Normalisation(**{name: _parse_number(value) for name, value in fields.items()})
+
+
+def _folders_of(manifest: RewardManifest) -> tuple[Path, ...]:
+    match manifest:
+        case CombinationManifest():
+            return manifest.folders
+        case ImplicitManifest():
+            return manifest.folders
+        case ProcessManifest():
+            return (manifest.model,)
+        case GroupManifest():
+            return (manifest.module, manifest.embedder)
+
+
+def _reachable_folders(folder: Path, trail: tuple[Path, ...]) -> Iterator[Path]:
+    """The folder and all that it is made of."""
+    resolved = folder.resolve()
+    yield resolved
+    if (folder / COMBINED_FILE).is_file() and resolved not in trail:
+        for path in _folders_of(read_manifest(folder)):
+            yield from _reachable_folders(path, (*trail, resolved))
+
+
+def _refuse_missing(where: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{where}: it is made of {folder}, and there is no such folder")
+
+
+def _resolve_path(folder: Path, relative: object) -> Path:
+    if not isinstance(relative, str):
+        raise TypeError(f"{relative!r} is not a path")
+    return folder / relative
+
+
+def _relative_path(folder: Path, other: Path) -> str:
+    """Relative for what lies in the folder or beside it."""
+    base, target = folder.resolve(), other.resolve()
+    if target.is_relative_to(base):
+        return target.relative_to(base).as_posix()
+    if target.is_relative_to(base.parent):
+        return f"../{target.relative_to(base.parent).as_posix()}"
+    return str(target)
+
+
+def _write_manifest(folder: Path, fields: Mapping[str, object]) -> Path:
+    path = folder / COMBINED_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); choose another place") from error
+    with AtomicFile(path) as file:
+        file.stream.write((json.dumps(fields, indent=2) + "\n").encode())
+    return path

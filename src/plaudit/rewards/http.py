@@ -1,0 +1,270 @@
+"""A reward that answers over HTTP: a judge, a verifier or a model that runs elsewhere.
+
+One POST for the answers of one prompt: ``{"prompt": …, "answers": […], "truth": …}`` (``truth`` where there
+is one), to which ``{"scores": [number or null, …]}`` is the answer. A prompt is a string or a list of
+``{"role", "content"}``. What the network or the server fails at is no verdict, with a reason, after a few
+attempts; what no repetition mends (a wrong answer, a refusal) ends the run with what to do.
+
+POST to a server that may be slow, busy or gone: attempts with growing waits, limits of time and bytes.
+
+What may pass is tried again, and after the last attempt it is told; what no repetition mends (a refusal, a
+wrong address) is an error with what to do.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Text, plain_text
+from plaudit.errors import UserError
+from plaudit.rewards.base import TaskScores
+
+MAX_RESPONSE_BYTES = 4_000_000
+"""The largest response body in bytes; a longer one is an error."""
+_RETRY_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
+"""HTTP status codes after which the request is tried again."""
+_REJECTED_STATUSES = frozenset([400, 413, 422])
+"""HTTP status codes by which a server rejects this one request (too long, say)."""
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Timeout, retries, request sizes and token of calls to an HTTP endpoint.
+
+    Example: ``RetryPolicy(seconds=30, attempts=4, pause=0.5, token_from="JUDGE_TOKEN")``
+    """
+
+    seconds: int | float = 60
+    """Timeout of one attempt, from the connection to the last byte."""
+    attempts: int = 4
+    """How many times a request is tried at most."""
+    pause: int | float = 0.5
+    """Seconds before the second attempt; each further wait is twice as long."""
+    answers_at_once: int = 64
+    """How many answers go into one request."""
+    requests_at_once: int = 8
+    """How many requests are under way at the same time."""
+    token_from: str | None = None
+    """The environment variable that holds a bearer token; None sends none."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers with which nothing would be requested."""
+        counts = (self.attempts, self.answers_at_once, self.requests_at_once)
+        if min(counts) < 1 or not self.seconds > 0 or not self.pause >= 0:
+            raise UserError(f"an endpoint cannot be asked like this: {self}; give positive numbers")
+
+
+class TransientError(Exception):
+    """This attempt failed, and another may not."""
+
+
+class RejectedError(UserError):
+    """The server does not take this very request (it is too long, say); another one it may."""
+
+
+class UnreachableError(Exception):
+    """All attempts failed; says how often and what happened last."""
+
+
+def with_retries(name: str, retry_policy: RetryPolicy, call: Callable[[], _Result]) -> _Result:
+    """The result of the first call that succeeds, with growing pauses between; `UnreachableError` after the
+    last.
+    """
+    reason = ""
+    for attempt in range(retry_policy.attempts):
+        if attempt:
+            time.sleep(retry_policy.pause * 2 ** (attempt - 1))
+        try:
+            return call()
+        except (TransientError, OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+    raise UnreachableError(f"{name} failed {retry_policy.attempts} times, the last time: {reason}")
+
+
+def parse_url(url: str) -> SplitResult:
+    """The parts of an address of the web; anything else is refused."""
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        parts, is_valid = urlsplit(""), False
+    if not is_valid or parts.username is not None or any(letter <= " " for letter in url):
+        raise UserError(
+            f"{url!r} is no endpoint: give http://host:port/path or https://…, without a user in it"
+        )
+    return parts
+
+
+def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
+    """The HTTP headers of every request; a bearer token that is wanted and not set is an error."""
+    result = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
+    if retry_policy.token_from is not None:
+        token = os.environ.get(retry_policy.token_from, "")
+        if not token.strip().isprintable() or not token.strip():
+            raise UserError(
+                f"the environment variable {retry_policy.token_from} holds no token for the endpoint"
+            )
+        result["Authorization"] = f"Bearer {token.strip()}"
+    return result
+
+
+def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
+    """What the endpoint answers, in one attempt; raises `PassingError` or OSError for what may pass."""
+    parts = parse_url(url)
+    connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    assert parts.hostname is not None
+    connection = connection_class(parts.hostname, parts.port, timeout=retry_policy.seconds)
+    deadline = time.monotonic() + retry_policy.seconds
+    try:
+        path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
+        connection.request("POST", path, body, request_headers(retry_policy))
+        with closing(connection.getresponse()) as response:
+            content = _read_bounded(response, deadline)
+    finally:
+        connection.close()
+    if response.status in _RETRY_STATUSES:
+        raise TransientError(f"status {response.status} {response.reason}")
+    if response.status != 200:
+        excerpt = content[:200].decode(errors="replace")
+        hint = "; name the variable of its token" if response.status in (401, 403) else ""
+        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
+        raise error_class(f"{url} answers {response.status} {response.reason}: {excerpt!r}{hint}")
+    return content
+
+
+def _read_bounded(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """The response's body; too many bytes, or bytes after the deadline, are an error."""
+    content = b""
+    while chunk := response.read1(65536):
+        content += chunk
+        if len(content) > MAX_RESPONSE_BYTES:
+            raise UserError(
+                f"the endpoint's answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so many"
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out while it answered")
+    if response.length:
+        raise TransientError("the answer was cut off")
+    return content
+
+
+__all__ = ["MAX_RESPONSE_BYTES", "EndpointReward", "RetryPolicy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScoreRequest:
+    """One request: some answers of one task.
+
+    Example: ``_ScoreRequest(task=task, answers=("Mice.",))``
+    """
+
+    task: Task
+    answers: tuple[Text, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointReward:
+    """An HTTP endpoint as a reward.
+
+    Example: ``EndpointReward(url="http://127.0.0.1:8000/score", retry_policy=RetryPolicy(seconds=10))``
+    """
+
+    url: str
+    """Where to POST: http or https."""
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
+    """Timeouts, retries and request sizes."""
+    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    """How often each reason for having no verdict occurred; counted while answers are scored."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address of this kind, and a token that is not there."""
+        parse_url(self.url)
+        request_headers(self.retry_policy)
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it: where it is, without what may be secret in a query."""
+        parts = parse_url(self.url)
+        return f"{parts.netloc}{parts.path}"
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self.reasons)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None where the endpoint says null, or could not be had."""
+        size = self.retry_policy.answers_at_once
+        requests = [
+            [_ScoreRequest(task=task, answers=task.answers[at : at + size])]
+            for task in tasks
+            for at in range(0, len(task.answers), size)
+        ]
+        with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool:
+            results = list(pool.map(lambda one: self._request_scores(one[0]), requests))
+        for row in results:
+            if isinstance(row, tuple) and isinstance(row[0], str):
+                self.reasons[row[0]] += len(row)
+        scores = iter([None if isinstance(one, str) else one for row in results for one in row])
+        return tuple(tuple(next(scores) for _ in task.answers) for task in tasks)
+
+    def _request_scores(self, request: _ScoreRequest) -> tuple[float | None, ...] | tuple[str, ...]:
+        """The scores, or for each answer the reason for having none."""
+        try:
+            content = with_retries(
+                self.name,
+                self.retry_policy,
+                lambda: post(self.url, self.retry_policy, _score_request_body(request)),
+            )
+        except UnreachableError as error:
+            return (str(error),) * len(request.answers)
+        return _parse_scores(self.name, request, content)
+
+
+def _score_request_body(request: _ScoreRequest) -> bytes:
+    prompt = request.task.prompt
+    if not isinstance(prompt, str):
+        prompt_json: object = [
+            {"role": message.role, "content": plain_text((message,))} for message in prompt
+        ]
+    else:
+        prompt_json = prompt
+    truth = {} if request.task.reference_answer is None else {"truth": request.task.reference_answer}
+    answers = [plain_text(answer) for answer in request.answers]
+    return json.dumps({"prompt": prompt_json, "answers": answers, **truth}).encode()
+
+
+def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[float | None, ...]:
+    expected = len(request.answers)
+    try:
+        response = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} answers what is not JSON: {content[:80]!r} ({error})") from error
+    scores = response.get("scores") if isinstance(response, dict) else None
+    if not isinstance(scores, list) or len(scores) != expected:
+        received = f"{len(scores)} scores" if isinstance(scores, list) else f"{content[:80]!r}"
+        raise UserError(
+            f'{name} was asked about {expected} answers and says {received}; expected {{"scores": […]}}'
+        )
+    return tuple(_parse_score(name, one) for one in scores)
+
+
+def _parse_score(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(float(value)):
+        raise UserError(f"{name} gives the score {value!r}; a score is a finite number, or null")
+    return float(value)

@@ -1,0 +1,1 @@
+"""Rewards that a trained model gives: scalar heads, implicit rewards, steps, groups."""

@@ -1,0 +1,277 @@
+"""Tasks → batches → scores, for whatever model reads them: what is the same for every reward with weights.
+
+Each answer is read with its end-of-turn token, as in training, whether or not the text came to an end by
+itself: a reward is learned at that token and means nothing elsewhere. So ``Task.ended`` changes no score;
+what an unfinished answer should cost is the caller's to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Text
+from plaudit.errors import UserError
+from plaudit.models.policy import Policy
+from plaudit.models.reward_model import RewardModel
+from plaudit.rewards.base import TaskScores
+from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.encode import Encoder, RefusedRow, truncate_prompt
+
+TOKENS_AT_ONCE = 8192
+"""Tokens in one pass of the model."""
+
+NO_TRAINED_TOKEN = "no token of the answer is the model's own, so there is no place to read a score at"
+"""The reason of an answer of which no token is trained: all of it is template."""
+
+_Item = TypeVar("_Item")
+
+
+@runtime_checkable
+class HasRefusalReasons(Protocol):
+    """A reward that remembers why it had no verdict."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason, and how many answers it held for so far."""
+        ...
+
+
+def refusal_reasons(reward: object) -> Mapping[str, int]:
+    """Why the reward had no verdict so far, where it remembers; nothing of one that does not.
+
+    >>> refusal_reasons("any other thing")
+    {}
+    """
+    return reward.refused if isinstance(reward, HasRefusalReasons) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """An answer without a verdict, and why.
+
+    Example: ``Refusal(task=3, answer=0, reason="an answer of 3,000 tokens does not fit in 2,048 …")``
+    """
+
+    task: int
+    """Which task, from 0."""
+    answer: int
+    """Which of its answers, from 0."""
+    reason: str
+    """Why the answer has no score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringResult:
+    """The scores of some tasks, and what was left out on the way.
+
+    Example: ``ScoringResult(rows=((0.5, None),), refused=(Refusal(task=0, answer=1,
+        reason="…"),), truncated=0)``
+    """
+
+    rows: tuple[TaskScores, ...]
+    """A row of scores for each task."""
+    refused: tuple[Refusal, ...]
+    """For each None among the scores, why there is no verdict."""
+    truncated: int
+    """For how many answers the prompt's beginning was left out, so that the answer fits whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLimits:
+    """What a model can be shown, and how much of it at once.
+
+    Example: ``ModelLimits(positions=1024, vocabulary=50257, tokens_at_once=8192, padded=False)``
+    """
+
+    positions: int | None
+    """Prompt and answer have at most as many tokens; None where the model names no limit."""
+    vocabulary: int
+    """Token numbers are below this."""
+    tokens_at_once: int = TOKENS_AT_ONCE
+    """Tokens in one pass; more only where one answer alone has more."""
+    padded: bool = False
+    """Whether every row of a batch is as long as its longest."""
+
+    def __post_init__(self) -> None:
+        """Refuse a pass of no tokens."""
+        if self.tokens_at_once < 1:
+            raise UserError(f"tokens_at_once {self.tokens_at_once}: expected 1 or more")
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchScorer:
+    """How texts reach a model and numbers come back; remembers what it refused.
+
+    Example: ``BatchScorer(name="helpful", encoder=encoder, limits=model_limits([model]),
+        device=model.device)``
+    """
+
+    name: str
+    """The reward's name, for error messages."""
+    encoder: Encoder
+    """Turns prompts and answers into tokens."""
+    limits: ModelLimits
+    """How much the model can be shown at once."""
+    device: torch.device
+    """The device that the model is on."""
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """Each reason for having no verdict, and how many answers it held for so far."""
+
+    def score_tasks(
+        self, tasks: Sequence[Task], score: Callable[[TokenBatch], Float[Tensor, " N"]]
+    ) -> ScoringResult:
+        """Every answer's score; the same text is read once however often it is asked for."""
+        places: dict[tuple[int, ...], dict[Completion, list[tuple[int, int]]]] = {}
+        refused: list[Refusal] = []
+        truncated = 0
+        for t, task in enumerate(tasks):
+            for a, answer in enumerate(task.answers):
+                encoded = self.encode(task.prompt, answer)
+                if isinstance(encoded, str):
+                    refused.append(Refusal(task=t, answer=a, reason=encoded))
+                    continue
+                example, was_truncated = encoded
+                truncated += was_truncated
+                places_by_completion = places.setdefault(example.prompt, {})
+                places_by_completion.setdefault(example.completions[0], []).append((t, a))
+        groups = [
+            group
+            for prompt, places_by_completion in places.items()
+            for group in _prompt_groups(prompt, places_by_completion, self.limits)
+        ]
+        rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
+        for micro_batch in self.micro_batches(groups):
+            values = self.finite_scores(score, micro_batch)
+            completions = [
+                (group.prompt, completion) for group in micro_batch for completion in group.completions
+            ]
+            for (prompt, completion), number in zip(completions, values, strict=True):
+                for t, a in places[prompt][completion]:
+                    rows[t][a] = number
+        self.refused.update(refusal.reason for refusal in refused)
+        return ScoringResult(rows=tuple(map(tuple, rows)), refused=tuple(refused), truncated=truncated)
+
+    def encode(self, prompt: Text, answer: Text) -> tuple[Example, bool] | str:
+        """One answer as tokens and whether its prompt had to give way, or why it cannot be read."""
+        try:
+            example = self.encoder.encode(prompt, [answer])
+        except UserError as error:
+            return str(error)
+        fitted = self.fit(example)
+        return fitted if isinstance(fitted, str) else (fitted, fitted is not example)
+
+    def fit(self, example: Example) -> Example | str:
+        """The example within the model's limits, its prompt cut as in training; or why it cannot be."""
+        max_tokens = self.limits.positions
+        fitted = (
+            example if max_tokens is None else truncate_prompt(example, max_tokens, bos=self.encoder.info.bos)
+        )
+        if isinstance(fitted, RefusedRow):
+            return fitted.reason
+        if not fitted.trained_tokens:
+            return NO_TRAINED_TOKEN
+        highest = max(*fitted.prompt, *(i for c in fitted.completions for i in c.ids))
+        if highest >= self.limits.vocabulary:
+            token_text = self.encoder.info.tokenizer.convert_ids_to_tokens(highest)
+            return f"{token_text!r} is token {highest:,}, and the model knows {self.limits.vocabulary:,}"
+        return fitted
+
+    def micro_batches(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
+        """The examples in pieces of at most ``tokens_at_once`` tokens, the longest first."""
+        ordered = sorted(examples, key=_longest_row, reverse=True)
+
+        def weight(first: Example, example: Example) -> int:
+            return len(example.completions) * _longest_row(first) if self.limits.padded else example.tokens
+
+        return _fill_batches(ordered, self.limits.tokens_at_once, weight)
+
+    def finite_scores(
+        self, score: Callable[[TokenBatch], Tensor], micro_batch: Sequence[Example]
+    ) -> list[float]:
+        """The scores of one micro-batch as floats; a score that is not finite is an error."""
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+            score_N = score(batch_of(micro_batch).to(self.device))
+        if not bool(score_N.isfinite().all()):
+            raise UserError(
+                f"{self.name} gave {float(score_N[~score_N.isfinite()][0])}, and a score is a finite number: "
+                "its weights are damaged, or its numbers have too few digits (try float32)"
+            )
+        return score_N.double().flatten().tolist()
+
+
+@contextmanager
+def evaluation_mode(*models: nn.Module) -> Iterator[None]:
+    """While this lasts the models are in evaluation mode."""
+    was_training = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, training in zip(models, was_training, strict=True):
+            model.train(training)
+
+
+def model_limits(models: Sequence[RewardModel | Policy], tokens_at_once: int = TOKENS_AT_ONCE) -> ModelLimits:
+    """What all of the models can be shown."""
+    configs = [model.base.config.get_text_config() for model in models]
+    positions = [getattr(config, "max_position_embeddings", None) for config in configs]
+    return ModelLimits(
+        positions=min((limit for limit in positions if limit is not None), default=None),
+        vocabulary=min(_vocabulary_size(model.base.get_input_embeddings()) for model in models),
+        tokens_at_once=tokens_at_once,
+        padded=any(model.layout != "packed" for model in models),
+    )
+
+
+def _vocabulary_size(embedding: nn.Module) -> int:
+    weight = embedding.weight
+    assert isinstance(weight, Tensor)
+    return weight.shape[0]
+
+
+def _prompt_groups(
+    prompt: tuple[int, ...], completions: Iterable[Completion], limits: ModelLimits
+) -> Iterator[Example]:
+    """A prompt with as many of its answers as one pass takes, and again with the next ones."""
+    ordered = sorted(completions, key=lambda completion: len(completion.ids), reverse=True)
+
+    def weight(first: Completion, completion: Completion) -> int:
+        return len(prompt) + len(first.ids) if limits.padded else len(completion.ids)
+
+    room = limits.tokens_at_once - (0 if limits.padded else len(prompt))
+    for batch in _fill_batches(ordered, room, weight):
+        yield Example(prompt=prompt, completions=tuple(batch))
+
+
+def _fill_batches(
+    items: Sequence[_Item], capacity: int, weight: Callable[[_Item, _Item], int]
+) -> Iterator[list[_Item]]:
+    """Items in their order, as many together as there is room for; one that alone has none goes alone.
+
+    ``weight`` is given the first item of its piece too.
+    """
+    batch: list[_Item] = []
+    remaining = capacity
+    for item in items:
+        size = weight(batch[0] if batch else item, item)
+        if batch and size > remaining:
+            yield batch
+            batch, remaining, size = [], capacity, weight(item, item)
+        batch.append(item)
+        remaining -= size
+    if batch:
+        yield batch
+
+
+def _longest_row(example: Example) -> int:
+    return len(example.prompt) + max(len(completion.ids) for completion in example.completions)

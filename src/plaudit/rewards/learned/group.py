@@ -1,0 +1,138 @@
+"""The taste of one group as a reward, told by a few of its comparisons (GPO, arXiv:2310.11523)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Comparison, Text
+from plaudit.data.transforms import preference_probability
+from plaudit.errors import UserError
+from plaudit.models.group_preference import (
+    GroupContext,
+    GroupPreference,
+    centre_by_prompt,
+    completion_embeddings,
+)
+from plaudit.models.policy import Policy
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, model_limits
+from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.encode import Encoder
+from plaudit.tokens.microbatch import micro_batches_in_order
+
+SINGLE_ANSWER = "a group's taste lies between answers to the same prompt, and this one stands alone"
+"""The reason of a task with a single answer: preferences are relative to the other answers."""
+
+
+def centred_embeddings(
+    embedder: Policy, examples: Sequence[Example], tokens_at_once: int = TOKENS_AT_ONCE
+) -> Iterator[Float[Tensor, "K H"]]:
+    """For each example its answers' embeddings minus their mean, shape [K, H]."""
+    for micro_batch in micro_batches_in_order(examples, tokens_at_once):
+        batch = batch_of(micro_batch).to(embedder.device)
+        centred_NH = centre_by_prompt(completion_embeddings(embedder, batch), batch.group_N)
+        yield from centred_NH.split([len(example.completions) for example in micro_batch])
+
+
+class GroupReward:
+    """What one group would prefer, given some comparisons of it.
+
+    Example: ``GroupReward("pilots", module, embedder, encoder, comparisons).scores(tasks)``
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: GroupPreference,
+        embedder: Policy,
+        encoder: Encoder,
+        comparisons: Sequence[Comparison],
+    ) -> None:
+        """Look at the comparisons once; both models are on one device, the embedder in its proven layout."""
+        self._name, self._module, self._embedder = name, module.eval(), embedder
+        self._scorer = BatchScorer(
+            name=name, encoder=encoder, limits=model_limits([embedder]), device=embedder.device
+        )
+        self._context = self._build_context(comparisons)
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self._name
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self._scorer.refused)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task: scores of its answers beside each other; None where there is but one."""
+        encoded = [self._encode_readable(task) for task in tasks]
+        embeddings_iter = iter(
+            centred_embeddings(self._embedder, [one[0] for one in encoded if one is not None])
+        )
+        return tuple(
+            (None,) * len(task.answers)
+            if one is None
+            else self._score_row(task, one[1], next(embeddings_iter))
+            for task, one in zip(tasks, encoded, strict=True)
+        )
+
+    def _encode_readable(self, task: Task) -> tuple[Example, Sequence[int]] | None:
+        """The readable answers as one example, with their positions in the task; None below two."""
+        encoded = [self._scorer.encode(task.prompt, answer) for answer in task.answers]
+        self._scorer.refused.update(one for one in encoded if isinstance(one, str))
+        readable = [place for place, one in enumerate(encoded) if not isinstance(one, str)]
+        try:
+            if len(readable) == 1:
+                raise UserError(SINGLE_ANSWER)
+            return (
+                (self._encode_group(task.prompt, [task.answers[place] for place in readable]), readable)
+                if readable
+                else None
+            )
+        except UserError as error:
+            self._scorer.refused[str(error)] += len(readable)
+            return None
+
+    def _encode_group(self, prompt: Text, answers: Sequence[Text], origin: str = "") -> Example:
+        """Answers that share a prompt; where it must give way, it does so for the longest of them."""
+        fitted = self._scorer.fit(self._scorer.encoder.encode(prompt, answers, origin))
+        if isinstance(fitted, str):
+            raise UserError(f"{origin}: {fitted}" if origin else fitted)
+        return fitted
+
+    @torch.no_grad()
+    def _score_row(self, task: Task, places: Sequence[int], embedding_KH: Float[Tensor, "K H"]) -> TaskScores:
+        score_K = self._module(self._context, embedding_KH[None]).score_EN[0]
+        if not bool(score_K.isfinite().all()):
+            raise UserError(f"{self._name} gave a score that is no number: its weights are damaged")
+        scores = dict(zip(places, score_K.tolist(), strict=True))
+        return tuple(scores.get(place) for place in range(len(task.answers)))
+
+    def _build_context(self, comparisons: Sequence[Comparison]) -> GroupContext:
+        examples = [
+            self._encode_group(pair.prompt, (pair.chosen, pair.rejected), pair.origin) for pair in comparisons
+        ]
+        point_H = self._module.offset_H
+        points = [
+            embedding_KH
+            for example_KH in centred_embeddings(self._embedder, examples)
+            for embedding_KH in example_KH
+        ]
+        probabilities = [preference_probability(pair) for pair in comparisons]
+        preferences = [
+            preference
+            for probability in probabilities
+            for preference in (2 * probability - 1, 1 - 2 * probability)
+        ]
+        return GroupContext(
+            embedding_EMH=torch.stack(points)[None] if points else point_H.new_zeros(1, 0, len(point_H)),
+            preference_EM=point_H.new_tensor(preferences)[None],
+            mask_EM=torch.ones(1, len(preferences), dtype=torch.bool, device=point_H.device),
+        )

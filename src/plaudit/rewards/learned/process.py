@@ -1,0 +1,200 @@
+"""Where the steps of an answer end among its drawn tokens; text is never turned into tokens again.
+
+What the steps of an answer are worth, one by one: a process reward; importing this does not import torch.
+
+A step is a line that holds a word. A payment for each step is made of the steps' scores in one of several
+ways (``StepPayKind``), and an answer is worth the sum of its payments.
+
+Solutions in steps: where each step ends among the tokens, and one number made of its steps' scores.
+
+Process reward models are taught and asked at the last token of each step (Lightman et al. 2023,
+arXiv:2305.20050). The answer is the steps, a line each.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Steps, Text
+from plaudit.errors import UserError
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
+from plaudit.rollouts.sampler import Rollout
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder
+from plaudit.tokens.preferences import StepLabels, encode_judged
+
+
+def step_ends(rollout: Rollout, encoder: Encoder) -> tuple[int, ...]:
+    """For each line of the answer that holds a word the place of its last token.
+
+    It is the first token with which all that was drawn so far spells the line to its end, blanks aside; so
+    a token that holds a line's end and more belongs to the line that it ends, and a character of several
+    tokens is there with the last of them. The last line ends with the answer, its end of turn included.
+    """
+    lines, last = step_lines(rollout.answer.text), len(rollout.ids) - 1
+    ends: list[int] = []
+    before = ""
+    for line in lines[:-1]:
+        before += _without_whitespace(line)
+        ends.append(_first_place_spelling(rollout.ids, before, encoder, ends[-1] if ends else 0))
+    return (*ends, last) if lines else ()
+
+
+def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, start: int) -> int:
+    """The first position from ``start`` on at which the decoded tokens begin with the prefix,
+    blanks aside.
+    """
+
+    def spells(place: int) -> bool:
+        text = encoder.info.tokenizer.decode(
+            list(ids[: place + 1]), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return _without_whitespace(str(text)).startswith(prefix)
+
+    index = bisect_left(range(len(ids)), True, lo=start, key=spells)
+    if index == len(ids):
+        raise UserError(
+            f"the step that ends with {prefix[-30:]!r} is not found among the tokens that were drawn: this "
+            "tokenizer spells tokens otherwise when more of them follow; leave out --process.pay"
+        )
+    return index
+
+
+def _without_whitespace(text: str) -> str:
+    return "".join(text.split())
+
+
+StepAggregation = Literal["product", "min", "last"]
+"""The chance that every step is right, the weakest step's, or the last one's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """A problem and the steps of an answer to it.
+
+    Example: ``Solution(prompt="Solve 2x = 6.", steps=("Divide by 2.", "x = 3."))``
+    """
+
+    prompt: Text
+    """The problem."""
+    steps: tuple[str, ...]
+    """The steps, in order."""
+
+
+@runtime_checkable
+class StepLogitModel(Protocol):
+    """Whatever gives each step of a solution its log-odds of being right."""
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many solutions it held for."""
+        ...
+
+    def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
+        """A score for each step of each solution."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReward:
+    """A process reward model as a reward of whole answers, each line of which is a step.
+
+    Example: ``StepReward(model=LearnedReward("steps", model, encoder), reading="step_product")``
+    """
+
+    model: StepLogitModel
+    """The process reward model."""
+    reading: StepAggregation = "product"
+    """How one number is made of them; Lightman et al. take the product."""
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self.model.name
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for."""
+        return self.model.refused
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task, of chances from 0 to 1."""
+        aggregate = STEP_AGGREGATIONS[self.reading]
+        rows = self.step_scores(tasks, odds=True)
+        return tuple(tuple(None if logits is None else aggregate(logits) for logits in row) for row in rows)
+
+    def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[TaskStepScores, ...]:
+        """A row for each task: of every step of every answer the chance that it is right, or its log-odds."""
+        solutions = [
+            Solution(prompt=task.prompt, steps=step_lines(answer))
+            for task in tasks
+            for answer in task.answers
+        ]
+        step_rows = iter(self.model.step_logits(solutions))
+        if not odds:
+            step_rows = (None if logits is None else tuple(map(_sigmoid, logits)) for logits in step_rows)
+        return tuple(tuple(next(step_rows) for _ in task.answers) for task in tasks)
+
+
+def step_product(logit_C: Sequence[float]) -> float:
+    """Π σ(l): the chance that every step is right (Lightman et al. 2023).
+
+    >>> step_product([0.0, 0.0])
+    0.25
+    """
+    return math.prod(map(_sigmoid, logit_C))
+
+
+def step_minimum(logit_C: Sequence[float]) -> float:
+    """min σ(l): a solution is as good as its weakest step.
+
+    >>> step_minimum([0.0, 5.0])
+    0.5
+    """
+    return _sigmoid(min(logit_C))
+
+
+def last_step(logit_C: Sequence[float]) -> float:
+    """σ(l) of the last step alone, as a model of outcomes would say it.
+
+    >>> last_step([5.0, 0.0])
+    0.5
+    """
+    return _sigmoid(logit_C[-1])
+
+
+STEP_AGGREGATIONS: dict[StepAggregation, Callable[[Sequence[float]], float]] = {
+    "product": step_product,
+    "min": step_minimum,
+    "last": last_step,
+}
+"""Each way to make one number of the steps' scores."""
+
+
+def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[int, ...]]:
+    """The solution as tokens, exactly as in training, and for each step the place of its last token."""
+    if not solution.steps:
+        raise UserError("a solution needs a step; leave out this row")
+    record = Steps(prompt=solution.prompt, steps=solution.steps, labels=(0.0,) * len(solution.steps))
+    encoding = encode_judged([record], encoder)
+    for refused in encoding.refused:
+        raise UserError(refused.reason)
+    [row] = encoding.examples
+    assert isinstance(row.judgement, StepLabels)
+    return row.example, row.judgement.ends
+
+
+def _sigmoid(logit: float) -> float:
+    """σ(logit), without overflow."""
+    return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

@@ -1,0 +1,117 @@
+"""A reward model asked about texts: one number an answer, or one a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from plaudit.data.judging import Task
+from plaudit.errors import UserError
+from plaudit.models.reward_model import RewardModel
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.learned.batching import (
+    TOKENS_AT_ONCE,
+    BatchScorer,
+    ScoringResult,
+    evaluation_mode,
+    model_limits,
+)
+from plaudit.rewards.learned.process import Solution, encode_steps
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder
+
+
+class LearnedReward:
+    """A reward model and its tokenizer, ready to score.
+
+    Example: ``LearnedReward("helpful", model, encoder).scores(tasks)``
+    """
+
+    def __init__(
+        self, name: str, model: RewardModel, encoder: Encoder, *, tokens_at_once: int = TOKENS_AT_ONCE
+    ) -> None:
+        """Take a model that is on its device, in the layout that it was proven in."""
+        self._name = name
+        self._model = model
+        self._scorer = BatchScorer(
+            name=name, encoder=encoder, limits=model_limits([model], tokens_at_once), device=model.device
+        )
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self._name
+
+    @property
+    def model(self) -> RewardModel:
+        """The reward model."""
+        return self._model
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder that makes its tokens."""
+        return self._scorer.encoder
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self._scorer.refused)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task; None for an answer that the model cannot be shown."""
+        return self.score_tasks(tasks).rows
+
+    def score_tasks(self, tasks: Sequence[Task]) -> ScoringResult:
+        """The scores of the tasks, with the reason of every None."""
+        with evaluation_mode(self._model):
+            return self._scorer.score_tasks(tasks, self._model.rewards)
+
+    def step_logits(self, solutions: Sequence[Solution]) -> tuple[tuple[float, ...] | None, ...]:
+        """For each solution a score for each step, read at the step's last token.
+
+        Of a model that learned from labelled steps they are the log-odds that a step is right (Lightman et
+        al. 2023, arXiv:2305.20050); any other model was never taught what to say there. None where the
+        solution cannot be shown to the model, or a step of it cannot be found among the tokens.
+        """
+        ends: dict[Example, tuple[int, ...]] = {}
+        places: dict[Example, list[int]] = {}
+        for s, solution in enumerate(solutions):
+            encoded = self._encode_solution(solution)
+            if isinstance(encoded, str):
+                self._scorer.refused[encoded] += 1
+                continue
+            example, step_ends = encoded
+            ends[example] = step_ends
+            places.setdefault(example, []).append(s)
+        logits: list[tuple[float, ...] | None] = [None] * len(solutions)
+        for micro_batch in self._scorer.micro_batches(list(places)):
+            for example, values in zip(
+                micro_batch, self._step_values(micro_batch, [ends[e] for e in micro_batch]), strict=True
+            ):
+                for s in places[example]:
+                    logits[s] = values
+        return tuple(logits)
+
+    def _encode_solution(self, solution: Solution) -> tuple[Example, tuple[int, ...]] | str:
+        """The solution as tokens and where its steps end, or why it cannot be read."""
+        try:
+            example, ends = encode_steps(solution, self._scorer.encoder)
+        except UserError as error:
+            return str(error)
+        fitted = self._scorer.fit(example)
+        return fitted if isinstance(fitted, str) else (fitted, ends)
+
+    def _step_values(
+        self, micro_batch: Sequence[Example], ends: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[float, ...]]:
+        longest = max(map(len, ends))
+        end_NC = torch.tensor(
+            [[*row_ends, *[-1] * (longest - len(row_ends))] for row_ends in ends], device=self._model.device
+        )
+        with evaluation_mode(self._model):
+            numbers = self._scorer.finite_scores(
+                lambda batch: self._model.step_rewards(batch, end_NC), micro_batch
+            )
+        for n, row_ends in enumerate(ends):
+            yield tuple(numbers[n * longest : n * longest + len(row_ends)])

@@ -1,0 +1,1 @@
+"""Rewards that a language model says in words: generative judges, rankers, critics."""

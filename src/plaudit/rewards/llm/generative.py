@@ -1,0 +1,278 @@
+"""What lies beside a model that judges in words: how it was asked in training, and is to be asked again.
+
+How likely a language model finds each of a few replies: the whole of the word and the end of its turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import combinations
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from plaudit.data.generative_judging import (
+    CritiqueSettings,
+    GenerativeRewardSettings,
+    JudgePromptFormat,
+    LanguageJudgeSettings,
+    PairwiseRankerSettings,
+    QuoteSettings,
+    critique_prompt,
+    pairwise_prompt,
+    points_prompt,
+    pointwise_prompt,
+)
+from plaudit.data.records import Text
+from plaudit.errors import UserError
+from plaudit.models.policy import Policy
+from plaudit.rewards.learned.batching import TOKENS_AT_ONCE, BatchScorer, model_limits
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import Encoder
+
+LANGUAGE_JUDGE_FILE = "worded.json"
+"""The file that makes a folder a judge in words."""
+
+LANGUAGE_JUDGE_KINDS: Mapping[str, type[LanguageJudgeSettings]] = {
+    "text-reward": GenerativeRewardSettings,
+    "ranker": PairwiseRankerSettings,
+    "critic": CritiqueSettings,
+}
+"""The three ways to judge, by what the command calls them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageJudgeSpec:
+    """All that decides how a model is asked.
+
+    Example: ``LanguageJudgeSpec(settings=GenerativeRewardSettings(good="Yes", bad="No"), max_length=512)``
+    """
+
+    settings: LanguageJudgeSettings
+    """The words of the questions and replies."""
+    quote: QuoteSettings = field(default_factory=QuoteSettings)
+    """How prompts and answers are quoted in a question."""
+    max_length: int = 2048
+    """The longest row in tokens that was trained; longer ones are not judged."""
+
+    @property
+    def kind(self) -> str:
+        """Which of the three it is.
+
+        >>> LanguageJudgeSpec(settings=PairwiseRankerSettings()).kind
+        'ranker'
+        """
+        return next(name for name, kind in LANGUAGE_JUDGE_KINDS.items() if isinstance(self.settings, kind))
+
+    def form(self, encoder: Encoder) -> JudgePromptFormat:
+        """How a question is put to the model of this tokenizer."""
+        return JudgePromptFormat(
+            quote=self.quote,
+            has_chat_template=encoder.chat_format is not None,
+            control_tokens=encoder.info.specials,
+        )
+
+    def question_templates(self) -> tuple[str, ...]:
+        """The question templates for people to read, with names in braces where texts go."""
+        form, pair = JudgePromptFormat(quote=self.quote, has_chat_template=False), ("{prompt}", "{answer}")
+        match self.settings:
+            case GenerativeRewardSettings() as words:
+                questions = [pointwise_prompt(words, form, *pair)]
+            case PairwiseRankerSettings() as words:
+                questions = [pairwise_prompt(words, form, "{prompt}", ("{answer 1}", "{answer 2}"))]
+            case CritiqueSettings() as words:
+                questions = [
+                    critique_prompt(words, form, *pair),
+                    points_prompt(words, form, pair, "{critique}"),
+                ]
+        return tuple(str(question) for question in questions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole as a JSON object, as the model folder keeps it."""
+        return {
+            "kind": self.kind,
+            "words": asdict(self.settings),
+            "quote": asdict(self.quote),
+            "max_length": self.max_length,
+            "template": list(self.question_templates()),
+        }
+
+
+def read_language_judge_spec(folder: Path) -> LanguageJudgeSpec:
+    """The wording of a model folder; what is damaged is named."""
+    path = folder / LANGUAGE_JUDGE_FILE
+    try:
+        fields_json = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path}: no such file, so the folder says nothing of how its model is asked; it is written by "
+            f"plaudit train {', '.join(LANGUAGE_JUDGE_KINDS)}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(fields_json, dict) or fields_json.get("kind") not in LANGUAGE_JUDGE_KINDS:
+        raise UserError(f"{path}: its kind is not one of {', '.join(LANGUAGE_JUDGE_KINDS)}")
+    max_length = fields_json.get("max_length")
+    if not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 1:
+        raise UserError(f"{path}: max_length is {max_length!r}, and should be a whole number from 1")
+    return LanguageJudgeSpec(
+        settings=_build_settings(
+            LANGUAGE_JUDGE_KINDS[fields_json["kind"]], fields_json.get("words"), path, "words"
+        ),
+        quote=_build_settings(QuoteSettings, fields_json.get("quote"), path, "quote"),
+        max_length=max_length,
+    )
+
+
+def _build_settings(kind: type[Any], values: object, path: Path, name: str) -> Any:
+    """Settings from what the file says; each must be there and of the type that its default has."""
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: {name} is not an object")
+    defaults = {part.name: part.default for part in fields(kind)}
+    for key, value in values.items():
+        if key not in defaults or not _has_type_of(value, defaults[key]):
+            raise UserError(f"{path}: {name}.{key} is {value!r}, which is no setting of {kind.__name__}")
+    if missing := sorted(set(defaults) - set(values)):
+        raise UserError(f"{path}: {name} lacks {', '.join(missing)}")
+    return kind(**values)
+
+
+def _has_type_of(value: object, default: object) -> bool:
+    assert default is not MISSING
+    if default is None:
+        return value is None or isinstance(value, str)
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is type(default)
+
+
+QUESTION_TOO_LONG = (
+    "the question with what is judged has more than {most:,} tokens; a part of it is not judged"
+)
+"""Said of what cannot be shown to the model as a whole."""
+
+
+class LanguageJudgeModel:
+    """A language model, its tokenizer and the wording that it was trained with.
+
+    Example: ``LanguageJudgeModel("helpful", policy, encoder, wording).logps([question])``
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Policy,
+        encoder: Encoder,
+        spec: LanguageJudgeSpec,
+        *,
+        tokens_at_once: int = TOKENS_AT_ONCE,
+    ) -> None:
+        """Take a model that is on its device, in the layout that it was proven in."""
+        refuse_same_replies(encoder, spec)
+        limits = model_limits([policy], tokens_at_once)
+        positions = spec.max_length if limits.positions is None else limits.positions
+        limits = replace(limits, positions=min(positions, spec.max_length))
+        self.name = name
+        self.spec = spec
+        self.form = spec.form(encoder)
+        self.scorer = BatchScorer(name=name, encoder=encoder, limits=limits, device=policy.device)
+        self._policy = policy
+
+    def logps(self, questions: Sequence[Text]) -> list[tuple[float, ...] | None]:
+        """For each question, log P of each reply; None where the question cannot be shown whole.
+
+        log P(word) = Σ log π(token | question, tokens before) over all of the word's tokens and the token
+        that ends the turn: words that begin alike, or one that begins with another, are told apart.
+        """
+        self._policy.eval()
+        examples = [self._encode_question(question) for question in questions]
+        distinct = dict.fromkeys(example for example in examples if example is not None)
+        logps_by_example: dict[Example, tuple[float, ...]] = {}
+        for micro_batch in self.scorer.micro_batches(list(distinct)):
+            numbers = iter(
+                self.scorer.finite_scores(
+                    lambda batch: self._policy.score(batch).logp_NT.sum(-1), micro_batch
+                )
+            )
+            for example in micro_batch:
+                logps_by_example[example] = tuple(next(numbers) for _ in example.completions)
+        return [None if example is None else logps_by_example[example] for example in examples]
+
+    def _encode_question(self, question: Text) -> Example | None:
+        replies = [self.form.reply(word) for word in self.spec.settings.replies]
+        try:
+            example = self.scorer.encoder.encode(question, replies)
+        except UserError as error:
+            self.scorer.refused[str(error)] += 1
+            return None
+        max_tokens = self.scorer.limits.positions
+        # A prompt cut from its start, as in other rows, could lose an answer or the mark of a quoted line.
+        if max_tokens is not None and longest_length(example) > max_tokens:
+            self.scorer.refused[QUESTION_TOO_LONG.format(most=max_tokens)] += 1
+            return None
+        return example
+
+
+def longest_length(example: Example) -> int:
+    """The tokens of the prompt with its longest completion."""
+    return len(example.prompt) + max(len(completion.ids) for completion in example.completions)
+
+
+def reply_probabilities(logps: Sequence[float]) -> tuple[float, ...]:
+    """P of each reply among the replies: exp log Pᵢ / Σ exp log Pⱼ.
+
+    >>> reply_probabilities((-1.0, -1.0))
+    (0.5, 0.5)
+    """
+    highest = max(logps)
+    weights = [exp(logp - highest) for logp in logps]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def refuse_same_replies(encoder: Encoder, spec: LanguageJudgeSpec) -> None:
+    """Complain about words that the tokenizer does not know, or cannot tell from each other."""
+    form, replies = spec.form(encoder), spec.settings.replies
+    example = encoder.encode(form.judge_prompt("", (), "?"), [form.reply(word) for word in replies])
+    unknown_id = unknown_token(encoder)
+    ids = [completion.ids for completion in example.completions]
+    for word, word_ids in zip(replies, ids, strict=True):
+        if unknown_id in word_ids:
+            raise UserError(
+                f"the tokenizer does not know the word {word!r}; choose another reply (--help-all lists the "
+                "settings of words)"
+            )
+    for (first, first_ids), (second, second_ids) in combinations(zip(replies, ids, strict=True), 2):
+        if first_ids == second_ids:
+            raise UserError(f"the tokenizer makes the same of {first!r} and {second!r}; choose other words")
+
+
+def unknown_token(encoder: Encoder) -> int | None:
+    """What the tokenizer makes of a word that it does not know; None where it can spell any.
+
+    Some name a token that ends texts as the unknown one too: they spell by bytes and never need it.
+    """
+    tokenizer = encoder.info.tokenizer
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    name = tokenizer.unk_token or getattr(model, "unk_token", None)
+    if not isinstance(name, str):
+        return None
+    token = encoder.info.id_of(name)
+    return None if token in encoder.stop_ids else token
+
+
+def unknown_lines(encoder: Encoder, spec: LanguageJudgeSpec) -> tuple[str, ...]:
+    """Which of the wording's own lines hold something that the tokenizer does not know."""
+    unknown = unknown_token(encoder)
+    if unknown is None:
+        return ()
+    mark = spec.quote.mark
+    lines = dict.fromkeys(line for text in spec.question_templates() for line in text.splitlines())
+    own_lines = [mark.strip(), *(line for line in lines if not line.startswith(mark))]
+
+    def count_unknown(text: str) -> int:
+        return encoder.info.encode(text).count(unknown)
+
+    # Below another line, as it will stand; what is unknown of that one does not count.
+    return tuple(line for line in own_lines if count_unknown(f"a\n{line}") > count_unknown("a\n"))

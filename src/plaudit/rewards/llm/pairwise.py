@@ -1,0 +1,221 @@
+"""Which of two answers is better, asked in both orders; and from pairs to a winner and to scores.
+
+P(a before b) = ½ + ½ (P(first | a, b) − P(first | b, a)): what the model gives to whichever is first counts
+as often for one side as for the other (Wang et al. 2023, arXiv:2305.17926). Both answers in one input: Jiang
+et al. 2023, arXiv:2306.02561.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Literal
+
+from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_prompt
+from plaudit.data.judging import Mark, Task, Verdict
+from plaudit.data.records import Text
+from plaudit.errors import UserError
+from plaudit.rewards.base import TaskScores
+from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
+
+AnswerPair = tuple[Text, Text, Text]
+"""A prompt and two answers to it."""
+RoundRobinScoring = Literal["mean", "borda"]
+"""The mean chance to beat another answer, or the share of the others that are beaten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionBias:
+    """What the place of an answer does to a ranker.
+
+    Example: ``PositionBias(first=0.62, flipped=0.2, pairs=100)``
+    """
+
+    first: float
+    """The mean chance of the answer that stands first, over both orders of each pair; ½ is no bias."""
+    flipped: float
+    """The share of pairs in which the other answer is preferred when their order is turned round."""
+    pairs: int
+    """How many pairs were asked, each in both orders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Two answers of a task that met.
+
+    Example: ``Match(first=0, second=3, probability=0.8)``
+    """
+
+    first: int
+    """The position of the first answer in the task."""
+    second: int
+    """The position of the second answer in the task."""
+    probability: float
+    """The probability that the first is better."""
+
+    @property
+    def winner(self) -> int:
+        """The better of the two; of equals the one named first.
+
+        >>> Match(first=4, second=2, probability=0.3).winner
+        2
+        """
+        return self.first if self.probability >= 0.5 else self.second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tournament:
+    """A single elimination.
+
+    Example: ``Tournament(winner=2, matches=(Match(first=0, second=2, probability=0.3), …))``
+    """
+
+    winner: int
+    """The place of the answer that lost no match."""
+    matches: tuple[Match, ...]
+    """All that were played: one fewer than there are answers."""
+
+
+class PairwiseRanker:
+    """A model that says which of two answers is better: a judge, and by round robin a reward.
+
+    Example: ``PairwiseRanker(model).win_probability(task)``
+    """
+
+    def __init__(self, model: LanguageJudgeModel, *, counting: RoundRobinScoring = "mean") -> None:
+        """Take a model trained to compare pairs; ``counting`` is how a round robin becomes scores."""
+        settings = model.spec.settings
+        assert isinstance(settings, PairwiseRankerSettings)
+        self._model, self._settings, self._counting = model, settings, counting
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return self._model.name
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many orders of pairs it held for so far."""
+        return dict(self._model.scorer.refused)
+
+    def win_probability(self, task: Task) -> float | None:
+        """That the first of two answers is better; None where the model cannot be shown both whole."""
+        [probability] = self.win_probabilities([task])
+        return probability
+
+    def win_probabilities(self, tasks: Sequence[Task]) -> TaskScores:
+        """The win probability of the first answer, for many tasks of two answers."""
+        return tuple(
+            _debiased_probability(orders)
+            for orders in self._first_probabilities([_answer_pair(task) for task in tasks])
+        )
+
+    def position_bias(self, tasks: Sequence[Task]) -> PositionBias:
+        """How far the place of an answer decides, over tasks of two answers."""
+        orders_by_pair = self._first_probabilities([_answer_pair(task) for task in tasks])
+        judged = [orders for orders in orders_by_pair if orders is not None]
+        if not judged:
+            raise UserError(f"{self.name}: no pair has a verdict, so there is no bias to measure")
+        return PositionBias(
+            first=fmean(share for orders in judged for share in orders),
+            flipped=fmean((forth > 0.5) == (back > 0.5) for forth, back in judged),
+            pairs=len(judged),
+        )
+
+    def judge(self, task: Task, seed: int = 0) -> Verdict | None:
+        """Two answers by their chance, more by round robin; None where a pair has no verdict.
+
+        Nothing is left to chance, so every seed gives the same verdict.
+        """
+        probability = self.win_probability(task) if len(task.answers) == 2 else None
+        row = self.scores([task])[0] if probability is None else (probability, 1 - probability)
+        verdicts = [score for score in row if score is not None]
+        if len(verdicts) < len(row):
+            return None
+        return Verdict(
+            marks=tuple(Mark(rank=1 + sum(other > score for other in verdicts)) for score in verdicts),
+            annotator=self.name,
+            probability=probability,
+        )
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """Round robin: how each answer does against the others of its task, from 0 to 1.
+
+        The mean of its chances, or Borda's count: the share of the others that it beats, a draw being half.
+        None for an answer that is alone, or that could not be compared with each of the others.
+        """
+        places = [
+            (t, pair) for t, task in enumerate(tasks) for pair in combinations(range(len(task.answers)), 2)
+        ]
+        pairs = [(tasks[t].prompt, tasks[t].answers[a], tasks[t].answers[b]) for t, (a, b) in places]
+        won: list[list[list[float | None]]] = [[[] for _ in task.answers] for task in tasks]
+        for (t, (a, b)), orders in zip(places, self._first_probabilities(pairs), strict=True):
+            points = self._points(_debiased_probability(orders))
+            won[t][a].append(points)
+            won[t][b].append(None if points is None else 1 - points)
+        return tuple(
+            tuple(_mean_if_complete(points_by_opponent) for points_by_opponent in row) for row in won
+        )
+
+    def tournament(self, task: Task, *, seed: int | None = None) -> Tournament | None:
+        """Single elimination: m − 1 matches of m answers, drawn by the seed (none: as they are shown).
+
+        Whoever has no partner in a round goes on to the next. None where a match has no verdict.
+        """
+        remaining = list(range(len(task.answers)))
+        if seed is not None:
+            random.Random(f"tournament {seed}").shuffle(remaining)
+        played: list[Match] = []
+        while len(remaining) > 1:
+            opponents = list(zip(remaining[::2], remaining[1::2], strict=False))
+            pairs = [(task.prompt, task.answers[first], task.answers[second]) for first, second in opponents]
+            matches: list[Match] = []
+            for (first, second), orders in zip(opponents, self._first_probabilities(pairs), strict=True):
+                probability = _debiased_probability(orders)
+                if probability is None:
+                    return None
+                matches.append(Match(first=first, second=second, probability=probability))
+            played += matches
+            remaining = [match.winner for match in matches] + (remaining[-1:] if len(remaining) % 2 else [])
+        return Tournament(winner=remaining[0], matches=tuple(played))
+
+    def _points(self, probability: float | None) -> float | None:
+        if probability is None or self._counting == "mean":
+            return probability
+        return 0.5 if probability == 0.5 else float(probability > 0.5)
+
+    def _first_probabilities(self, pairs: Sequence[AnswerPair]) -> list[tuple[float, float] | None]:
+        """For each pair P(first) in both orders: with the one answer shown first, then the other."""
+        settings, form = self._settings, self._model.form
+        ordered = [(prompt, order) for prompt, one, other in pairs for order in ((one, other), (other, one))]
+        replies = iter(
+            self._model.logps([pairwise_prompt(settings, form, prompt, order) for prompt, order in ordered])
+        )
+        both = [(next(replies), next(replies)) for _ in pairs]
+        return [
+            None
+            if one is None or other is None
+            else (reply_probabilities(one)[0], reply_probabilities(other)[0])
+            for one, other in both
+        ]
+
+
+def _answer_pair(task: Task) -> AnswerPair:
+    if len(task.answers) != 2:
+        raise UserError(
+            f"a ranker compares two answers, and the task has {len(task.answers)}: ask for scores"
+        )
+    return task.prompt, *task.answers
+
+
+def _debiased_probability(orders: tuple[float, float] | None) -> float | None:
+    return None if orders is None else 0.5 + 0.5 * (orders[0] - orders[1])
+
+
+def _mean_if_complete(points: Sequence[float | None]) -> float | None:
+    """The mean where there is something and none of it is missing."""
+    present = [point for point in points if point is not None]
+    return fmean(present) if present and len(present) == len(points) else None

@@ -1,0 +1,288 @@
+"""A reward by its folder, whatever lies there: a run, a reward model, a combination, two policies.
+
+Rewards brought to one unit on the answers of a file: before they are weighed against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast, get_args
+
+import torch
+from transformers import AutoConfig
+
+from plaudit.data.judging import Task
+from plaudit.data.read import read_records
+from plaudit.data.records import Comparison
+from plaudit.errors import UserError
+from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
+from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
+from plaudit.models.policy import Policy
+from plaudit.models.reward_files import load_reward_model, refuse_other_tokenizer
+from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.models.verify import choose_layout
+from plaudit.rewards.base import Reward
+from plaudit.rewards.combine.aggregate import CombinedReward, fit_normalisations
+from plaudit.rewards.combine.manifest import (
+    COMBINED_FILE,
+    CombinationManifest,
+    GroupManifest,
+    ImplicitManifest,
+    ProcessManifest,
+    read_manifest,
+)
+from plaudit.rewards.learned.group import GroupReward
+from plaudit.rewards.learned.implicit import ImplicitReward
+from plaudit.rewards.learned.process import StepReward
+from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE
+from plaudit.rewards.llm.load import load_language_judge
+from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
+
+_NOT_REWARD_FILES = {
+    CONFIG_FILE: "this tells how groups differ, and a reward needs some comparisons of one of them beside "
+    "it: "
+    "plaudit combine group RUN --model DIR --context FILE",
+    "adapter_config.json": "this is an adapter alone; give the run's folder, whose model/ has it merged",
+}
+"""Files that mark a folder as something other than a reward, and what to do about each."""
+_Model = TypeVar("_Model", RewardModel, Policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LoadOptions:
+    """The device and the number format to load models with.
+
+    Example: ``_LoadOptions(device=torch.device("cpu"), dtype=torch.float32)``
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+
+
+def load_reward(path: Path, *, device: str = "auto", dtype: str = "auto") -> Reward:
+    """The reward of a folder: of a run, a reward model (plaudit's or another's), a judge in words, several.
+
+    ``dtype`` is that of the weights and of all products: auto is bfloat16 on a GPU and float32 on a CPU. The
+    reward is called what the folder is called; a run's ``model`` folder is called what the run is.
+    """
+    if dtype not in get_args(DtypeName):
+        raise UserError(f"dtype {dtype!r}: use {', '.join(get_args(DtypeName))}")
+    target = device_of(device)
+    options = _LoadOptions(device=target, dtype=precision(cast("DtypeName", dtype), target).products)
+    return _load_folder(path, options, ())
+
+
+def _load_folder(path: Path, options: _LoadOptions, ancestors: tuple[Path, ...]) -> Reward:
+    resolved = path.resolve()
+    if resolved in ancestors:
+        raise UserError(
+            f"{path}: this reward is made of itself, by way of {ancestors[-1]}; mend its {COMBINED_FILE}"
+        )
+    if not (path / COMBINED_FILE).is_file():
+        return (
+            load_language_judge(path, options.device, options.dtype)
+            if _is_language_judge(path)
+            else _load_learned(path, options)
+        )
+    match manifest := read_manifest(path):
+        case CombinationManifest():
+            members = tuple(
+                _load_folder(folder, options, (*ancestors, resolved)) for folder in manifest.folders
+            )
+            return CombinedReward(name=_reward_name(path), members=members, combination=manifest.combination)
+        case ImplicitManifest():
+            return _load_implicit(path, manifest, options)
+        case ProcessManifest():
+            model = _load_learned(manifest.model, options, name=_reward_name(path))
+            return StepReward(model=model, reading=manifest.reading)
+        case GroupManifest():
+            return _load_group(path, manifest, options)
+
+
+def check_reward(path: Path) -> None:
+    """Complain about a folder that `load_reward` would not take, as far as shows without its weights."""
+    if not (path / COMBINED_FILE).is_file():
+        if not _is_language_judge(path):
+            _reward_model_folder(path)
+        return
+    match manifest := read_manifest(path):
+        case CombinationManifest():
+            for folder in manifest.folders:
+                check_reward(folder)
+        case ImplicitManifest():
+            check_implicit(manifest)
+        case ProcessManifest():
+            _reward_model_folder(manifest.model)
+        case GroupManifest():
+            check_group(manifest)
+
+
+def loaded_model_folders(path: Path) -> tuple[Path, ...]:
+    """The folders of all models that a reward's folder loads; one that is there twice is loaded twice."""
+    if not (path / COMBINED_FILE).is_file():
+        return (model_folder(path),)
+    match manifest := read_manifest(path):
+        case CombinationManifest():
+            return tuple(model for folder in manifest.folders for model in loaded_model_folders(folder))
+        case ImplicitManifest():
+            return tuple(model_folder(folder) for folder in manifest.folders)
+        case ProcessManifest():
+            return (model_folder(manifest.model),)
+        case GroupManifest():
+            return (model_folder(manifest.embedder),)
+
+
+def check_implicit(manifest: ImplicitManifest) -> None:
+    """Complain about folders that make no implicit reward: no language models, other tokens."""
+    for path in manifest.folders:
+        folder = model_folder(path)
+        if is_reward_folder(folder):
+            raise UserError(f"{path}: this is a reward model; the implicit reward is that of language models")
+        if not architectures(folder):
+            raise UserError(f"{path}: {_explain_no_reward(path, folder)}")
+    if manifest.reference is not None:
+        refuse_other_tokenizer(
+            model_folder(manifest.reference), make_encoder(model_folder(manifest.policy)).info
+        )
+
+
+def check_group(manifest: GroupManifest) -> tuple[Comparison, ...]:
+    """Complain about what makes no taste of a group; returns the comparisons that tell of it."""
+    if not (model_folder(manifest.module) / CONFIG_FILE).is_file():
+        raise UserError(
+            f"{manifest.module}: no group preference module lies here; plaudit train group makes one"
+        )
+    folder = model_folder(manifest.embedder)
+    if is_reward_folder(folder) or not architectures(folder):
+        raise UserError(
+            f"{manifest.embedder}: no language model; give the one that the module was trained beside"
+        )
+    size = AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().hidden_size
+    expected_size = load_group_preference(model_folder(manifest.module)).config.embedding
+    if size != expected_size:
+        raise UserError(
+            f"{manifest.embedder}: its states have {size} numbers and the module was trained on "
+            f"{expected_size}: "
+            "this is not the model that it was trained beside"
+        )
+    return _group_comparisons(manifest)
+
+
+def _is_language_judge(path: Path) -> bool:
+    return (model_folder(path) / LANGUAGE_JUDGE_FILE).is_file()
+
+
+def _reward_model_folder(path: Path) -> Path:
+    folder = model_folder(path)
+    if not is_reward_folder(folder):
+        raise UserError(f"{path}: {_explain_no_reward(path, folder)}")
+    return folder
+
+
+def _load_learned(path: Path, options: _LoadOptions, name: str | None = None) -> LearnedReward:
+    folder = _reward_model_folder(path)
+    encoder = make_encoder(folder)
+    model = load_reward_model(folder, dtype=options.dtype, device=options.device)
+    return LearnedReward(name or _reward_name(path), _verify_and_freeze(model), encoder)
+
+
+def _load_implicit(path: Path, manifest: ImplicitManifest, options: _LoadOptions) -> ImplicitReward:
+    check_implicit(manifest)
+    policy = _load_policy(manifest.policy, options)
+    reference = None if manifest.reference is None else _load_policy(manifest.reference, options)
+    encoder = make_encoder(model_folder(manifest.policy))
+    return ImplicitReward(_reward_name(path), policy, reference, encoder, beta=manifest.beta)
+
+
+def _load_group(path: Path, manifest: GroupManifest, options: _LoadOptions) -> GroupReward:
+    comparisons, folder = check_group(manifest), model_folder(manifest.embedder)
+    module = load_group_preference(model_folder(manifest.module), device=options.device)
+    embedder = _load_policy(folder, options)
+    return GroupReward(_reward_name(path), module, embedder, make_encoder(folder), comparisons)
+
+
+def _load_policy(folder: Path, options: _LoadOptions) -> Policy:
+    return _verify_and_freeze(
+        Policy(load_model(model_folder(folder), dtype=options.dtype, device=options.device))
+    )
+
+
+def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
+    """The comparisons of the manifest's group; an error where there are none."""
+    records = read_records(manifest.context).records
+    comparisons = tuple(
+        one for one in records if isinstance(one, Comparison) and manifest.group in (None, one.group)
+    )
+    if not comparisons:
+        whose = "" if manifest.group is None else f" by the group {manifest.group!r}"
+        raise UserError(f"{manifest.context}: no comparison{whose}, so nothing is known of the group")
+    return comparisons
+
+
+def model_folder(path: Path) -> Path:
+    """Of a run's folder the model in it, of any other the folder itself."""
+    return path / "model" if any((path / "model").glob("*.json")) else path
+
+
+def _verify_and_freeze(model: _Model) -> _Model:
+    layout, _ = choose_layout(model, "packed")
+    model.use_layout(layout)
+    return model.requires_grad_(False).eval()
+
+
+def _reward_name(path: Path) -> str:
+    folder = path.resolve()
+    folder = folder.parent if folder.name == "model" else folder
+    # A stage of a pipeline keeps its run in run/, and is called what the stage is called.
+    return folder.parent.name if (folder.parent / "stage.json").is_file() else folder.name
+
+
+def _explain_no_reward(path: Path, folder: Path) -> str:
+    """Why this folder is no reward, and what to do about it."""
+    if not path.is_dir():
+        return "no such folder; give that of a run, of a reward model or of a combination"
+    class_names = architectures(folder)
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in class_names):
+        return (
+            f"this is a language model ({class_names[0]}), not a reward model: it has no head that scores; "
+            "for the "
+            "implicit reward of a DPO policy use `plaudit combine implicit --policy DIR --reference DIR`"
+        )
+    if class_names:
+        return f"this is a {class_names[0]}, and a reward model is a sequence classifier with one label"
+    for name, explanation in _NOT_REWARD_FILES.items():
+        if (folder / name).is_file():
+            return explanation
+    if (path / "checkpoints").is_dir() or (path / "config.yaml").is_file():
+        return "this run has no model/ yet: it has not finished; the same command goes on with it"
+    contents = ", ".join(sorted(entry.name for entry in path.iterdir())[:6]) or "nothing"
+    return f"no reward lies here: neither model/, config.json nor {COMBINED_FILE} (it holds {contents})"
+
+
+def fit_reward_normalisations(
+    rewards: Sequence[Path], rows: Path, *, device: str = "auto"
+) -> tuple[Normalisation, ...]:
+    """What gives each reward's folder the mean 0 and the standard deviation 1 on the answers of a file.
+
+    Each was fitted with an unknown level and a unit of its own (the noise of whoever judged), so a weight of
+    0.7 says little before.
+    """
+    tasks = _read_tasks(rows)
+    return fit_normalisations([load_reward(folder, device=device) for folder in rewards], tasks)
+
+
+def _read_tasks(path: Path) -> tuple[Task, ...]:
+    prompts_with_answers = [
+        (record.prompt, record_answers(record))
+        for record in read_records(path).records
+        if isinstance(record, AnsweredRecord)
+    ]
+    if not prompts_with_answers:
+        raise UserError(f"{path}: no row has an answer that could be scored")
+    return tuple(
+        Task(prompt=prompt, answers=answers, ended=(True,) * len(answers))
+        for prompt, answers in prompts_with_answers
+    )

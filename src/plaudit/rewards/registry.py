@@ -1,0 +1,313 @@
+"""A reward by one word of the command line: a folder, a rule, an address, a function of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from plaudit.data.judging import Task
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.http import EndpointReward
+from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
+from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
+
+_ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "truth", "facts", "steps")
+_REQUIRED_ARGUMENTS = ("answer",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFunctionReward:
+    """A function of the user's own, called with whichever of prompt, answer, ended, truth and facts it takes.
+
+    ``steps``, the answer's lines that hold a word, is there too. Asked for whole answers the function gives
+    a number; asked for steps a number for each of them.
+
+    Example: ``UserFunctionReward(name="mine.py:polite", function=polite)``
+    """
+
+    name: str
+    """What tables and pages call it."""
+    function: Callable[..., object]
+    """To a finite number, or to one for each step; None where it has no verdict."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called so."""
+        accepted_arguments(self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        return tuple(
+            tuple(self._score(task, n, place) for place in range(len(task.answers)))
+            for n, task in enumerate(tasks, 1)
+        )
+
+    def step_scores(self, tasks: Sequence[Task], *, odds: bool = False) -> tuple[TaskStepScores, ...]:
+        """A row for each task: a number for each step of every answer; nothing is known of their odds."""
+        del odds
+        return tuple(
+            tuple(self._step_scores(task, n, place) for place in range(len(task.answers)))
+            for n, task in enumerate(tasks, 1)
+        )
+
+    def _score(self, task: Task, n: int, place: int) -> float | None:
+        where, value = self._call_function(task, n, place)
+        if value is None:
+            return None
+        score = _as_number(value)
+        if not math.isfinite(score):
+            steps = " (a number for each step needs --process.pay)" if isinstance(value, list | tuple) else ""
+            raise UserError(
+                f"{where}: it gave {value!r}; a score is a finite number, or None for no verdict{steps}"
+            )
+        return score
+
+    def _step_scores(self, task: Task, n: int, place: int) -> tuple[float, ...] | None:
+        where, value = self._call_function(task, n, place)
+        if value is None:
+            return None
+        scores = _as_numbers(value)
+        expected = len(step_lines(task.answers[place]))
+        if scores is None or len(scores) != expected or not all(map(math.isfinite, scores)):
+            raise UserError(
+                f"{where}: it gave {value!r}; asked for steps it gives a list of finite numbers, one for "
+                "each "
+                f"line that holds a word ({expected} here), or None for no verdict"
+            )
+        return scores
+
+    def _call_function(self, task: Task, n: int, place: int) -> tuple[str, object]:
+        """The description of the call, for errors, and what the function returned."""
+        accepted = accepted_arguments(
+            self.name, self.function, _ALLOWED_ARGUMENTS, required=_REQUIRED_ARGUMENTS
+        )
+        answer = task.answers[place]
+        available = {
+            "prompt": task.prompt,
+            "answer": answer,
+            "ended": task.ended[place],
+            "truth": task.reference_answer,
+            "facts": task.metadata,
+            "steps": step_lines(answer),
+        }
+        where = (
+            f"{self.name}, prompt {n} ({plain_text(task.prompt)[:40]!r}), answer {plain_text(answer)[:40]!r}"
+        )
+        return where, call_user_function(where, self.function, {name: available[name] for name in accepted})
+
+
+def call_user_function(
+    where: str, function: Callable[..., object], arguments: Mapping[str, object]
+) -> object:
+    """The result of a user's function; an exception becomes an error that names where it was called."""
+    try:
+        return function(**arguments)
+    # Nobody knows what it raises.
+    except Exception as error:
+        raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+
+
+def _as_numbers(value: object) -> tuple[float, ...] | None:
+    """The value as a tuple of floats; None where it is not iterable."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return None
+    several: Iterable[object] = value
+    try:
+        return tuple(map(_as_number, several))
+    # A tensor without dimensions is iterable by its type alone.
+    except TypeError:
+        return None
+
+
+def _as_number(value: object) -> float:
+    """The value as a float; NaN where it is no number."""
+    if not hasattr(value, "__float__") or isinstance(value, str):
+        return math.nan
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return math.nan
+
+
+def resolve_reward(spec: str) -> Reward:
+    """The reward of a word: a folder, a rule's name, ``http://…``, ``module:function``, ``file.py:function``.
+
+    >>> resolve_reward("exact").name, resolve_reward("length:1-20").name
+    ('exact', 'length:1-20')
+    """
+    if spec.startswith(("http://", "https://")):
+        return EndpointReward(url=spec)
+    kind, colon, rest = spec.partition(":")
+    if not colon and spec in _PLAIN_REWARDS:
+        return _PLAIN_REWARDS[spec]()
+    if colon and kind in _PARAMETRISED_REWARDS:
+        return _PARAMETRISED_REWARDS[kind](rest)
+    if spec and Path(spec).is_dir():
+        # Models are slow to import, and no rule needs them.
+        from plaudit.rewards.load import load_reward
+
+        return load_reward(Path(spec))
+    if names_function(spec):
+        return UserFunctionReward(name=spec, function=resolve_function(spec))
+    raise UserError(_unknown_reward_message(spec, kind))
+
+
+def names_function(spec: str) -> bool:
+    """Whether a word means a function, ``module:function`` or ``file.py:function``, and nothing else.
+
+    >>> names_function("mine.py:polite"), names_function("pattern:polite"), names_function("exact")
+    (True, False, False)
+    """
+    module, _, name = spec.rpartition(":")
+    other = spec.startswith(("http://", "https://")) or spec.partition(":")[0] in _PARAMETRISED_REWARDS
+    return not other and bool(module) and name.isidentifier() and not Path(spec).is_dir()
+
+
+def _unknown_reward_message(spec: str, kind: str) -> str:
+    if spec in _PARAMETRISED_REWARDS:
+        return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
+    if os.sep in spec or spec.startswith("."):
+        return (
+            f"{spec}: no such folder, and no other reward is written like this. There is "
+            f"{_available_rewards()}"
+        )
+    return f"there is no reward {spec!r}.{_spelling_suggestion(kind)} There is {_available_rewards()}"
+
+
+def _spelling_suggestion(kind: str) -> str:
+    near = get_close_matches(kind, [*_PLAIN_REWARDS, *_PARAMETRISED_REWARDS], n=1)
+    return f" Did you mean {_REWARD_FORMS.get(near[0], near[0])}?" if near else ""
+
+
+def _available_rewards() -> str:
+    return ", ".join(
+        [
+            *_PLAIN_REWARDS,
+            *_REWARD_FORMS.values(),
+            "http://…",
+            "a reward's folder, module:function and file.py:function",
+        ]
+    )
+
+
+def _code_reward() -> Reward:
+    from plaudit.rewards.sandbox.sandbox import Sandbox
+    from plaudit.rewards.verifiable.code import CodeReward
+
+    return CodeReward(sandbox=Sandbox())
+
+
+def _length_reward(text: str) -> Reward:
+    match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*", text)
+    if match is None:
+        raise UserError(f"length:{text}: give the fewest and the most words, as in {_REWARD_FORMS['length']}")
+    return length(int(match[1]), int(match[2]))
+
+
+def _sections_reward(text: str) -> Reward:
+    return sections([tag.strip() for tag in text.split(",")])
+
+
+def _pattern_reward(text: str) -> Reward:
+    if not text:
+        raise UserError(f"pattern: has to be told what to look for, as in {_REWARD_FORMS['pattern']}")
+    return PatternReward(pattern=text)
+
+
+_PLAIN_REWARDS: Mapping[str, Callable[[], Reward]] = {
+    "exact": exact,
+    "number": number,
+    "mathematics": mathematics,
+    "code": _code_reward,
+}
+_PARAMETRISED_REWARDS: Mapping[str, Callable[[str], Reward]] = {
+    "pattern": _pattern_reward,
+    "format": _sections_reward,
+    "length": _length_reward,
+}
+_REWARD_FORMS = {"pattern": "pattern:REGEX", "format": "format:think,answer", "length": "length:10-50"}
+
+
+def resolve_function(spec: str) -> Callable[..., object]:
+    """The function of ``module:function`` or ``file.py:function``.
+
+    >>> resolve_function("math:sqrt")(4.0)
+    2.0
+    """
+    module, _, name = spec.rpartition(":")
+    if not module or not name.isidentifier():
+        raise UserError(f"{spec!r} is no function; name it as module:function or file.py:function")
+    return _import_function(spec, module, name)
+
+
+def _import_function(spec: str, module: str, name: str) -> Callable[..., object]:
+    try:
+        imported = _load_module_file(Path(module)) if module.endswith(".py") else _import_module(module)
+        function = getattr(imported, name)
+    except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
+        raise UserError(
+            f"{spec!r} cannot be imported: {error}; modules are looked for in the present folder and among "
+            f"those installed.{_spelling_suggestion(module)}"
+        ) from error
+    if not callable(function):
+        raise UserError(f"{spec!r} is a {type(function).__name__}, and a function is needed")
+    return function
+
+
+def _import_module(module: str) -> ModuleType:
+    if not {"", os.getcwd()} & {*sys.path}:
+        # An installed command does not look in the present folder, where a user's own module lies.
+        sys.path.append(os.getcwd())
+    return importlib.import_module(module)
+
+
+def _load_module_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def accepted_arguments(
+    name: str, function: Callable[..., object], available: tuple[str, ...], *, required: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Which of the available arguments the function takes; one that lacks a required argument is refused.
+
+    >>> accepted_arguments("mine", lambda answer, seed=0: 0, ("prompt", "answer"), required=("answer",))
+    ('answer',)
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: it does not say what it takes: {error}") from error
+    by_name = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return available
+    mandatory = [
+        one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
+    ]
+    unavailable = [
+        one
+        for one in mandatory
+        if one not in available or one not in [parameter.name for parameter in by_name]
+    ]
+    accepted = tuple(one.name for one in by_name if one.name in available)
+    missing = [one for one in required if one not in accepted]
+    if unavailable or missing:
+        missing_message = f"it does not take the {' and the '.join(missing)}"
+        message = f"{', '.join(unavailable)} it cannot have" if unavailable else missing_message
+        raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}")
+    return accepted

@@ -1,0 +1,428 @@
+"""What one side can have the other do with its objects.
+
+Two processes that use each other's objects: plain values travel, everything else is asked about.
+
+What cannot travel is stood for by a `Proxy` on the other side. A proxy asks its owner for what only the owner
+knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value is
+decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
+nothing.
+
+Values as JSON, without losing their type; nothing that is read can run anything.
+
+What is not plain data stays where it is: the caller says how it is named.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import operator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, BinaryIO, cast
+
+Packed = Any
+"""A JSON value."""
+
+_MAX_JSON_INTEGER = 2**53
+"""Whole numbers below are JSON's own."""
+
+
+def pack(value: object, other: Callable[[object], Packed]) -> Packed:
+    """A value as JSON; ``other`` names what is no plain data.
+
+    >>> pack((1, "a"), repr), pack({2: None}, repr)
+    (['tuple', [1, 'a']], ['dict', [[2, None]]])
+    """
+    kind = type(value)
+    if value is None or kind in (bool, str, float):
+        return value
+    # Not by isinstance: a proxy would be asked what it is, and asking packs it again.
+    if issubclass(kind, type):
+        name = str(getattr(value, "__name__", ""))
+        return ["type", name] if getattr(builtins, name, None) is value else other(value)
+    return _pack_typed(value, other) if kind in _PACKABLE_TYPES else other(value)
+
+
+def _pack_typed(value: Any, other: Callable[[object], Packed]) -> Packed:
+    kind = type(value)
+    if kind is int:
+        return value if abs(value) < _MAX_JSON_INTEGER else ["int", hex(value)]
+    if kind in _PACKERS:
+        return [kind.__name__, _PACKERS[kind](value)]
+    if kind in _PAIR_TYPES:
+        return [kind.__name__, [[pack(k, other), pack(v, other)] for k, v in value.items()]]
+    parts = (value.start, value.stop, value.step) if kind in (slice, range) else value
+    return [kind.__name__, [pack(part, other) for part in parts]]
+
+
+def unpack(packed: Packed, other: Callable[[Packed], object]) -> object:
+    """The value again; raises ValueError for what `pack` does not write.
+
+    >>> unpack(["set", [1, 2]], repr)
+    {1, 2}
+    """
+    if not isinstance(packed, list):
+        if isinstance(packed, dict):
+            raise ValueError("no value")
+        return packed
+    if len(packed) != 2 or packed[0] not in _UNPACKERS:
+        return other(packed)
+    kind, content = packed
+    if kind in _PAIRED_NAMES:
+        return _UNPACKERS[kind]([(unpack(k, other), unpack(v, other)) for k, v in content])
+    if kind in _NESTED_NAMES:
+        return _UNPACKERS[kind]([unpack(item, other) for item in content])
+    return _UNPACKERS[kind](content)
+
+
+def _builtin_type(name: str) -> type:
+    builtin = getattr(builtins, name)
+    if not isinstance(builtin, type):
+        raise ValueError(f"{name} is no type")
+    return builtin
+
+
+_PAIR_TYPES = frozenset([dict, OrderedDict, Counter])
+_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range])
+_PACKERS: Mapping[type, Callable[[Any], Packed]] = {
+    bytes: bytes.hex,
+    bytearray: bytearray.hex,
+    complex: lambda v: [v.real, v.imag],
+    Decimal: str,
+    Fraction: lambda v: [hex(v.numerator), hex(v.denominator)],
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+}
+_PACKABLE_TYPES = frozenset([int, *_PACKERS, *_PAIR_TYPES, *_NESTED_TYPES])
+_PAIRED_NAMES = frozenset(kind.__name__ for kind in _PAIR_TYPES)
+_NESTED_NAMES = frozenset(kind.__name__ for kind in _NESTED_TYPES)
+_UNPACKERS: Mapping[str, Callable[[Any], object]] = {
+    "int": lambda v: int(v, 16),
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+    "dict": dict,
+    "OrderedDict": OrderedDict,
+    "Counter": lambda v: Counter(dict(v)),
+    "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
+    "complex": lambda v: complex(*v),
+    "Decimal": Decimal,
+    "Fraction": lambda v: Fraction(int(v[0], 16), int(v[1], 16)),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda v: timedelta(*v),
+    "slice": lambda v: slice(*v),
+    "range": lambda v: range(*v),
+    "type": _builtin_type,
+}
+
+MAX_MESSAGE_BYTES = 8_000_000
+"""Bytes of one message."""
+MAX_FETCHED_ITEMS = 100_000
+"""Items that are fetched of one iterable."""
+PLAIN: tuple[type[Any], ...] = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+"""Of a subclass of these the plain data can be had."""
+
+Serve = Callable[[str, list[object], dict[str, object]], object]
+"""Does what the other side asks for."""
+
+
+class PeerEndedError(BaseException):
+    """The other side has ended, or says what cannot be understood; no ``except Exception`` hides it."""
+
+
+class CaptureError:
+    """Holds whatever is raised within; a stranger's code may raise anything, and this process lives on.
+
+    Example: ``with CaptureError() as caught: exec(code)``; then ``caught.error``
+    """
+
+    error: BaseException | None = None
+    """What was raised; None where nothing was."""
+
+    def __enter__(self) -> CaptureError:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True
+
+
+class Peer:
+    """One end of the line.
+
+    Example: ``Peer(reader, writer, serve).request("call", function, 3)``
+    """
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve) -> None:
+        """``serve`` does what the other side asks for."""
+        self._reader, self._writer, self._serve = reader, writer, serve
+        self._shared_objects: list[object] = []
+        self._errors: dict[str, type[Exception]] = {}
+        self.has_ended = False
+
+    def request(self, operation: str, *values: object, **named_values: object) -> object:
+        """Has the other side do something; meanwhile does what it asks for."""
+        packed = [self._pack(one) for one in values]
+        self._send(["ask", operation, packed, {name: self._pack(one) for name, one in named_values.items()}])
+        while True:
+            match self._receive():
+                case ["ask", str(wanted_operation), list(packed_args), dict(packed_kwargs)]:
+                    self._handle_request(wanted_operation, packed_args, packed_kwargs)
+                case ["give", value, list(after)]:
+                    for place, content in after:
+                        refill(values[place], unpack(content, self._resolve))
+                    return unpack(value, self._resolve)
+                case ["fail", list(names), str(text)]:
+                    raise self._error_of(names)(text)
+                case _:
+                    raise self._mark_ended("a message that means nothing")
+
+    def serve(self) -> None:
+        """Does what the other side asks for, until it ends."""
+        while True:
+            match self._receive():
+                case ["ask", str(operation), list(args), dict(kwargs)]:
+                    self._handle_request(operation, args, kwargs)
+                case _:
+                    raise self._mark_ended("a message that means nothing")
+
+    def _handle_request(self, operation: str, args: list[Packed], kwargs: dict[str, Packed]) -> None:
+        with CaptureError() as caught:
+            values = [unpack(one, self._resolve) for one in args]
+            named_values = {name: unpack(one, self._resolve) for name, one in kwargs.items()}
+            value = self._pack(self._serve(operation, values, named_values))
+            # What was changed in place has to be changed on the other side too.
+            now = [
+                self._pack(one) if _mutable(one) else before for one, before in zip(values, args, strict=True)
+            ]
+            after = [
+                [at, one] for at, (one, before) in enumerate(zip(now, args, strict=True)) if one != before
+            ]
+            self._send(["give", value, after])
+        if isinstance(caught.error, PeerEndedError):
+            raise caught.error
+        if caught.error is not None:
+            names = [kind.__name__ for kind in type(caught.error).__mro__]
+            self._send(["fail", names, str(caught.error)[:1000]])
+
+    def _send(self, message: Packed) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        if len(line) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a value of {len(line):,} bytes is too large")
+        try:
+            self._writer.write(line)
+            self._writer.flush()
+        except OSError as error:
+            raise self._mark_ended("the other side has ended") from error
+
+    def owns(self, value: object) -> bool:
+        """Whether this very object was shown to the other side."""
+        return any(value is one for one in self._shared_objects)
+
+    def _receive(self) -> Packed:
+        line = self._reader.readline(MAX_MESSAGE_BYTES + 1)
+        if not line.endswith(b"\n"):
+            raise self._mark_ended("the other side has ended")
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._mark_ended("a message that cannot be read") from None
+
+    def _mark_ended(self, reason: str) -> PeerEndedError:
+        self.has_ended = True
+        return PeerEndedError(reason)
+
+    def _pack(self, value: object) -> Packed:
+        return pack(value, self._reference)
+
+    def _reference(self, value: object) -> Packed:
+        """A reference to an object that stays on its side."""
+        if type(value) is Proxy:
+            return ["own", object.__getattribute__(value, "_number")]
+        self._shared_objects.append(value)
+        error = value if isinstance(value, type) and issubclass(value, Exception) else None
+        mro = [] if error is None else [kind.__name__ for kind in error.__mro__]
+        return ["ref", len(self._shared_objects) - 1, isinstance(value, PLAIN), mro]
+
+    def _resolve(self, packed: Packed) -> object:
+        match packed:
+            case ["own", int(number)] if 0 <= number < len(self._shared_objects):
+                return self._shared_objects[number]
+            case ["ref", int(number), bool(plain), list(mro)]:
+                return self._error_of(mro) if mro else Proxy(self, number, plain)
+            case _:
+                raise ValueError("no value")
+
+    def _error_of(self, names: list[str]) -> type[Exception]:
+        """The class of an error: a built-in one, or one of the same name that stands for the other side's."""
+        first, *rest = names or ["Exception"]
+        builtin_class = getattr(builtins, first, None)
+        if isinstance(builtin_class, type) and issubclass(builtin_class, Exception):
+            return builtin_class
+        if first not in self._errors:
+            base = self._error_of(rest) if rest else Exception
+            self._errors[first] = cast("type[Exception]", type(str(first), (base,), {}))
+        return self._errors[first]
+
+
+class Proxy:
+    """Stands for an object of the other side."""
+
+    def __init__(self, peer: Peer, number: int, plain: bool) -> None:
+        for name, value in (("_peer", peer), ("_number", number), ("_plain", plain)):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> object:
+        return _ask_owner(self, "getattr", name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _ask_owner(self, "setattr", name, value)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Has the function called where it is."""
+        return object.__getattribute__(self, "_peer").request("call", self, *args, **kwargs)
+
+    @property
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Of a subclass of plain data that data's type, for ``isinstance``."""
+        return type(_plain_data(self)) if object.__getattribute__(self, "_plain") else Proxy
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return type(instance) is Proxy and bool(_ask_owner(self, "is_instance", instance))
+
+    def __eq__(self, other: object) -> bool:
+        return bool(_ask_owner(self, "eq", other)) if type(other) is Proxy else _plain_data(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(_ask_owner(self, "hash"))
+
+    def __bool__(self) -> bool:
+        return bool(_ask_owner(self, "bool"))
+
+    def __iter__(self) -> Iterator[object]:
+        iterator = _ask_owner(self, "iter")
+        for _ in range(MAX_FETCHED_ITEMS):
+            try:
+                item = object.__getattribute__(self, "_peer").request("next", iterator)
+            except StopIteration:
+                return
+            yield item
+        raise ValueError(f"more than {MAX_FETCHED_ITEMS:,} items")
+
+    def __contains__(self, item: object) -> bool:
+        # All of it first: what goes on for ever would contain everything.
+        return item in [*self]
+
+    def __lt__(self, other: object) -> bool:
+        return _compare(self, "lt", other)
+
+    def __le__(self, other: object) -> bool:
+        return _compare(self, "le", other)
+
+    def __gt__(self, other: object) -> bool:
+        return _compare(self, "gt", other)
+
+    def __ge__(self, other: object) -> bool:
+        return _compare(self, "ge", other)
+
+
+def refill(old: object, new: object) -> None:
+    """Gives a container the content of another of its kind."""
+    if isinstance(old, list | bytearray) and isinstance(new, list | bytearray):
+        old[:] = new  # pyright: ignore
+    elif isinstance(old, dict | set) and type(old) is type(new):
+        old.clear()
+        old.update(new)  # pyright: ignore
+
+
+def _mutable(value: object) -> bool:
+    return type(value) in (list, dict, set, bytearray)
+
+
+def _ask_owner(proxy: Proxy, operation: str, *args: object) -> object:
+    return object.__getattribute__(proxy, "_peer").request(operation, proxy, *args)
+
+
+def _plain_data(proxy: Proxy) -> object:
+    """The plain data of it; an object that has none is equal to nothing."""
+    return _ask_owner(proxy, "data") if object.__getattribute__(proxy, "_plain") else object()
+
+
+def _compare(proxy: Proxy, operation: str, other: object) -> bool:
+    return bool(
+        _ask_owner(proxy, operation, other)
+        if type(other) is Proxy
+        else getattr(operator, operation)(_plain_data(proxy), other)
+    )
+
+
+def _forwarding_operator(name: str, reflected: bool) -> Callable[..., object]:
+    def operation(self: Proxy, *args: object) -> object:
+        peer = object.__getattribute__(self, "_peer")
+        return peer.request(name, *args, self) if reflected else peer.request(name, self, *args)
+
+    return operation
+
+
+def _add_operators(names: Mapping[str, bool]) -> None:
+    """Give `Proxy` these operators; a true value adds the reflected one (``__radd__``) too."""
+    for name, reflects in names.items():
+        setattr(Proxy, f"__{name}__", _forwarding_operator(name, reflected=False))
+        if reflects:
+            setattr(Proxy, f"__r{name}__", _forwarding_operator(name, reflected=True))
+
+
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+"""Operators with a second operand."""
+UNARY = ("neg", "pos", "abs", "invert", "len", "str", "repr", "int", "float", "index")
+"""Operators without one, and conversions."""
+ITEMS = ("getitem", "setitem", "delitem", "enter", "exit", "next")
+"""What containers, contexts and iterators do."""
+_add_operators({name: True for name in BINARY} | {name: False for name in (*UNARY, *ITEMS)})
+
+
+def _call_function(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+    return function(*args, **kwargs)
+
+
+def _instance_check(kind: type, value: object) -> bool:
+    return isinstance(value, kind)
+
+
+def _plain_value(value: Any) -> object:
+    """The plain data of an object of a subclass, whatever the subclass says of itself."""
+    kind = next(kind for kind in PLAIN if isinstance(value, kind))
+    return kind(value)
+
+
+def _exit_context(context: Any, *args: object) -> object:
+    return type(context).__exit__(context, *args)
+
+
+OPERATIONS: Mapping[str, Callable[..., object]] = {
+    **{name: getattr(operator, f"__{name}__") for name in (*BINARY, "eq", "lt", "le", "gt", "ge")},
+    **{name: getattr(operator, name) for name in ("neg", "pos", "invert", "abs", "index")},
+    **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem")},
+    **{kind.__name__: kind for kind in (bool, int, float, str)},
+    **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
+    "call": _call_function,
+    "is_instance": _instance_check,
+    "data": _plain_value,
+    "enter": lambda context: type(context).__enter__(context),
+    "exit": _exit_context,
+}
+"""By the name that a request has."""

@@ -1,0 +1,65 @@
+"""The process that a model's program runs in: as a program of its own, or to be called by an examiner.
+
+It holds nothing worth stealing: no test, no expected value. It may say what it likes; what is true of its
+words is decided elsewhere.
+
+How a process of the sandbox begins: it reads what it is to do, confines itself, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import fields
+from typing import Any
+
+from plaudit.rewards.sandbox.confine import Confinement, confine
+from plaudit.rewards.sandbox.peer import OPERATIONS, Peer, Serve
+
+READY = b"ready"
+"""Said once the walls stand, on a line of its own that is closed before a stranger's code is begun."""
+
+
+def start_confined() -> dict[str, Any]:
+    """What this process is to do; on return it is confined."""
+    with open(int(sys.argv[1]), "rb") as file:
+        setup: dict[str, Any] = json.load(file)
+    walls: dict[str, Any] = {field.name: setup[field.name] for field in fields(Confinement)}
+    walls["readable"] = tuple(setup["readable"])
+    confine(Confinement(**walls))
+    os.write(setup["ready"], READY)
+    os.close(setup["ready"])
+    return setup
+
+
+def connect_peer(setup: dict[str, Any], serve: Serve) -> Peer:
+    """The line to the other process."""
+    return Peer(os.fdopen(setup["reads"], "rb"), os.fdopen(setup["writes"], "wb"), serve)
+
+
+PROGRAM_MODULE = "answer"
+"""What the program is called when it is called by an examiner, so that its own main part does not run."""
+
+
+def main() -> None:
+    """Run the program of the setup file: alone, or as a server for an examiner's calls."""
+    setup = start_confined()
+    sys.argv[:] = ["answer.py"]
+    code: str = setup["code"]
+    if "reads" not in setup:
+        exec(compile(code, "answer.py", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        return
+    namespace: dict[str, Any] = {"__name__": PROGRAM_MODULE, "__builtins__": __builtins__}
+
+    def serve(operation: str, args: list[object], kwargs: dict[str, object]) -> object:
+        match operation, args:
+            case "load", []:
+                exec(compile(code, "answer.py", "exec"), namespace)
+                return [name for name in namespace if not name.startswith("__")]
+            case "global", [str(name)]:
+                return namespace[name]
+            case _:
+                return OPERATIONS[operation](*args, **kwargs)
+
+    connect_peer(setup, serve).serve()

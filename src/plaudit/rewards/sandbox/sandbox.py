@@ -1,0 +1,244 @@
+"""A stranger's Python, confined: fresh processes that can read Python, write one folder, and reach nothing.
+
+Nothing runs where this cannot be had: `Sandbox` refuses on a system without Landlock and seccomp rather than
+run unconfined. What a run did is told as it was; what could not be run is a `SandboxError`, which says
+nothing of the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from plaudit.errors import UserError
+from plaudit.rewards.sandbox.confine import MACHINES, OLDEST_LANDLOCK, landlock_version, readable_folders
+from plaudit.rewards.sandbox.runner import READY
+from plaudit.rewards.sandbox.watch import SandboxLimits, SandboxProcess, WatchResult, watch
+
+_BOOTSTRAP = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from plaudit.rewards.sandbox import {role}; del sys.path[0]; {role}.main()"
+)
+_SOURCE_ROOT = str(Path(__file__).resolve().parents[3])
+_PROBE_PROGRAM = """
+import os, socket
+for attempt in (lambda: open("/etc/passwd"), os.fork, socket.socket, lambda: os.kill(os.getppid(), 0),
+                lambda: open("/tmp/plaudit-probe", "w"), lambda: os.chmod(".", 0o700)):
+    try:
+        attempt()
+    except OSError:
+        continue
+    print("open")
+print("closed")
+"""
+_REQUIREMENTS = "Code rewards need Linux 6.2 or newer on x86_64 or aarch64; run them on such a machine"
+
+
+class SandboxError(RuntimeError):
+    """The sandbox itself failed; this says nothing of the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramResult:
+    """The result of one sandboxed program.
+
+    Example: ``ProgramResult(stop_reason="", exit_code=0, stdout=b"4\\n", stderr=b"", verdict=b"")``
+    """
+
+    stop_reason: str
+    """Why it was stopped; empty where it ended by itself."""
+    exit_code: int
+    """With which code it ended; negative is the signal."""
+    stdout: bytes
+    """What it wrote to standard output."""
+    stderr: bytes
+    """What it wrote to standard error."""
+    verdict: bytes
+    """What an examiner said; a program has no way to this."""
+
+
+class Sandbox:
+    """Runs programs, each in a process of its own with an empty folder; any number at a time.
+
+    Example: ``Sandbox().run_program("print(2 + 2)", b"").stdout`` is ``b"4\\n"``
+    """
+
+    def __init__(self, limits: SandboxLimits | None = None) -> None:
+        """Refuse where a stranger's code could not be confined."""
+        self.limits = limits or SandboxLimits()
+        refuse_unconfined_machine()
+
+    def run_program(self, code: str, stdin: bytes) -> ProgramResult:
+        """Runs a program with this on its standard input."""
+        return _run_program(code, stdin, self.limits)
+
+    def run_tests(self, code: str, tests: tuple[str, ...]) -> ProgramResult:
+        """Runs tests of what a program defines, in another process than the program's."""
+        with ExitStack() as stack:
+            request_pipe, reply_pipe, verdict = _open_pipe(stack), _open_pipe(stack), _open_pipe(stack)
+            lines = {"reads": request_pipe[0], "writes": reply_pipe[1]}
+            answer = _start_process(stack, "runner", self.limits, {"code": code}, lines, b"")
+            lines = {"reads": reply_pipe[0], "writes": request_pipe[1], "verdict": verdict[1]}
+            examiner = _start_process(stack, "examiner", self.limits, {"tests": tests}, lines, b"")
+            # Held here too, an end would never be seen to close.
+            for end in (*request_pipe, *reply_pipe, verdict[1]):
+                end.close()
+            watched = watch((examiner, answer), self.limits, verdict[0])
+        return _program_result(watched, "the examiner")
+
+
+def refuse_unconfined_machine() -> None:
+    """Complain about a machine on which a stranger's code cannot be confined."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise UserError(
+            f"a program cannot be confined on {sys.platform} ({platform.machine()}), so none is run. "
+            f"{_REQUIREMENTS}"
+        )
+    version = landlock_version()
+    if version < OLDEST_LANDLOCK:
+        has = (
+            f"Landlock {version}"
+            if version
+            else "no Landlock (it may be switched off: lsm=landlock,… at boot)"
+        )
+        raise UserError(
+            f"a program cannot be confined here, so none is run: the kernel {platform.release()} has {has}, "
+            f"and version {OLDEST_LANDLOCK} is needed. {_REQUIREMENTS}"
+        )
+    _probe_confinement()
+
+
+@cache
+def _probe_confinement() -> None:
+    """Run a program that tries what must be refused; an error where anything succeeds. Once a process."""
+    try:
+        result = _run_program(_PROBE_PROGRAM, b"", SandboxLimits())
+    except SandboxError as error:
+        raise UserError(
+            f"a program cannot be confined here, so none is run: {error}. {_REQUIREMENTS}"
+        ) from error
+    if result.stdout.split() != [b"closed"]:
+        explanation = (
+            result.stderr.decode(errors="replace")[-300:]
+            or result.stop_reason
+            or f"it ended with {result.exit_code}"
+        )
+        raise UserError(
+            f"a program that was confined could still do what it must not, so none is run: {explanation}. "
+            f"{_REQUIREMENTS}"
+        )
+
+
+def _run_program(code: str, stdin: bytes, limits: SandboxLimits) -> ProgramResult:
+    with ExitStack() as stack:
+        member = _start_process(stack, "runner", limits, {"code": code}, {}, stdin)
+        watched = watch((member,), limits, None)
+    return _program_result(watched, "the program")
+
+
+def _program_result(watched: WatchResult, role: str) -> ProgramResult:
+    if any(ready != READY for ready in watched.ready):
+        complaint = b" ".join(watched.stderr).decode(errors="replace").strip()[-400:]
+        raise SandboxError(
+            f"{role} could not be confined or begun: {complaint or watched.stop_reason or 'it said nothing'}"
+        )
+    return ProgramResult(
+        stop_reason=watched.stop_reason,
+        exit_code=watched.exit_code,
+        stdout=watched.stdout[-1],
+        stderr=watched.stderr[-1],
+        verdict=watched.verdict,
+    )
+
+
+def _start_process(
+    stack: ExitStack,
+    role: str,
+    limits: SandboxLimits,
+    instructions: Mapping[str, Any],
+    pipes: Mapping[str, FileIO],
+    stdin_content: bytes,
+) -> SandboxProcess:
+    """A process that is about to confine itself; it is killed at the latest when the stack is left."""
+    folder = stack.enter_context(_temporary_folder())
+    ready = _open_pipe(stack)
+    ends = {"ready": ready[1], **pipes}
+    settings = {
+        **instructions,
+        **_confinement_settings(limits, folder),
+        **{name: end.fileno() for name, end in ends.items()},
+    }
+    setup = stack.enter_context(_anonymous_file(json.dumps(settings).encode()))
+    stdin = stack.enter_context(_anonymous_file(stdin_content))
+    descriptors = [end.fileno() for end in (setup, *ends.values())]
+    try:
+        process = subprocess.Popen(
+            [*_python_command(), _BOOTSTRAP.format(role=role), _SOURCE_ROOT, str(setup.fileno())],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=descriptors,
+            cwd=folder,
+            # Sets have one order in all runs; nothing else of this process's environment is to be seen.
+            env={"PYTHONHASHSEED": "0"},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SandboxError(f"a process could not be started: {error}") from error
+    member = SandboxProcess(process=process, ready=ready[0], folder=folder)
+    stack.callback(member.kill)
+    ready[1].close()
+    return member
+
+
+def _confinement_settings(limits: SandboxLimits, folder: str) -> Mapping[str, Any]:
+    """The limits that the process applies to itself, under the field names of its confinement."""
+    return {
+        "folder": folder,
+        "readable": readable_folders(),
+        "cpu": limits.cpu_seconds,
+        "memory": limits.memory_mb * 2**20,
+        "file": limits.file_mb * 2**20,
+        "files": limits.open_files,
+    }
+
+
+def _python_command() -> tuple[str, ...]:
+    """The interpreter itself, without packages, without the present folder, and writing nothing."""
+    return (getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-P", "-B", "-X", "utf8", "-c")
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    try:
+        with tempfile.TemporaryDirectory(prefix="plaudit-", ignore_cleanup_errors=True) as folder:
+            yield folder
+    except OSError as error:
+        raise SandboxError(f"no temporary folder: {error}") from error
+
+
+@contextlib.contextmanager
+def _anonymous_file(content: bytes) -> Iterator[BinaryIO]:
+    """A file without a name, at its beginning: unlike a pipe it takes any amount at once."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
+
+
+def _open_pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+    reads, writes = os.pipe()
+    return stack.enter_context(FileIO(reads, "rb")), stack.enter_context(FileIO(writes, "wb"))

@@ -1,0 +1,1 @@
+"""Rewards that a rule decides: exact answers, mathematics, code that passes its tests."""

@@ -1,0 +1,327 @@
+"""Where in an answer the result stands: boxed, behind ####, between tags, or at its end.
+
+Rewards that know: an answer is compared with the reference answer of its row, or with a form.
+
+All of them give 1.0 for right and 0.0 for wrong. Where there is nothing to compare with, there is no verdict
+(None, and a reason), which is never 0. Results may be marked as such by ``\boxed{…}``, ``#### …`` or
+``<answer>…</answer>``; without a mark each rule says what it reads.
+
+A regular expression as a reward; it is matched in a process of its own, so that none can hang a run.
+
+Some expressions take exponentially long on some texts, and a policy that is being optimised finds them.
+Whether an expression can is not decidable by a look at it, so time decides: what has not matched in time has
+no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from plaudit.data.judging import Task
+from plaudit.data.records import plain_text
+from plaudit.errors import UserError
+from plaudit.rewards.base import NO_TRUTH, RuleReward, ScoreOrReason, TaskScores, binary_score
+from plaudit.rewards.verifiable.math import equivalent
+
+MAX_TAIL_CHARACTERS = 20_000
+"""Characters that are looked at, counted from the end: the result stands there."""
+_MAX_DIGITS = 400
+"""The most characters of a number that is read; longer ones are no results and take long."""
+
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_PHRASE = re.compile(r"\b(?:final answer|answer|result)\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = re.compile(
+    rf"(?<![\w.])(?P<sign>[-+−]?)\s?[$€£]?(?:\\[dt]?frac\{{(?P<over>\d+)\}}\{{(?P<under>\d+)\}}"
+    rf"|(?P<top>{_UNSIGNED})(?:[eE](?P<power>[-+]?\d{{1,3}})(?!\w)|\s?/\s?(?P<bottom>\d+(?:\.\d+)?))?)"
+    r"\s?(?P<percent>\\?%)?"
+)
+
+
+def marked_result(answer: str) -> str | None:
+    r"""What the answer marks as its result: the last \boxed{…}, <answer>…</answer>, or the line after ####.
+
+    >>> marked_result(r"So \boxed{\frac{1}{2}}."), marked_result("2 + 2 = 4\n#### 4"), marked_result(
+    ...     "perhaps 4")
+    ('\\frac{1}{2}', '4', None)
+    """
+    tail = answer[-MAX_TAIL_CHARACTERS:]
+    tagged = _TAGGED.findall(tail)
+    tail = tagged[-1] if tagged else tail
+    boxes = list(_BOXED.finditer(tail))
+    if boxes:
+        return _braced_content(tail, boxes[-1].end())
+    if "####" in tail:
+        after = tail.rpartition("####")[2].strip()
+        return after.splitlines()[0].strip() if after else None
+    return tail.strip() if tagged else None
+
+
+def final_result(answer: str) -> str:
+    """The marked result; without a mark what stands after "the answer is", or else the last line.
+
+    >>> final_result("First 3.\\nThe answer is 4."), final_result("4"), final_result("<answer> 5 </answer>")
+    ('4', '4', '5')
+    """
+    mark = marked_result(answer)
+    if mark is not None:
+        return mark
+    lines = [line.strip() for line in answer[-MAX_TAIL_CHARACTERS:].splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    phrases = list(_PHRASE.finditer(last))
+    return (last[phrases[-1].end() :] if phrases else last).strip().rstrip(".").strip()
+
+
+def last_number(text: str) -> tuple[Fraction, bool] | None:
+    """The last number of a text, exactly, and whether a percent sign follows it.
+
+    >>> last_number("of 1,200 it is -3/4"), last_number("12.5%"), last_number("none")
+    ((Fraction(-3, 4), False), (Fraction(25, 2), True), None)
+    """
+    matches = list(_NUMBER.finditer(text[-MAX_TAIL_CHARACTERS:]))
+    match = matches[-1] if matches else None
+    if match is None or len(match.group()) > _MAX_DIGITS:
+        return None
+    top = Fraction((match["over"] or match["top"]).replace(",", ""))
+    bottom = Fraction(match["under"] or match["bottom"] or 1)
+    if not bottom:
+        return None
+    value = top / bottom * Fraction(10) ** int(match["power"] or 0)
+    return (-value if match["sign"] in ("-", "−") else value), match["percent"] is not None
+
+
+def _braced_content(text: str, start: int) -> str | None:
+    """Up to the brace that closes the one before ``start``; None where there is none."""
+    depth = 1
+    for at in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[start:at].strip()
+    return None
+
+
+def exact() -> RuleReward:
+    """1.0 where the answer, or its marked result, is the truth but for spaces and capitals.
+
+    >>> exact().scores([Task(prompt="?", answers=("  the OWL", "owls"), ended=(True, True),
+    ...     reference_answer="The owl")])
+    ((1.0, 0.0),)
+    """
+
+    def check(answer: str, task: Task) -> ScoreOrReason:
+        if task.reference_answer is None:
+            return NO_TRUTH
+        truth = normalise_text(task.reference_answer)
+        return binary_score(
+            truth in (normalise_text(answer), normalise_text(marked_result(answer) or answer))
+        )
+
+    return RuleReward(name="exact", check=check)
+
+
+def number(tolerance: int | float = 1e-6) -> RuleReward:
+    """1.0 where the marked result, or else the last number of the answer, is the truth's number.
+
+    Thousands' commas, decimals, fractions, powers of ten and percent are read. ``tolerance`` is relative to
+    the truth where that is above 1, absolute below. Where only one of the two has a percent sign, it may mean
+    hundredths or be a mere unit: both readings are taken. An answer without a number is wrong.
+
+    >>> asked = Task(prompt="?", answers=("It is 1,250.0", "1 or 2"), ended=(True, True),
+    ...     reference_answer="1250")
+    >>> number().scores([asked])
+    ((1.0, 0.0),)
+    """
+    if not tolerance >= 0:
+        raise UserError(f"number: a tolerance of {tolerance}; use 0 or more")
+
+    def check(answer: str, task: Task) -> ScoreOrReason:
+        if task.reference_answer is None:
+            return NO_TRUTH
+        truth = last_number(marked_result(task.reference_answer) or task.reference_answer)
+        if truth is None:
+            return "the reference answer holds no number"
+        value = last_number(marked_result(answer) or answer)
+        return binary_score(value is not None and _numbers_match(value, truth, tolerance))
+
+    return RuleReward(name="number", check=check)
+
+
+def mathematics() -> RuleReward:
+    r"""1.0 where the result is mathematically the same as the truth: ½, 0.5, \frac{2}{4} and \sqrt{1/4}.
+
+    The result is what is marked, or stands after "the answer is", or is the last line. Nothing is rounded:
+    1.41 is not √2 (`number` compares with a tolerance). An answer that cannot be read as mathematics is
+    wrong; a truth that cannot be read gives a verdict only where both are the same text.
+
+    >>> asked = Task(prompt="?", answers=(r"\boxed{\frac{1}{2}}", "x = 2"), ended=(True, True),
+    ...     reference_answer="0.5")
+    >>> mathematics().scores([asked])
+    ((1.0, 0.0),)
+    """
+
+    def check(answer: str, task: Task) -> ScoreOrReason:
+        if task.reference_answer is None:
+            return NO_TRUTH
+        truth, answer_result = (
+            marked_result(task.reference_answer) or task.reference_answer,
+            final_result(answer),
+        )
+        if normalise_text(truth) == normalise_text(answer_result):
+            return binary_score(True)
+        is_equivalent = equivalent(answer_result, truth)
+        return (
+            "the reference answer cannot be read as mathematics"
+            if is_equivalent is None
+            else binary_score(is_equivalent)
+        )
+
+    return RuleReward(name="mathematics", check=check)
+
+
+def sections(tags: Sequence[str]) -> RuleReward:
+    """1.0 where the answer is exactly these tagged sections, in this order and none of them empty.
+
+    Guo et al. 2025 (DeepSeek-R1, arXiv:2501.12948) reward thoughts and answer in sections of their own. A tag
+    of the list that occurs again, inside or outside, makes it wrong.
+
+    >>> asked = Task(prompt="?", answers=("<think>hm</think> <answer>4</answer>", "4"), ended=(True, True))
+    >>> sections(("think", "answer")).scores([asked])
+    ((1.0, 0.0),)
+    """
+    if not tags or len({*tags}) < len(tags) or not all(tag.isidentifier() for tag in tags):
+        raise UserError(f"format:{','.join(tags)}: give different words for tags, as in format:think,answer")
+
+    def check(answer: str, _: Task) -> ScoreOrReason:
+        rest = answer.strip()
+        for tag in tags:
+            opening, closing = f"<{tag}>", f"</{tag}>"
+            inside, _closed, after = rest.removeprefix(opening).partition(closing)
+            occurs_once = answer.count(opening) == answer.count(closing) == 1
+            if not (occurs_once and rest.startswith(opening) and inside.strip()):
+                return binary_score(False)
+            rest = after.strip()
+        return binary_score(not rest)
+
+    return RuleReward(name=f"format:{','.join(tags)}", check=check)
+
+
+def length(least: int, most: int) -> RuleReward:
+    """1.0 for an answer of at least ``least`` and at most ``most`` words, as spaces divide them.
+
+    >>> length(1, 2).scores([Task(prompt="?", answers=("one two", "one two three"), ended=(True, True))])
+    ((1.0, 0.0),)
+    """
+    if not 0 <= least <= most:
+        raise UserError(f"length:{least}-{most}: give the fewest and the most words, as in length:10-50")
+
+    def check(answer: str, _: Task) -> ScoreOrReason:
+        return binary_score(least <= len(answer.split()) <= most)
+
+    return RuleReward(name=f"length:{least}-{most}", check=check)
+
+
+def normalise_text(text: str) -> str:
+    """A text without what is mere writing: one space for any, no capitals, one form of each sign.
+
+    >>> normalise_text("  The\\n OWL ")
+    'the owl'
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _numbers_match(
+    answer: tuple[Fraction, bool], truth: tuple[Fraction, bool], tolerance: int | float
+) -> bool:
+    (value, percent), (expected, as_percent) = answer, truth
+    candidates = [(value, expected)]
+    if percent and not as_percent:
+        candidates.append((value / 100, expected))
+    if as_percent and not percent:
+        candidates.append((value, expected / 100))
+    return any(abs(one - other) <= Fraction(tolerance) * max(1, abs(other)) for one, other in candidates)
+
+
+TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
+"""Said of an answer that the pattern takes too long on."""
+_MATCHER_SCRIPT = """
+import json, re, sys
+told = json.load(sys.stdin)
+pattern = re.compile(told["pattern"])
+for text in told["texts"]:
+    print(int(pattern.search(text) is not None), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternReward:
+    r"""1.0 where the expression matches somewhere in the answer, else 0.0; anchor it for all of the answer.
+
+    Example: ``PatternReward(pattern=r"(?i)^yes\b")``
+    """
+
+    pattern: str
+    """In the syntax of Python's `re`."""
+    seconds: int | float = 2
+    """For all the answers of one call, to which each that hangs adds as much again."""
+    reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
+    """How often each reason for having no verdict occurred; counted while answers are scored."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no expression."""
+        try:
+            re.compile(self.pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise UserError(f"pattern:{self.pattern}: this is no regular expression: {error}") from error
+        if not self.seconds > 0:
+            raise UserError(f"pattern: {self.seconds} seconds to match; give more than 0")
+
+    @property
+    def name(self) -> str:
+        """What tables and pages call it."""
+        return f"pattern:{self.pattern}"
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Each reason for having had no verdict, and how many answers it held for so far."""
+        return dict(self.reasons)
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        """A row for each task."""
+        values = self._match_scores([plain_text(answer) for task in tasks for answer in task.answers])
+        return tuple(tuple(next(values) for _ in task.answers) for task in tasks)
+
+    def _match_scores(self, texts: Sequence[str]) -> Iterator[float | None]:
+        remaining = list(texts)
+        while remaining:
+            matched, in_time = self._run_matcher(remaining)
+            yield from (binary_score(one == "1") for one in matched)
+            remaining = remaining[len(matched) :]
+            if not in_time and remaining:
+                self.reasons[TOO_SLOW] += 1
+                yield None
+                remaining = remaining[1:]
+
+    def _run_matcher(self, texts: Sequence[str]) -> tuple[list[str], bool]:
+        """The matches that came before the timeout, and whether all did."""
+        request = json.dumps({"pattern": self.pattern, "texts": texts}).encode()
+        command = [sys.executable, "-I", "-S", "-c", _MATCHER_SCRIPT]
+        try:
+            completed = subprocess.run(
+                command, input=request, capture_output=True, timeout=self.seconds, check=False
+            )
+        except subprocess.TimeoutExpired as timeout:
+            return (timeout.stdout or b"").decode().split(), False
+        matches = completed.stdout.decode().split()
+        if len(matches) != len(texts):
+            error_lines = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise UserError(f"{self.name}: matching failed: {' '.join(error_lines) or completed.returncode}")
+        return matches, True

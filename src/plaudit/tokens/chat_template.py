@@ -1,0 +1,431 @@
+"""What a chat template does, found out by rendering two tiny conversations before any row is read.
+
+A chat template as a function from turns to text, and what can be known of it without a row.
+
+A conversation as text in pieces: the prompt as it is asked, then who said what.
+
+Nothing here looks at tokens. Where an answer lies is found by rendering the conversation twice, once
+with a word in the answer's place that occurs nowhere else: what stands before and after that word is
+the template's doing, whatever it trims, adds or moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from plaudit.data.records import Message, assistant_turn, user_turn
+from plaudit.errors import UserError
+from plaudit.tokens.boundary import TextPiece
+from plaudit.tokens.tokenizer import TokenizerInfo
+
+_PLACEHOLDER = "plauditMarksThis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChatTemplate:
+    """A Jinja chat template and the values that it may use.
+
+    Example: ``ChatTemplate(source="{% for m in messages %}…", variables={"bos_token": "<s>"})``
+    """
+
+    source: str
+    """The template."""
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
+
+    def render(self, messages: Sequence[Message], *, ask: bool) -> str:
+        """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
+        turns = [{"role": message.role, "content": turn_text(message)} for message in messages]
+        return self._rendered(turns, ask=ask, marked=False)[0]
+
+    def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
+        """What the template's own ``{% generation %}`` markers enclose, in characters."""
+        turns = [{"role": message.role, "content": turn_text(message)} for message in messages]
+        return self._rendered(turns, ask=False, marked=True)[1]
+
+    def _rendered(
+        self, turns: list[dict[str, str]], *, ask: bool, marked: bool
+    ) -> tuple[str, tuple[tuple[int, int], ...]]:
+        try:
+            texts, spans = render_jinja_template(
+                conversations=[turns],
+                chat_template=self.source,
+                add_generation_prompt=ask,
+                return_assistant_tokens_mask=marked,
+                **self.variables,
+            )
+        except (TemplateError, TypeError, ValueError, LookupError) as error:
+            roles = ", ".join(turn["role"] for turn in turns) or "none"
+            raise UserError(
+                f"the chat template refuses this conversation (roles: {roles}): {error}; "
+                "reshape the rows to what the model knows, or give another template"
+            ) from error
+        return texts[0], tuple((int(start), int(end)) for start, end in spans[0]) if marked else ()
+
+
+def turn_text(message: Message) -> str:
+    """The words of one turn; a picture is refused, since text templates would drop it in silence."""
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.kind != "text":
+            raise UserError(
+                f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
+                "remove the row, or describe the picture in words"
+            )
+    return "".join(part.text or "" for part in message.content)
+
+
+def unused_word(text: str) -> str:
+    """A word that does not occur in the text."""
+    mark = _PLACEHOLDER
+    while mark in text:
+        mark += "X"
+    return mark
+
+
+@lru_cache(maxsize=1024)
+def check_roles(template: ChatTemplate, roles: tuple[str, ...]) -> bool:
+    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
+
+    A template may move a turn on purpose (some put the system turn before the *last* question);
+    then the answer is False. One that drops or repeats a turn would hide words from the model.
+    """
+    marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(roles))]
+    turns = [Message(role=role, content=mark) for role, mark in zip(roles, marks, strict=True)]
+    text = template.render(turns, ask=False)
+    role_list = ", ".join(roles)
+    for i, (role, mark) in enumerate(zip(roles, marks, strict=True)):
+        if mark not in text:
+            raise UserError(
+                f"the chat template leaves out turn {i + 1}, the {role} turn of a conversation of "
+                f"{role_list}, "
+                f"so the model would never see its words; {_advice(role)}"
+            )
+        if text.count(mark) > 1:
+            raise UserError(
+                f"the chat template repeats turn {i + 1}, the {role} turn of a conversation of {role_list}; "
+                "give a template that renders every turn once"
+            )
+    places = [text.index(mark) for mark in marks]
+    return places == sorted(places)
+
+
+def _advice(role: str) -> str:
+    if role == "system":
+        return "put the system words at the start of the first user turn, or give a template that knows them"
+    return f"give a template that knows the role '{role}', or remove such turns"
+
+
+Turns = Literal["all", "last"]
+"""Which answers of a longer conversation are trained."""
+
+REORDERED_TURN = "the template moves a turn to another place (as it does when the model is asked)"
+"""Said of a row whose turns the template reorders."""
+TRAILING_TURNS = "turns after the last answer were left out"
+"""Said of a row that goes on after its last answer."""
+UNENDED_ANSWER = "an earlier answer has no token that ends it: its words are trained, its end is not"
+"""Said of a row with an earlier answer that the template does not close."""
+DOUBLE_END = "an answer carried its own end-of-turn token; the template's is the only one kept"
+"""Said of a row whose answer was closed by hand."""
+CONTROL_TOKEN_TEXT = "a turn holds the text of a control token, which the model reads as that token"
+"""Said of a row whose words look like control tokens."""
+
+_LAST_ANSWER_ADVICE = "train only the last answer (turns='last'), or make one row of every answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The token that ends an answer.
+
+    Example: ``Ending(id=7, text="<|im_end|>", by_template=True)``
+    """
+
+    id: int
+    """The token."""
+    text: str
+    """Its text."""
+    by_template: bool
+    """Whether the template writes it behind a last answer; if not, it is added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatFormat:
+    """How a model's conversations are written: its template, its end of turn, its other control tokens.
+
+    Example: ``ChatFormat(template=template, ending=ending, stops=("</s>",), specials=("<s>", "</s>"))``
+    """
+
+    template: ChatTemplate
+    """The effective chat template."""
+    ending: Ending
+    """What ends the last answer."""
+    stops: tuple[str, ...]
+    """The texts of the tokens that stop the model."""
+    specials: tuple[str, ...]
+    """The texts of all control tokens, longest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedConversation:
+    """One conversation as text.
+
+    Example: ``RenderedConversation(prompt="<s>[INST] Hi [/INST]", pieces=(TextPiece(text=" Hello </s>",
+        trained=True),))``
+    """
+
+    prompt: str
+    """The text that the model continues."""
+    pieces: tuple[TextPiece, ...]
+    """The text after the prompt; the first and the last piece are trained."""
+    chat: bool = False
+    """Whether this is a conversation; plain text otherwise."""
+    end: str | None = None
+    """The token that the last piece ends with; None when none is written."""
+    notes: tuple[str, ...] = ()
+    """What had to be decided for this row, as notes that are counted."""
+
+
+def parse_turns(name: str) -> Turns:
+    """The setting by its name."""
+    match name:
+        case "all" | "last":
+            return name
+        case _:
+            raise UserError(
+                f"turns is {name!r}; it is 'all' (train every answer of a conversation) or 'last'"
+            )
+
+
+def control_token_after(text: str, specials: Sequence[str]) -> str | None:
+    """The control token that the text begins with, blanks aside.
+
+    >>> control_token_after("\\n</s>[INST]", ("</s>",))
+    '</s>'
+    """
+    return next((token for token in specials if text.lstrip().startswith(token)), None)
+
+
+def render_conversation(
+    chat_format: ChatFormat, prompt: Sequence[Message], completion: Sequence[Message], turns: Turns
+) -> RenderedConversation:
+    """The conversation as text, cut right behind the last answer's end-of-turn token."""
+    messages, notes = _prepare_turns(chat_format, prompt, completion)
+    answers = [i for i in range(len(prompt), len(messages)) if messages[i].role == "assistant"]
+    answers = answers[-1:] if turns == "last" else answers
+    if not check_roles(chat_format.template, tuple(message.role for message in messages)):
+        notes.append(REORDERED_TURN)
+    prompt_text = chat_format.template.render(messages[: answers[0]], ask=True)
+    full = chat_format.template.render(messages, ask=False)
+    if len(answers) == 1 and not full.startswith(prompt_text):
+        full = _text_with_opened_answer(chat_format, messages, prompt_text)
+    pieces: list[TextPiece] = []
+    position, token = len(prompt_text), None
+    for i in answers:
+        start, end, token = _answer_span(chat_format, messages, i, full)
+        if start > position:
+            pieces.append(TextPiece(text=full[position:start], trained=False))
+        pieces.append(TextPiece(text=full[start:end], trained=True))
+        position = end
+        if token is None and i != answers[-1]:
+            notes.append(UNENDED_ANSWER)
+    return RenderedConversation(
+        prompt=prompt_text, pieces=tuple(pieces), chat=True, end=token, notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def without_end(words: str, tokens: Sequence[str]) -> str:
+    """The words without any end-of-turn token that the row itself brought along.
+
+    >>> without_end("Paris.</s>\\n", ("</s>",))
+    'Paris.'
+    """
+    token = next((token for token in tokens if token and words.rstrip().endswith(token)), None)
+    return words if token is None else without_end(words.rstrip().removesuffix(token), tokens)
+
+
+def _prepare_turns(
+    chat_format: ChatFormat, prompt: Sequence[Message], completion: Sequence[Message]
+) -> tuple[tuple[Message, ...], list[str]]:
+    """All turns up to the last answer, as plain text, no answer with an end-of-turn token of its own."""
+    roles = [message.role for message in completion]
+    if not roles or roles[0] != "assistant":
+        first_role = repr(roles[0]) if roles else "no turn"
+        raise UserError(
+            f"an answer begins with {first_role}, not with a turn of the assistant; move it to the prompt"
+        )
+    last = max(i for i, role in enumerate(roles) if role == "assistant")
+    notes = [TRAILING_TURNS] if last + 1 < len(roles) else []
+    messages = [
+        replace(message, content=turn_text(message)) for message in (*prompt, *completion[: last + 1])
+    ]
+    for i in range(len(prompt), len(messages)):
+        if messages[i].role == "assistant":
+            text = without_end(turn_text(messages[i]), (chat_format.ending.text, *chat_format.stops))
+            if text != messages[i].content:
+                messages[i] = replace(messages[i], content=text)
+                notes.append(DOUBLE_END)
+    if any(token in turn_text(message) for message in messages for token in chat_format.specials):
+        notes.append(CONTROL_TOKEN_TEXT)
+    return tuple(messages), notes
+
+
+def _answer_span(
+    chat_format: ChatFormat, messages: Sequence[Message], i: int, full: str
+) -> tuple[int, int, str | None]:
+    """Where answer ``i`` begins and ends in the whole text, and the token that ends it."""
+    prompt_text = chat_format.template.render(messages[:i], ask=True)
+    if not full.startswith(prompt_text):
+        raise UserError(
+            f"the chat template rewrites turn {i + 1} or what stands before it once the conversation goes "
+            f"on, so the model would be trained on a prompt that it never sees; {_LAST_ANSWER_ADVICE}"
+        )
+    before, after = _text_around(chat_format, messages, i)
+    if not full.endswith(after):
+        raise UserError(
+            f"the chat template writes what follows turn {i + 1} differently for different answers"
+        )
+    content_end = len(full) - len(after)
+    answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
+    if _without_whitespace(turn_text(messages[i])) not in _without_whitespace(full[answer_start:content_end]):
+        raise UserError(
+            f"the chat template leaves out a part of the answer in turn {i + 1} (often the thinking of an "
+            f"earlier turn), so it would not be trained; {_LAST_ANSWER_ADVICE}"
+        )
+    token = control_token_after(after, chat_format.specials)
+    if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
+        return len(prompt_text), content_end, None
+    return len(prompt_text), full.index(token, content_end) + len(token), token
+
+
+def _is_answer_end(chat_format: ChatFormat, token: str, *, last: bool) -> bool:
+    """Whether a control token behind an answer is its end, not a header or a mark that only history has."""
+    return last or token == chat_format.ending.text or token in chat_format.stops
+
+
+def _text_with_opened_answer(chat_format: ChatFormat, messages: Sequence[Message], prompt_text: str) -> str:
+    """The text of an answer whose prompt already opens it, such as prompts that end in ``<think>``."""
+    before, after = _text_around(chat_format, messages, len(messages) - 1)
+    opening = prompt_text.removeprefix(before)
+    words = turn_text(messages[-1]).lstrip()
+    if not opening.strip() or not prompt_text.startswith(before):
+        raise UserError(
+            "the chat template asks in one way and writes the answered conversation in another (the text "
+            f"that asks ends in {prompt_text[-40:]!r}), so no prompt is right for both; give a template "
+            "whose "
+            "question is the beginning of its answer"
+        )
+    if not words.startswith(opening.strip()):
+        raise UserError(
+            f"the chat template's question ends in {opening!r}, but the answer does not begin with "
+            f"{opening.strip()!r}: the model would learn to answer where it should think; give answers with "
+            "their thinking, or a template that does not open it"
+        )
+    rest = (
+        words.removeprefix(opening)
+        if words.startswith(opening)
+        else words.removeprefix(opening.strip()).lstrip()
+    )
+    return prompt_text + rest + after
+
+
+def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str]:
+    """The rendered text before and after the words of turn ``i``."""
+    mark = unused_word("".join(turn_text(message) for message in messages))
+    marked = [*messages[:i], replace(messages[i], content=mark), *messages[i + 1 :]]
+    text = chat_format.template.render(marked, ask=False)
+    before, separator, after = text.partition(mark)
+    if not separator or mark in after:
+        raise UserError(f"the chat template does not write the words of turn {i + 1} exactly once")
+    return before, after
+
+
+def _without_whitespace(text: str) -> str:
+    return "".join(text.split())
+
+
+BOS_ADDED = (
+    "the tokenizer begins plain text with {bos!r} but the template does not: "
+    "it was put in front of the template, which is saved with the model"
+)
+"""The note where plaudit put a BOS in front of the template."""
+NO_FINAL_END = (
+    "the template writes nothing after a last answer; {end!r} is added, so that the model learns to stop"
+)
+"""Said when the template has no end for a last answer."""
+UNDECLARED_STOP = (
+    "answers end in {end!r}, which is not among the model's stop tokens ({stops}): save the model with it, "
+    "or it will not stop there"
+)
+"""Said when sampling would run past the end that is trained."""
+INCOMPLETE_MARKERS = "the template's generation markers leave out {missing!r}, which is trained nevertheless"
+"""Said when the template's own markers would train too little."""
+
+_TRIAL_PROMPT = user_turn("plauditAsks")
+_TRIAL_ANSWER = "plauditAnswers"
+
+
+def chat_format_of(
+    info: TokenizerInfo, source: str, variables: Mapping[str, object]
+) -> tuple[ChatFormat, tuple[str, ...]]:
+    """How the model's conversations are written, and what is worth knowing about it."""
+    template = ChatTemplate(source=source, variables={**info.tokenizer.special_tokens_map, **variables})
+    notes: list[str] = []
+    bos = info.tokenizer.bos_token
+    if info.adds_bos and not template.render(_TRIAL_PROMPT, ask=True).startswith(str(bos)):
+        template = replace(template, source="{{- bos_token }}" + source)
+        notes.append(BOS_ADDED.format(bos=bos))
+    ending = _find_ending(info, template)
+    if not ending.by_template:
+        notes.append(NO_FINAL_END.format(end=ending.text))
+    names = tuple(str(info.tokenizer.convert_ids_to_tokens(stop)) for stop in info.stops)
+    if ending.id not in info.stops:
+        notes.append(UNDECLARED_STOP.format(end=ending.text, stops=", ".join(names) or "none"))
+    chat_format = ChatFormat(template=template, ending=ending, stops=names, specials=info.specials)
+    return chat_format, (*notes, *_marker_note(chat_format))
+
+
+def _find_ending(info: TokenizerInfo, template: ChatTemplate) -> Ending:
+    """The token after a last answer; else the stop token after an earlier one; else the tokenizer's EOS."""
+    closing = control_token_after(_text_after_answer(template, ()), info.specials)
+    if closing is not None:
+        return Ending(id=info.id_of(closing), text=closing, by_template=True)
+    earlier = control_token_after(_text_after_answer(template, _TRIAL_PROMPT), info.specials)
+    if earlier is not None and info.id_of(earlier) in info.stops:
+        return Ending(id=info.id_of(earlier), text=earlier, by_template=False)
+    if not info.stops:
+        raise UserError(
+            "neither the chat template nor the tokenizer has a token that ends an answer, so the model "
+            "could never stop; set eos_token in tokenizer_config.json, or use a template that ends answers"
+        )
+    stop = info.stops[0] if info.eos is None else info.eos
+    return Ending(id=stop, text=str(info.tokenizer.convert_ids_to_tokens(stop)), by_template=False)
+
+
+def _text_after_answer(template: ChatTemplate, more: tuple[Message, ...]) -> str:
+    text = template.render((*_TRIAL_PROMPT, *assistant_turn(_TRIAL_ANSWER), *more), ask=False)
+    if text.count(_TRIAL_ANSWER) != 1:
+        raise UserError(
+            "the chat template does not write an assistant's words exactly once; give another template"
+        )
+    return text.partition(_TRIAL_ANSWER)[2]
+
+
+def _marker_note(chat_format: ChatFormat) -> tuple[str, ...]:
+    """What the template's own generation markers miss of an answer and its end."""
+    if "endgeneration" not in chat_format.template.source:
+        return ()
+    messages = (*_TRIAL_PROMPT, *assistant_turn(_TRIAL_ANSWER))
+    rendered = chat_format.template.render(messages, ask=False)
+    marked = "".join(rendered[start:end] for start, end in chat_format.template.marked_spans(messages))
+    expected = (
+        (_TRIAL_ANSWER, chat_format.ending.text) if chat_format.ending.by_template else (_TRIAL_ANSWER,)
+    )
+    missing = "".join(text for text in expected if text not in marked).replace(_TRIAL_ANSWER, "the answer")
+    return (INCOMPLETE_MARKERS.format(missing=missing),) if missing else ()

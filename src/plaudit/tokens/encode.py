@@ -1,0 +1,358 @@
+"""Making an example fit: the prompt gives way from the left, an answer never loses its end.
+
+Many rows → tokens: what fits, what was refused and why, and how often something had to be decided.
+
+Rows → tokens: what the model is asked, what it should say, and exactly which tokens are trained.
+
+A prompt's tokens are those that the model sees when it is sampled, from the same function
+(``Encoder.encode_prompt``); an answer begins exactly where they end, and closes with its
+end-of-turn token. Masks come from the text, never from token numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
+from plaudit.errors import UserError
+from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.boundary import PromptContinuation, TextPiece, tokenise_pieces
+from plaudit.tokens.chat_template import (
+    ChatFormat,
+    RenderedConversation,
+    Turns,
+    chat_format_of,
+    parse_turns,
+    render_conversation,
+    without_end,
+)
+from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRow:
+    """A row that cannot be trained, and why.
+
+    Example: ``RefusedRow(origin="a.jsonl:3", reason="an answer of 3,000 tokens does not fit in 2,048")``
+    """
+
+    origin: str
+    """File and row."""
+    reason: str
+    """What is wrong with it, and what would help."""
+
+
+def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:
+    """The example in at most ``max_tokens`` a row: its prompt cut from the left, its answers whole.
+
+    All K answers keep the same prompt, so the longest decides. A leading ``bos`` stays, and so does at
+    least one token of the prompt behind it.
+
+    >>> from plaudit.tokens.batch import Completion
+    >>> answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
+    >>> shorter = truncate_prompt(Example(prompt=(1, 5, 6, 8), completions=(answer,)), 4, bos=1)
+    >>> shorter.prompt
+    (1, 8)
+    """
+    if max_tokens < 2:
+        raise UserError(
+            f"a row of at most {max_tokens} tokens has no room for a prompt and an answer; allow more"
+        )
+    longest = max(len(completion.ids) for completion in example.completions)
+    bos_count = 1 if bos is not None and example.prompt[:1] == (bos,) else 0
+    max_prompt_tokens = max_tokens - longest
+    if max_prompt_tokens >= len(example.prompt):
+        return example
+    if max_prompt_tokens < bos_count + 1:
+        return RefusedRow(
+            origin=example.origin,
+            reason=f"an answer of {longest:,} tokens does not fit in {max_tokens:,} beside its prompt; "
+            "cut short it could never end: allow longer rows, or shorten the answer",
+        )
+    tail = example.prompt[len(example.prompt) - (max_prompt_tokens - bos_count) :]
+    return replace(example, prompt=example.prompt[:bos_count] + tail)
+
+
+def describe_truncation(before: Example, after: Example) -> str | None:
+    """What ``truncate_prompt`` took away, in words; None when it took nothing."""
+    removed = len(before.prompt) - len(after.prompt)
+    if removed == 0:
+        return None
+    where = f"{before.origin}: " if before.origin else ""
+    total = f"{len(before.prompt):,}"
+    return f"{where}{removed:,} of {total} prompt tokens were cut from its start to let the answer fit whole"
+
+
+BOUNDARY_MERGED = (
+    "an answer was tokenised on its own: in the whole text its first characters merge with the prompt's last"
+)
+"""Said of a row whose answer begins inside a token of the whole text."""
+END_TOKEN_ADDED = "the template writes no token that ends the answer: one was added"
+"""Said of a row whose template leaves the answer open."""
+
+AnsweredRecord = Demonstration | Comparison | Ranking | Rating
+"""Records that hold answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRow:
+    """A row as tokens, and what had to be decided for it.
+
+    Example: ``EncodedRow(example=Example(...), notes=(BOUNDARY_MERGED,), bos=1)``
+    """
+
+    example: Example
+    """The tokens."""
+    notes: tuple[str, ...]
+    """Sentences that are the same for every row that they hold for, so that they can be counted."""
+    bos: int | None
+    """The tokenizer's BOS, which stays when a prompt is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Encoder:
+    """A tokenizer, its template and the settings; build it with ``make_encoder``.
+
+    Example: ``make_encoder("models/chat", turns="last").encode_prompt("Hello")``
+    """
+
+    info: TokenizerInfo
+    """The tokenizer."""
+    chat_format: ChatFormat | None
+    """How conversations are written; None when the model has no chat template."""
+    turns: Turns
+    """Which answers of a longer conversation are trained."""
+    notes: tuple[str, ...]
+    """What is worth knowing about the template, once for all rows."""
+
+    @property
+    def template(self) -> str | None:
+        """The effective chat template: saved with the model, so that it is asked as it was trained."""
+        return None if self.chat_format is None else self.chat_format.template.source
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Every token that ends an answer, the trained one first: what the saved generation settings need."""
+        trained = () if self.chat_format is None else (self.chat_format.ending.id,)
+        return tuple(dict.fromkeys([*trained, *self.info.stops]))
+
+    def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
+        """The tokens that the model sees before it answers: for sampling and for training."""
+        text = (
+            prompt
+            if isinstance(prompt, str)
+            else self._require_chat_format().template.render(prompt, ask=True)
+        )
+        return self.info.encode_start(text, self._first_token(text))
+
+    def encode(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> Example:
+        """One prompt and its K answers as tokens."""
+        return self.encode_with_notes(prompt, completions, origin).example
+
+    def encode_with_notes(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> EncodedRow:
+        """As `encode`, with the notes of what had to be decided."""
+        try:
+            return self._encode_row(prompt, completions, origin)
+        except UserError as error:
+            raise UserError(f"{origin}: {error}" if origin else str(error)) from error
+
+    def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
+        conversations = [self._render(prompt, completion) for completion in completions]
+        if not conversations:
+            raise UserError("the row has no answer; leave it out, or give it one")
+        if len({conversation.prompt for conversation in conversations}) > 1:
+            raise UserError(
+                "with turns='last' the answers of this row have different prompts, since their earlier turns "
+                "differ; use turns='all', or move the earlier turns that they share to the prompt"
+            )
+        first_token = self._first_token(conversations[0].prompt)
+        tokens = [
+            tokenise_pieces(self.info, conversation.prompt, conversation.pieces, first_token)
+            for conversation in conversations
+        ]
+        notes = [note for conversation in conversations for note in conversation.notes]
+        notes += [BOUNDARY_MERGED for one in tokens if one.is_separate]
+        notes += [
+            END_TOKEN_ADDED
+            for conversation in conversations
+            if conversation.chat and conversation.end is None
+        ]
+        answers = tuple(
+            self._with_end_token(conversation, one)
+            for conversation, one in zip(conversations, tokens, strict=True)
+        )
+        return EncodedRow(
+            example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin),
+            notes=tuple(dict.fromkeys(notes)),
+            bos=self.info.bos,
+        )
+
+    def _render(self, prompt: Text, completion: Text) -> RenderedConversation:
+        if isinstance(prompt, str) and isinstance(completion, str):
+            eos = str(self.info.tokenizer.convert_ids_to_tokens(self._require_eos()))
+            return RenderedConversation(
+                prompt=prompt, pieces=(TextPiece(text=without_end(completion, (eos,)), trained=True),)
+            )
+        if isinstance(prompt, str) or isinstance(completion, str):
+            raise UserError("one side is plain text and the other a conversation; make both the same kind")
+        return render_conversation(self._require_chat_format(), prompt, completion, self.turns)
+
+    def _with_end_token(self, conversation: RenderedConversation, tokens: PromptContinuation) -> Completion:
+        """The answer with its one end-of-turn token: the template's, or one that is added."""
+        if conversation.end is None:
+            end = self._require_chat_format().ending.id if conversation.chat else self._require_eos()
+            return Completion(ids=(*tokens.ids, end), mask=(*tokens.mask, True), finished=True)
+        if tokens.ids[-1:] != (self.info.id_of(conversation.end),):
+            raise UserError(
+                f"the tokenizer does not keep the end-of-turn text {conversation.end!r} as one token of "
+                "its own; "
+                "mark it as a special token in the tokenizer's files"
+            )
+        return Completion(ids=tokens.ids, mask=tokens.mask, finished=True)
+
+    def _require_chat_format(self) -> ChatFormat:
+        if self.chat_format is None:
+            raise UserError(
+                "the rows are conversations, but the model's tokenizer has no chat template; give one by "
+                "file, or use rows whose prompt and completion are plain text"
+            )
+        return self.chat_format
+
+    def _require_eos(self) -> int:
+        if self.info.eos is None:
+            raise UserError(
+                "the tokenizer declares no EOS token, so an answer in plain text could never end; "
+                "set eos_token in its tokenizer_config.json"
+            )
+        return self.info.eos
+
+    def _first_token(self, text: str) -> int | None:
+        """The token that must come first, or None; a prompt without any tokens begins with BOS or EOS."""
+        if self.info.adds_bos:
+            return self.info.bos
+        if text.strip() or self.info.encode(text):
+            return None
+        first = self.info.eos if self.info.bos is None else self.info.bos
+        if first is None:
+            raise UserError(
+                "the prompt has no tokens and the tokenizer no BOS to begin with; give the row a prompt"
+            )
+        return first
+
+
+def make_encoder(
+    model: str | Path | TokenizerInfo,
+    *,
+    turns: str = "all",
+    template: str | None = None,
+    variables: Mapping[str, object] | None = None,
+) -> Encoder:
+    """The encoder of a model folder.
+
+    ``template`` replaces the folder's own chat template; ``variables`` are handed to it
+    (``{"enable_thinking": False}``).
+    """
+    info = model if isinstance(model, TokenizerInfo) else load_tokenizer(model)
+    trained_turns = parse_turns(turns)
+    source = info.template if template is None else template
+    if source is None:
+        return Encoder(info=info, chat_format=None, turns=trained_turns, notes=())
+    chat_format, notes = chat_format_of(info, source, variables or {})
+    return Encoder(info=info, chat_format=chat_format, turns=trained_turns, notes=notes)
+
+
+def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:
+    """One row as tokens: its prompt once, and each of its answers."""
+    return encode_record_with_notes(record, encoder).example
+
+
+def encode_record_with_notes(record: AnsweredRecord, encoder: Encoder) -> EncodedRow:
+    """As `encode_record`, with the notes of what had to be decided."""
+    return encoder.encode_with_notes(record.prompt, record_answers(record), record.origin)
+
+
+def record_answers(record: AnsweredRecord) -> tuple[Text, ...]:
+    """The answers of a row, in a fixed order: chosen before rejected.
+
+    >>> record_answers(Comparison(prompt="Capital of France?", chosen="Paris.", rejected="Lyon."))
+    ('Paris.', 'Lyon.')
+    """
+    match record:
+        case Comparison():
+            return (record.chosen, record.rejected)
+        case Ranking():
+            return record.completions
+        case Demonstration() | Rating():
+            return (record.completion,)
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+"""The kinds of records that a function takes."""
+RowT = TypeVar("RowT")
+"""What a record becomes: an example, or one with what was said of it."""
+
+PROMPT_TRUNCATED = "the prompt was cut from its start, so that the longest answer fits whole"
+"""Said of a row that was too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedRows(Generic[RowT]):
+    """What became of the rows.
+
+    Example: ``EncodedRows(examples=(Example(...),), refused=(), notes={PROMPT_TRUNCATED: 1})``
+    """
+
+    examples: tuple[RowT, ...]
+    """The rows that can be trained, in order."""
+    refused: tuple[RefusedRow, ...]
+    """The rows that cannot, each with its reason: to be quarantined, counted and shown."""
+    notes: Mapping[str, int]
+    """What had to be decided, and for how many rows."""
+
+
+def encode_rows(
+    records: Iterable[AnsweredRecord], encoder: Encoder, max_tokens: int | None = None
+) -> EncodedRows[Example]:
+    """All rows as tokens, each at most ``max_tokens`` long; a bad row is refused, none is lost."""
+    return encode_each(
+        records,
+        lambda record: encode_record_with_notes(record, encoder),
+        lambda _, example: example,
+        max_tokens,
+    )
+
+
+def encode_each(
+    records: Iterable[RecordT],
+    encode: Callable[[RecordT], EncodedRow],
+    finish: Callable[[RecordT, Example], RowT],
+    max_tokens: int | None = None,
+) -> EncodedRows[RowT]:
+    """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and its tokens when they
+    fit.
+    """
+    rows: list[RowT] = []
+    refused: list[RefusedRow] = []
+    notes: Counter[str] = Counter()
+    for record in records:
+        try:
+            encoded = encode(record)
+            fitted = (
+                encoded.example
+                if max_tokens is None
+                else truncate_prompt(encoded.example, max_tokens, bos=encoded.bos)
+            )
+            if isinstance(fitted, RefusedRow):
+                refused.append(fitted)
+                continue
+            rows.append(finish(record, fitted))
+        except UserError as error:
+            refused.append(RefusedRow(origin=record.origin, reason=str(error)))
+            continue
+        notes.update(encoded.notes)
+        notes.update([PROMPT_TRUNCATED] if fitted is not encoded.example else [])
+    return EncodedRows(examples=tuple(rows), refused=tuple(refused), notes=dict(notes))

@@ -1,0 +1,200 @@
+"""Judged rows → tokens with what was said of them: compared, ranked, rated, or step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, assistant_turn
+from plaudit.data.transforms import preference_probability
+from plaudit.errors import UserError
+from plaudit.tokens.batch import Example
+from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
+
+JudgedRecord = Comparison | Ranking | Rating | Steps
+"""Records that say how good answers are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairLabel:
+    """Of two answers, how surely the first is the better one.
+
+    Example: ``PairLabel(probability=1.0, margin=0.33)``
+    """
+
+    probability: float
+    """The chance that the first is better; ½ is a tie."""
+    margin: float
+    """The gap in reward that the loss asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingLabel:
+    """The order of K answers.
+
+    Example: ``RankingLabel(ranks=(1.0, 3.0, 1.0))``
+    """
+
+    ranks: tuple[float, ...]
+    """1 is the best; equal ranks are ties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingLabel:
+    """The points of one answer, or its thumb as 1 and 0.
+
+    Example: ``RatingLabel(score=4.0, thumb=False)``
+    """
+
+    score: float
+    """Higher is better."""
+    thumb: bool
+    """Whether it is a thumb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLabels:
+    """Which steps of a solution are right.
+
+    Example: ``StepLabels(ends=(6, 11), labels=(1.0, 0.0))``
+    """
+
+    ends: tuple[int, ...]
+    """The last token of each step, counted from the answer's first."""
+    labels: tuple[float, ...]
+    """1 right, 0 wrong, or between."""
+
+
+Judgement = PairLabel | RankingLabel | RatingLabel | StepLabels
+"""The judgement of a row's answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRow:
+    """One prompt, its answers as tokens, and what was said of them.
+
+    Example: ``JudgedRow(example=Example(...), judgement=PairLabel(probability=1.0, margin=0.0))``
+    """
+
+    example: Example
+    """The tokens."""
+    judgement: Judgement
+    """What was judged of the answers."""
+    counts: bool = True
+    """False for a stand-in, with which a rank without rows computes along."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The prompt's tokens."""
+        return self.example.prompt
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens have to be computed."""
+        return self.example.tokens
+
+    @property
+    def origin(self) -> str:
+        """File and row."""
+        return self.example.origin
+
+
+def muted(row: JudgedRow) -> JudgedRow:
+    """The same row without weight in the loss."""
+    return replace(row, counts=False)
+
+
+def encode_judged(
+    records: Iterable[JudgedRecord], encoder: Encoder, max_tokens: int | None = None
+) -> EncodedRows[JudgedRow]:
+    """All judged records as rows; one that cannot be used is refused with its reason."""
+
+    def encode(record: JudgedRecord) -> EncodedRow:
+        if isinstance(record, Steps):
+            return encoder.encode_with_notes(record.prompt, (_solution_text(record),), record.origin)
+        return encode_record_with_notes(record, encoder)
+
+    def finish(record: JudgedRecord, example: Example) -> JudgedRow:
+        return JudgedRow(example=example, judgement=_judgement_of(record, example, encoder))
+
+    return encode_each(records, encode, finish, max_tokens)
+
+
+def _judgement_of(record: JudgedRecord, example: Example, encoder: Encoder) -> Judgement:
+    match record:
+        case Comparison():
+            return PairLabel(
+                probability=_check_probability(record, "probability", preference_probability(record)),
+                margin=record.margin or 0.0,
+            )
+        case Ranking():
+            if len(record.completions) < 2:
+                raise UserError(f"{record.origin}: a ranking of one answer orders nothing; leave it out")
+            return RankingLabel(ranks=record.ranks)
+        case Rating():
+            if not math.isfinite(record.score):
+                raise UserError(f"{record.origin}: the score is {record.score}, not a number; leave it out")
+            return RatingLabel(score=record.score, thumb=record.thumb)
+        case Steps():
+            labels = tuple(_check_probability(record, "label", label) for label in record.labels)
+            return StepLabels(ends=_step_ends(record, example, encoder), labels=labels)
+
+
+def _check_probability(record: JudgedRecord, name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise UserError(f"{record.origin}: a {name} of {value}; it is a number from 0 to 1")
+    return value
+
+
+def _solution_text(record: Steps, count: int | None = None) -> Text:
+    """The first steps, a line each, of the same kind of text as the prompt."""
+    text = "\n".join(record.steps[:count])
+    return text if isinstance(record.prompt, str) else assistant_turn(text)
+
+
+def _step_ends(record: Steps, example: Example, encoder: Encoder) -> tuple[int, ...]:
+    """Where each step's last character lies, found by encoding the solution as far as that step."""
+    completion_ids = example.completions[0].ids
+    solutions = [_solution_text(record, count) for count in range(1, len(record.steps) + 1)]
+    parts = encoder.encode(record.prompt, solutions, record.origin).completions
+    ends = tuple(_step_end(part.ids[:-1], completion_ids, encoder) for part in parts)
+    for number, (before, end) in enumerate(pairwise([-1, *ends]), start=1):
+        if not before < end < len(completion_ids) - 1:
+            raise UserError(
+                f"{record.origin}: step {number} ({record.steps[number - 1][:30]!r}) has no token of its "
+                "own, or the tokenizer writes it otherwise when a line follows; join it with its neighbour"
+            )
+    return ends
+
+
+def _step_end(part: tuple[int, ...], completion_ids: tuple[int, ...], encoder: Encoder) -> int:
+    """The first token with which the text holds all of the beginning ``part``, blanks aside.
+
+    Tokenizers join a step's last characters with the line's end, or cut them elsewhere when a line follows,
+    and some templates write a blank behind an answer: so texts are compared, and tokens only say where to
+    begin. The end-of-turn token where none is the last one.
+    """
+
+    def holds(count: int) -> bool:
+        return _decode_without_whitespace(encoder, completion_ids[:count]).startswith(prefix_text)
+
+    prefix_text = _decode_without_whitespace(encoder, part)
+    count = next(
+        (
+            t
+            for t, (part_id, completion_id) in enumerate(zip(part, completion_ids, strict=False))
+            if part_id != completion_id
+        ),
+        len(part),
+    )
+    while count < len(completion_ids) and not holds(count):
+        count += 1
+    while count > 0 and holds(count - 1):
+        count -= 1
+    return count - 1
+
+
+def _decode_without_whitespace(encoder: Encoder, ids: tuple[int, ...]) -> str:
+    return "".join(encoder.info.decode(ids).split())

@@ -1,0 +1,97 @@
+"""Prompts to generate from, as tokens, with what a reward needs to score their completions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from plaudit.data.judging import Task
+from plaudit.data.records import Prompt, Record, Text, assistant_turn, user_turn
+from plaudit.errors import UserError
+from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+
+REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
+"""Said of rows with the prompt of an earlier one."""
+PLAIN_TEXT_PROMPT = (
+    "a prompt in plain text is asked as a user's turn, since the model has a chat template, and the reward "
+    "is shown it in plain text; where a reward model learnt from conversations, give prompts as messages"
+)
+"""Said of rows that the policy and a reward model may read unlike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPrompt:
+    """One prompt as tokens, with its reference answer and metadata.
+
+    Example: ``EncodedPrompt(text="2 + 2 =", prompt=(1, 5, 9), truth="4", origin="sums.jsonl:3")``
+    """
+
+    text: Text
+    """The prompt as text or turns."""
+    prompt: tuple[int, ...]
+    """The tokens that the model is shown."""
+    truth: str | None = None
+    """The reference answer, when there is one."""
+    facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    """Whatever else its row carried."""
+    origin: str = ""
+    """File and row."""
+
+    def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
+        """What a reward is asked: answers, and whether each ended by itself; of a conversation, as turns."""
+        given_answers = tuple(answers)
+        is_plain = isinstance(self.text, str)
+        return Task(
+            prompt=self.text,
+            answers=tuple(text if is_plain else assistant_turn(text) for text, _ in given_answers),
+            ended=tuple(ended for _, ended in given_answers),
+            reference_answer=self.truth,
+            metadata=self.facts,
+        )
+
+
+def encode_prompt_records(
+    records: Iterable[Record], encoder: Encoder, longest: int
+) -> EncodedRows[EncodedPrompt]:
+    """The prompts of records of any kind, each once; ``longest`` leaves room for an answer."""
+    prompts: dict[tuple[int, ...], EncodedPrompt] = {}
+    refused: list[RefusedRow] = []
+    repeated = 0
+    for record in records:
+        try:
+            prompt = _encode_prompt(record, encoder)
+        except UserError as error:
+            refused.append(RefusedRow(origin=record.origin, reason=str(error)))
+            continue
+        if len(prompt.prompt) > longest:
+            reason = (
+                f"the prompt has {len(prompt.prompt):,} tokens, and with room for an answer there is space "
+                f"for {longest:,}; shorten it, or let answers be shorter"
+            )
+            refused.append(RefusedRow(origin=record.origin, reason=reason))
+        elif prompt.prompt in prompts:
+            repeated += 1
+        else:
+            prompts[prompt.prompt] = prompt
+    plain_count = (
+        sum(isinstance(one.text, str) for one in prompts.values()) if encoder.chat_format is not None else 0
+    )
+    notes = {
+        note: count
+        for note, count in ((REPEATED_PROMPT, repeated), (PLAIN_TEXT_PROMPT, plain_count))
+        if count
+    }
+    return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=notes)
+
+
+def _encode_prompt(record: Record, encoder: Encoder) -> EncodedPrompt:
+    text = record.prompt
+    turns = user_turn(text) if isinstance(text, str) and encoder.chat_format is not None else text
+    prompt_record = record if isinstance(record, Prompt) else None
+    return EncodedPrompt(
+        text=record.prompt,
+        prompt=encoder.encode_prompt(turns),
+        truth=None if prompt_record is None else prompt_record.answer,
+        facts={} if prompt_record is None else prompt_record.metadata,
+        origin=record.origin,
+    )

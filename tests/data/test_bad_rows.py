@@ -1,0 +1,195 @@
+"""Every kind of bad row is named by file, row and field, put aside and counted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.read import read_records
+from plaudit.errors import UserError
+from tests.data.rows import CORK, HELPSTEER3, HH, NECTAR, SHP, STONE, ULTRAFEEDBACK, USER, write
+
+PAIR = {"prompt": "What sinks?", "chosen": "A stone.", "rejected": "A cork."}
+TALK = {"prompt": [USER], "chosen": STONE, "rejected": CORK}
+OWN = {"kind": "comparison", **PAIR}
+RANKED = {"kind": "ranking", "prompt": "p", "completions": ["a", "b"], "ranks": [1, 2]}
+
+
+def turns(*pairs):
+    return [{"role": role, "content": content} for role, content in pairs]
+
+
+BAD = [
+    ("broken row", PAIR, '{"prompt": "What', ""),
+    ("broken row", PAIR, "[" * 100_000, ""),
+    ("broken row", PAIR, '{"margin": ' + "9" * 5000 + "}", ""),
+    ("wrong type", PAIR, "[1, 2]", ""),
+    ("bad UTF-8", PAIR, b'{"prompt": "caf\xe9"}', ""),
+    ("bad UTF-8", PAIR, r'{"prompt": "\ud800", "chosen": "a", "rejected": "b"}', "prompt"),
+    ("NUL", PAIR, b'{"prompt": "a\0b"}', ""),
+    ("NUL", PAIR, r'{"prompt": "a\u0000b", "chosen": "a", "rejected": "b"}', "prompt"),
+    ("missing field", PAIR, {"prompt": "p", "chosen": "a"}, "rejected"),
+    ("missing field", PAIR, {**PAIR, "rejected": None}, "rejected"),
+    ("wrong type", PAIR, {**PAIR, "chosen": 3}, "chosen"),
+    ("wrong type", PAIR, {**PAIR, "margin": "much"}, "margin"),
+    ("wrong type", PAIR, {**PAIR, "margin": "1.5"}, "margin"),
+    ("wrong type", TALK, {**TALK, "chosen": "A stone."}, "chosen"),
+    ("non-finite number", PAIR, '{"prompt": "p", "chosen": "a", "rejected": "b", "margin": NaN}', ""),
+    ("non-finite number", PAIR, '{"prompt": "p", "chosen": "a", "rejected": "b", "margin": 1e999}', "margin"),
+    (
+        "non-finite number",
+        PAIR,
+        json.dumps({**PAIR, "margin": 10**400}),
+        "margin",
+    ),
+    ("empty side", PAIR, {**PAIR, "chosen": " \n"}, "chosen"),
+    ("empty side", TALK, {**TALK, "rejected": []}, "rejected"),
+    ("empty side", TALK, {**TALK, "rejected": turns(("assistant", ""))}, "rejected"),
+    ("empty side", TALK, {**TALK, "prompt": turns(("user", " "))}, "prompt"),
+    ("wrong value", TALK, {**TALK, "chosen": [USER, *STONE]}, "chosen"),
+    ("chosen = rejected", PAIR, {**PAIR, "rejected": "A stone."}, "chosen, rejected"),
+    ("tie as preference", PAIR, {**PAIR, "score_chosen": 7.5, "score_rejected": 7.5}, "score_chosen"),
+    ("wrong value", PAIR, {**PAIR, "score_chosen": 2, "score_rejected": 3}, "score_chosen"),
+    ("unsupported", PAIR, {**PAIR, "tools": [{"type": "function"}]}, "tools"),
+    ("unknown role", TALK, {**TALK, "prompt": turns(("human", "Hi"))}, "prompt[0].role"),
+    ("missing field", TALK, {**TALK, "prompt": [{"role": "user"}]}, "prompt[0].content"),
+    (
+        "unsupported",
+        TALK,
+        {**TALK, "prompt": [{**USER, "tool_calls": [{"name": "f"}]}]},
+        "prompt[0].tool_calls",
+    ),
+    ("tie as preference", OWN, {**OWN, "strength": 0}, "strength"),
+    ("wrong value", OWN, {**OWN, "probability": 1.5}, "probability"),
+    ("wrong value", OWN, {**OWN, "kind": "comparision"}, "kind"),
+    ("too few answers", RANKED, {**RANKED, "completions": ["a"], "ranks": [1]}, "completions"),
+    ("wrong value", RANKED, {**RANKED, "ranks": [1]}, "ranks"),
+    ("empty side", {"prompt": "p"}, {"prompt": ""}, "prompt"),
+    ("empty side", {"text": "t"}, {"text": ""}, "text"),
+    ("empty side", {"messages": [USER, *STONE]}, {"messages": [USER]}, "messages"),
+    ("empty side", {"messages": [USER, *STONE]}, {"messages": STONE}, "messages"),
+    ("chosen = rejected", HH, {"chosen": HH["chosen"], "rejected": HH["chosen"]}, "chosen, rejected"),
+    ("empty side", HH, {**HH, "rejected": HH["rejected"].replace(" A cork.", "")}, "rejected"),
+    ("empty side", HH, {**HH, "rejected": HH["chosen"].partition("\n\nHuman: One")[0]}, "rejected"),
+    ("wrong value", HH, {**HH, "rejected": "A cork."}, "rejected"),
+    ("wrong value", HH, {**HH, "rejected": "\n\nHuman: Else?\n\nAssistant: No."}, "chosen, rejected"),
+    ("tie as preference", SHP, {**SHP, "score_A": 9}, "labels"),
+    ("wrong value", SHP, {**SHP, "labels": 1}, "labels"),
+    ("empty side", HELPSTEER3, {**HELPSTEER3, "response2": ""}, "response2"),
+    ("wrong value", HELPSTEER3, {**HELPSTEER3, "overall_preference": 4}, "overall_preference"),
+    (
+        "chosen = rejected",
+        HELPSTEER3,
+        {**HELPSTEER3, "response2": HELPSTEER3["response1"]},
+        "response1, response2",
+    ),
+    ("too few answers", NECTAR, {**NECTAR, "answers": NECTAR["answers"][:1]}, "answers"),
+    ("missing field", NECTAR, {**NECTAR, "answers": [{"answer": "a"}] * 2}, "answers[0].rank"),
+    (
+        "wrong type",
+        ULTRAFEEDBACK,
+        json.loads(json.dumps(ULTRAFEEDBACK).replace('"5"', '"five"')),
+        "completions[1].annotations.instruction_following.Rating",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "good", "bad", "field"), BAD)
+def test_a_bad_row_is_named_and_put_aside(tmp_path, kind, good, bad, field):
+    source = write(tmp_path / "rows.jsonl", good, good, bad, good)
+    aside = tmp_path / "bad.jsonl"
+    reading = read_records(source, threshold=0.25, quarantine=aside)
+    (problem,) = reading.problems
+    assert (problem.kind, problem.origin, problem.field) == (kind, "rows.jsonl:3", field)
+    assert (reading.rows, reading.quarantine) == (4, aside)
+    (line,) = aside.read_text().splitlines()
+    put = json.loads(line)
+    assert put["reason"] == problem.message
+    if not isinstance(bad, bytes) and not isinstance(bad, str):
+        assert json.loads(put["row"]) == bad
+    elif isinstance(bad, str):
+        assert put["row"].strip() == bad
+
+
+def test_an_undecodable_row_is_kept_with_its_bytes_escaped(tmp_path):
+    source = write(tmp_path / "rows.jsonl", PAIR, b'{"prompt": "caf\xe9"}')
+    read_records(source, threshold=0.5, quarantine=tmp_path / "bad.jsonl")
+    assert json.loads((tmp_path / "bad.jsonl").read_text())["row"].strip() == '{"prompt": "caf\\xe9"}'
+
+
+def test_a_row_beyond_ten_megabytes_is_named_and_the_next_one_read(tmp_path):
+    huge = {**PAIR, "chosen": "x" * 25_000_000}
+    source = write(tmp_path / "rows.jsonl", PAIR, huge, PAIR)
+    reading = read_records(source, threshold=0.5, quarantine=tmp_path / "bad.jsonl")
+    assert [(p.kind, p.origin) for p in reading.problems] == [("row too large", "rows.jsonl:2")]
+    assert [record.origin for record in reading.records] == ["rows.jsonl:1", "rows.jsonl:3"]
+    assert (tmp_path / "bad.jsonl").stat().st_size < 1000
+
+
+def test_a_row_of_just_the_limit_is_read(tmp_path):
+    source = write(tmp_path / "rows.jsonl", PAIR)
+    size = source.stat().st_size - 1
+    assert len(read_records(source, options=ReadOptions(row_limit=size)).records) == 1
+    with pytest.raises(UserError, match="expected at most"):
+        read_records(source, options=ReadOptions(row_limit=size - 2))
+
+
+@pytest.mark.parametrize(("rows", "bad", "passes"), [(99, 1, False), (100, 1, True), (200, 3, False)])
+def test_the_threshold_counts_whole_rows(rows, bad, passes):
+    source = [PAIR] * (rows - bad) + [{**PAIR, "chosen": ""}] * bad
+    if passes:
+        assert len(read_records(source).records) == rows - bad
+    else:
+        with pytest.raises(UserError, match=f"{bad} of {rows} rows are bad"):
+            read_records(source)
+
+
+def test_above_the_threshold_the_message_says_what_to_do(tmp_path):
+    source = write(tmp_path / "rows.jsonl", PAIR, PAIR, {**PAIR, "chosen": ""})
+    aside = tmp_path / "bad.jsonl"
+    with pytest.raises(UserError) as error:
+        read_records(source, quarantine=aside)
+    message = str(error.value)
+    assert "1 of 3 rows are bad (33.3%); the threshold of 1.0% allows 0" in message
+    assert 'rows.jsonl:3: field chosen: expected an answer, found the text ""' in message
+    assert str(aside) in message
+    assert aside.exists()
+    assert "a threshold of 0.334 allows that" in message
+    assert len(read_records(source, threshold=0.334).records) == 2
+
+
+def test_a_file_without_one_good_row_is_refused_whatever_the_threshold(tmp_path):
+    source = write(tmp_path / "rows.jsonl", {**PAIR, "chosen": ""})
+    with pytest.raises(UserError, match="no record in them"):
+        read_records(source, threshold=1.0)
+
+
+def test_no_bad_row_means_no_quarantine_file(tmp_path):
+    reading = read_records([PAIR], quarantine=tmp_path / "bad.jsonl")
+    assert reading.quarantine is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_quarantine_never_replaces_the_data(tmp_path):
+    source = write(tmp_path / "rows.jsonl", PAIR)
+    with pytest.raises(UserError, match="would replace the data"):
+        read_records(source, quarantine=source)
+
+
+def test_rows_of_another_kind_come_with_advice():
+    with pytest.raises(
+        UserError, match=r"rows:1: wanted a demonstration, and the row is a comparison.*--pref"
+    ):
+        read_records([PAIR], kinds=["demonstration"])
+
+
+def test_a_kind_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="unknown kind 'pairs'"):
+        read_records([PAIR], kinds=["pairs"])
+
+
+def test_a_threshold_in_per_cent_is_refused():
+    with pytest.raises(UserError, match=r"0\.01 is 1 %"):
+        read_records([PAIR], threshold=5.0)

@@ -1,0 +1,215 @@
+"""The same rows from every kind of file, and files that are not what they seem."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from plaudit.data.files import raw_rows
+from plaudit.data.formats.base import ReadOptions
+from plaudit.data.read import open_rows, read_records
+from plaudit.data.records import Comparison, assistant_turn, user_turn
+from plaudit.errors import UserError
+from tests.data.rows import CORK, STONE, USER, write
+
+PAIR = {"prompt": "What sinks?", "chosen": "A stone.", "rejected": "A cork.", "margin": 0.5}
+TALK = {"prompt": [USER], "chosen": STONE, "rejected": CORK}
+
+
+def pair(origin):
+    return Comparison(prompt="What sinks?", chosen="A stone.", rejected="A cork.", margin=0.5, origin=origin)
+
+
+def as_csv(path, rows, delimiter=","):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, delimiter=delimiter)
+        writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow(json.dumps(v) if isinstance(v, list) else v for v in row.values())
+    return path
+
+
+def as_gzip(path, rows):
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    return path
+
+
+def as_parquet(path, rows):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def as_folder(path, rows):
+    datasets.Dataset.from_list(rows).save_to_disk(str(path))
+    return path
+
+
+WRITERS = {
+    "pairs.jsonl": lambda path, rows: write(path, *rows),
+    "pairs.jsonl.gz": as_gzip,
+    "pairs.json": lambda path, rows: write(path, json.dumps(rows, indent=1)),
+    "held.json": lambda path, rows: write(path, {"version": 2, "data": rows}),
+    "lines.json": lambda path, rows: write(path, *rows),
+    "pairs.tsv": lambda path, rows: as_csv(path, rows, "\t"),
+    "pairs.csv": as_csv,
+    "pairs.parquet": as_parquet,
+    "folder": as_folder,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_texts_are_the_same_from_every_file(tmp_path, name):
+    reading = read_records(WRITERS[name](tmp_path / name, [PAIR, PAIR]))
+    lines = (2, 3) if name.endswith((".csv", ".tsv")) else (1, 2)
+    assert reading.records == tuple(pair(f"{name}:{line}") for line in lines)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_conversations_are_the_same_from_every_file(tmp_path, name):
+    (record,) = read_records(WRITERS[name](tmp_path / name, [TALK])).records
+    assert record.prompt == user_turn("What sinks?")
+    assert record.rejected == assistant_turn("A cork.")
+
+
+def test_a_streaming_dataset_is_read_as_it_is_asked_for():
+    asked = []
+
+    def rows():
+        for i in range(10_000):
+            asked.append(i)
+            yield {"prompt": f"What is {i}?"}
+
+    stream = open_rows(datasets.IterableDataset.from_generator(rows))
+    first = next(stream.rows)
+    assert first.records[0].origin == "dataset:1"
+    assert len(asked) < 100
+
+
+def test_a_dataset_from_memory_keeps_its_row_numbers():
+    reading = read_records(datasets.Dataset.from_list([PAIR, PAIR]))
+    assert reading.records == (pair("dataset:1"), pair("dataset:2"))
+
+
+def test_several_splits_have_to_be_chosen_from(tmp_path):
+    splits = datasets.DatasetDict(
+        {"train": datasets.Dataset.from_list([PAIR]), "test": datasets.Dataset.from_list([PAIR] * 2)}
+    )
+    splits.save_to_disk(str(tmp_path / "both"))
+    for source in (splits, tmp_path / "both"):
+        with pytest.raises(UserError, match=r"several splits \(train, test\)"):
+            read_records(source)
+        with pytest.raises(UserError, match="no split 'valid'; it has train, test"):
+            read_records(source, options=ReadOptions(split="valid"))
+        assert read_records(source, options=ReadOptions(split="test")).rows == 2
+    assert read_records(tmp_path / "both" / "test").rows == 2
+
+
+def test_a_long_file_is_not_read_ahead(tmp_path):
+    source = write(tmp_path / "rows.jsonl", *[{"prompt": f"What is {i}?"} for i in range(1000)], "broken")
+    assert next(raw_rows(source)).value == {"prompt": "What is 0?"}
+    reading = read_records(source)
+    assert (reading.rows, reading.problems[0].origin) == (1001, "rows.jsonl:1001")
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n\r\n{"prompt": "b"}')
+    assert [record.origin for record in read_records(source).records] == ["rows.jsonl:1", "rows.jsonl:3"]
+
+
+def test_csv_rows_have_the_line_on_which_they_begin(tmp_path):
+    source = tmp_path / "rows.csv"
+    source.write_text('prompt,completion\n"two\nlines",yes\n,plain\nq,\none cell\n2,4\n', encoding="utf-8")
+    reading = read_records(source, threshold=0.5)
+    assert [(r.origin, r.prompt, r.completion) for r in reading.records] == [
+        ("rows.csv:2", "two\nlines", "yes"),
+        ("rows.csv:4", "", "plain"),
+        ("rows.csv:7", "2", "4"),
+    ]
+    assert [problem.message for problem in reading.problems] == [
+        "rows.csv:5: field completion: expected a value, found an empty cell",
+        "rows.csv:6: expected 2 cells, found 1",
+    ]
+
+
+def test_csv_bytes_that_are_not_utf8_are_named(tmp_path):
+    source = tmp_path / "rows.csv"
+    source.write_bytes(b"prompt,completion\nq,caf\xe9\nq,a\n")
+    (problem,) = read_records(source, threshold=0.5).problems
+    assert problem.message == "rows.csv:2: expected text in UTF-8, found byte 0xe9"
+
+
+def test_a_csv_quote_that_never_closes_is_a_bad_row(tmp_path):
+    source = tmp_path / "rows.csv"
+    source.write_text('prompt,completion\nq,a\nq,"never closed\nq,a\n', encoding="utf-8")
+    reading = read_records(source, threshold=0.5)
+    assert (len(reading.records), reading.problems[0].origin) == (1, "rows.csv:3")
+
+
+def test_long_documents_fit_into_csv_cells(tmp_path):
+    source = as_csv(tmp_path / "rows.csv", [{"text": "long " * 100_000}])
+    assert len(read_records(source).records[0].completion) == 500_000
+
+
+def test_large_csv_and_parquet_rows_are_named(tmp_path):
+    rows = [{"text": "short"}, {"text": "x" * 5000}]
+    for source in (as_csv(tmp_path / "rows.csv", rows), as_parquet(tmp_path / "rows.parquet", rows)):
+        reading = read_records(source, threshold=0.5, options=ReadOptions(row_limit=1000))
+        assert [problem.kind for problem in reading.problems] == ["row too large"]
+
+
+def test_parquet_bytes_that_are_not_utf8_are_named(tmp_path):
+    data = pyarrow.array([b"fine", b"caf\xe9"]).cast(pyarrow.binary()).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"text": data}), tmp_path / "rows.parquet")
+    (problem,) = read_records(tmp_path / "rows.parquet", threshold=0.5).problems
+    assert problem.message == "rows.parquet:2: expected text in UTF-8, found byte 0xe9"
+
+
+UNREADABLE = [
+    ("pairs.jsonl", b"", "the file is empty"),
+    ("pairs.jsonl", b"\n\n", "no row in it"),
+    ("pairs.jsonl", b"nonsense\n", "none of the first 1 rows can be read. The first: pairs.jsonl:1"),
+    ("pairs.jsonl", '{"prompt": "a"}'.encode("utf-16"), "is in UTF-16"),
+    ("pairs.jsonl.gz", gzip.compress(b'{"prompt": "a"}\n' * 9, mtime=0)[:-9], "compressed file is damaged"),
+    ("pairs.jsonl.gz", b'{"prompt": "a"}\n', "compressed file is damaged"),
+    ("pairs.json", b'{"a": 1', "not JSON"),
+    ("pairs.json", b'[{"a": "caf\xe9"}]', "is not UTF-8"),
+    ("pairs.json", b'{"train": [{"a": 1}], "test": [{"a": 1}]}', r"has 2 lists of objects \(train, test\)"),
+    ("pairs.json", b"3", "expected a list of rows, found 3"),
+    ("pairs.parquet", b"PAR1 not really", "not a Parquet file"),
+    ("pairs.csv", b"a,a\n1,2\n", "more than once"),
+    ("pairs.txt", b"a", "cannot tell rows by the ending '.txt'"),
+    ("pairs.jsnl", b"a", r"did you mean \.json"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "says"), UNREADABLE)
+def test_a_file_that_cannot_be_read_says_why(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        read_records(tmp_path / name)
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path):
+    write(tmp_path / "pairs.jsonl", PAIR)
+    with pytest.raises(UserError, match=r"no such file; did you mean .*pairs\.jsonl\?"):
+        read_records(tmp_path / "pears.jsonl")
+    with pytest.raises(UserError, match="no folder"):
+        read_records(tmp_path / "nowhere" / "pairs.jsonl")
+
+
+def test_a_folder_of_something_else_lists_what_is_in_it(tmp_path):
+    write(tmp_path / "pairs.jsonl", PAIR)
+    with pytest.raises(UserError, match=r"it holds pairs\.jsonl"):
+        read_records(tmp_path)
+
+
+def test_rows_of_python_that_are_no_objects_are_bad_rows():
+    reading = read_records([PAIR, "text", PAIR], threshold=0.5)
+    assert reading.problems[0].message == 'rows:2: expected a JSON object, found "text"'

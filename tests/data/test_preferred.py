@@ -1,0 +1,76 @@
+"""Preferred-only training takes the liked answer and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from plaudit.data.records import (
+    RECORD_TYPES,
+    Comparison,
+    Demonstration,
+    Prompt,
+    Ranking,
+    Rating,
+    Steps,
+    record_kind,
+    record_to_dict,
+)
+from plaudit.data.transforms import preferred_demonstration
+
+
+def pair(**facts):
+    return Comparison(prompt="p", chosen="good", rejected="bad", **facts)
+
+
+def ranking(*ranks):
+    return Ranking(prompt="p", completions=("a", "b", "c"), ranks=ranks)
+
+
+LIKED = [
+    (pair(), "good"),
+    (pair(probability=0.9), "good"),
+    (pair(probability=0.1), "bad"),
+    (pair(probability=0.5), None),
+    (pair(strength=0.0), None),
+    (pair(strength=0.0, probability=0.5), None),
+    (ranking(2.0, 1.0, 3.0), "b"),
+    (ranking(2.0, 1.0, 1.0), "b"),
+    (ranking(1.0, 1.0, 1.0), None),
+    (Rating(prompt="p", completion="c", score=1.0, thumb=True), "c"),
+    (Rating(prompt="p", completion="c", score=0.0, thumb=True), None),
+    (Rating(prompt="p", completion="c", score=1.0), None),
+    (Steps(prompt="p", steps=("s",), labels=(1.0,)), None),
+    (Prompt(prompt="p"), None),
+]
+
+
+@pytest.mark.parametrize(("record", "answer"), LIKED)
+def test_the_liked_answer_or_none(record, answer):
+    liked = preferred_demonstration(record)
+    assert (None if liked is None else liked.completion) == answer
+
+
+def test_who_said_it_and_where_stay_with_the_answer():
+    said = {"annotator": "ada", "group": "g", "category": "fact", "origin": "a.jsonl:3"}
+    assert preferred_demonstration(pair(**said)) == Demonstration(prompt="p", completion="good", **said)
+
+
+def test_a_demonstration_is_its_own_preference():
+    record = Demonstration(prompt="p", completion="c")
+    assert preferred_demonstration(record) is record
+
+
+def test_every_kind_has_its_name():
+    for name, record in RECORD_TYPES.items():
+        assert record.__name__.lower() == name
+    assert record_kind(pair()) == "comparison"
+
+
+def test_a_plain_row_leaves_out_what_was_not_said():
+    assert record_to_dict(pair(strength=2.0)) == {
+        "kind": "comparison",
+        "prompt": "p",
+        "chosen": "good",
+        "rejected": "bad",
+        "strength": 2.0,
+    }

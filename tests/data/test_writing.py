@@ -1,0 +1,281 @@
+"""What is written is read again as it was; what TRL cannot say is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plaudit.data.read import read_records
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Part,
+    Prompt,
+    Ranking,
+    Rating,
+    Steps,
+    assistant_turn,
+)
+from plaudit.data.write import write_records
+from plaudit.errors import UserError
+
+# The type checker looks at a random element of each tuple, also of those that strategies build.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+FILLED = TEXT.filter(str.strip)
+NUMBER = st.floats(-1e6, 1e6)
+NAME = st.none() | FILLED
+WHO = {"annotator": NAME, "group": NAME, "category": NAME, "origin": FILLED}
+PARTS = st.tuples(
+    st.builds(Part, kind=st.just("text"), text=FILLED),
+    st.builds(Part, kind=st.just("image"), source=FILLED),
+)
+
+
+def turn(role):
+    return st.builds(Message, role=st.just(role), content=FILLED | PARTS)
+
+
+ASKED = st.tuples(turn("user")) | st.tuples(turn("system"), turn("user"))
+SAID = st.tuples(turn("assistant")) | st.tuples(turn("assistant"), turn("tool"), turn("assistant"))
+KIND = st.sampled_from([(TEXT, FILLED), (ASKED, SAID)])
+JSON = st.dictionaries(FILLED, st.none() | st.booleans() | st.integers() | TEXT | st.lists(TEXT), max_size=3)
+
+
+def both(kind):
+    """A prompt and two different answers of one kind."""
+    prompt, reply = kind
+    return st.tuples(prompt, st.lists(reply, min_size=2, max_size=4, unique=True))
+
+
+SIDES = KIND.flatmap(both)
+
+
+@st.composite
+def demonstrations(draw):
+    prompt, replies = draw(SIDES)
+    return Demonstration(prompt=prompt, completion=replies[0], **{k: draw(v) for k, v in WHO.items()})
+
+
+@st.composite
+def comparisons(draw):
+    prompt, (chosen, rejected, *_) = draw(SIDES)
+    tie = draw(st.booleans())
+    chance = 0.5 if tie else draw(st.none() | st.floats(0, 1))
+    return Comparison(
+        prompt=prompt,
+        chosen=chosen,
+        rejected=rejected,
+        strength=0.0 if tie else draw(st.none() | NUMBER.filter(bool)),
+        margin=draw(st.none() | NUMBER),
+        probability=chance,
+        **{k: draw(v) for k, v in WHO.items()},
+    )
+
+
+@st.composite
+def rankings(draw):
+    prompt, replies = draw(SIDES)
+    ranks = draw(st.lists(NUMBER, min_size=len(replies), max_size=len(replies)))
+    return Ranking(
+        prompt=prompt,
+        completions=tuple(replies),
+        ranks=tuple(ranks),
+        **{k: draw(v) for k, v in WHO.items()},
+    )
+
+
+@st.composite
+def ratings(draw):
+    prompt, replies = draw(SIDES)
+    thumb = draw(st.booleans())
+    return Rating(
+        prompt=prompt,
+        completion=replies[0],
+        score=draw(st.sampled_from([0.0, 1.0]) if thumb else NUMBER),
+        aspect=draw(NAME),
+        thumb=thumb,
+        **{k: draw(v) for k, v in WHO.items()},
+    )
+
+
+@st.composite
+def steps(draw, label=NUMBER):
+    solution = draw(st.lists(FILLED, min_size=1, max_size=4))
+    labels = draw(st.lists(label, min_size=len(solution), max_size=len(solution)))
+    return Steps(
+        prompt=draw(TEXT | ASKED),
+        steps=tuple(solution),
+        labels=tuple(labels),
+        **{k: draw(v) for k, v in WHO.items()},
+    )
+
+
+PROMPTS = st.builds(Prompt, prompt=FILLED | ASKED, answer=NAME, metadata=JSON, origin=FILLED)
+RECORDS = demonstrations() | comparisons() | rankings() | ratings() | steps() | PROMPTS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("written")
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=6), st.sampled_from(["jsonl", "jsonl.gz"]))
+@settings(max_examples=150, deadline=None)
+def test_plaudit_rows_come_back_exactly(folder, records, end):
+    written = write_records(records, folder / f"rows.{end}")
+    assert (written.rows, dict(written.lost)) == (len(records), {})
+    assert read_records(written.path).records == tuple(records)
+
+
+@given(
+    st.one_of(
+        *(
+            st.lists(kind.filter(lambda record: isinstance(record.prompt, str)), min_size=1, max_size=4)
+            for kind in (demonstrations(), comparisons(), rankings(), ratings(), steps(), PROMPTS)
+        )
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_plaudit_texts_come_back_exactly_from_parquet(folder, records):
+    written = write_records(records, folder / "rows.parquet")
+    assert read_records(written.path).records == tuple(records)
+
+
+def test_conversations_come_back_from_parquet(tmp_path):
+    talk = (Message(role="system", content="Be brief."), Message(role="user", content="Hi"))
+    records = (Demonstration(prompt=talk, completion=assistant_turn("Ho"), origin="a:1"),)
+    assert read_records(write_records(records, tmp_path / "a.parquet").path).records == records
+
+
+@given(
+    comparisons().filter(lambda pair: pair.probability is None or pair.probability > 0.5)
+    | demonstrations()
+    | ratings().filter(lambda rating: rating.thumb and rating.aspect is None)
+    | steps(st.sampled_from([0.0, 1.0])).filter(lambda solution: isinstance(solution.prompt, str))
+)
+@settings(max_examples=80, deadline=None)
+def test_trl_rows_come_back_but_for_their_origin(folder, record):
+    written = write_records([record], folder / "trl.jsonl", layout="trl")
+    (back,) = read_records(written.path).records
+    assert back == type(record)(
+        **{name: getattr(record, name) for name in record.__slots__ if name != "origin"},
+        origin="trl.jsonl:1",
+    )
+
+
+def test_a_ranking_becomes_pairs_that_remember_their_group(tmp_path):
+    ranking = Ranking(prompt="p", completions=("a", "b", "c"), ranks=(1.0, 2.0, 2.0), category="fruit")
+    written = write_records([ranking], tmp_path / "trl.jsonl", layout="trl")
+    rows = [json.loads(line) for line in written.path.read_text().splitlines()]
+    assert [(row["chosen"], row["rejected"], row["group_id"], row["category"]) for row in rows] == [
+        ("a", "b", "ranking-1", "fruit"),
+        ("a", "c", "ranking-1", "fruit"),
+    ]
+    assert dict(written.lost) == {
+        "rankings split into pairs that TRL weighs one by one (group_id keeps what belongs together)": 1,
+        "pairs left out: tied, or twice the same answer": 1,
+    }
+
+
+LOST = [
+    (Comparison(prompt="p", chosen="a", rejected="b", probability=0.5), "a TRL preference cannot be a tie"),
+    (
+        Comparison(prompt="p", chosen="a", rejected="b", probability=0.2),
+        "the likelier one",
+    ),
+    (Rating(prompt="p", completion="a", score=3.0), "a TRL label is a thumb"),
+    (Steps(prompt="p", steps=("a",), labels=(0.5,)), "never neutral"),
+]
+
+
+@pytest.mark.parametrize(("record", "says"), LOST)
+def test_what_trl_cannot_say_is_named_and_nothing_false_is_written(tmp_path, record, says):
+    with pytest.raises(UserError, match=f"nothing to write .*{says}"):
+        write_records([record], tmp_path / "trl.jsonl", layout="trl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trl_file_has_one_kind(tmp_path):
+    records = [Prompt(prompt="p"), Demonstration(prompt="p", completion="c")]
+    with pytest.raises(UserError, match="the records are prompts and demonstrations"):
+        write_records(records, tmp_path / "trl.jsonl", layout="trl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_refuses_texts_beside_conversations(tmp_path):
+    records = [
+        Prompt(prompt="p"),
+        Prompt(prompt=(Message(role="user", content="Hi"),)),
+    ]
+    with pytest.raises(UserError, match="a Parquet column has one type"):
+        write_records(records, tmp_path / "rows.parquet")
+
+
+def test_numbers_that_json_lacks_are_refused(tmp_path):
+    with pytest.raises(UserError, match="a:1: cannot be written as JSON"):
+        write_records(
+            [Rating(prompt="p", completion="c", score=float("nan"), origin="a:1")], tmp_path / "a.jsonl"
+        )
+
+
+def test_the_ending_and_the_layout_are_checked(tmp_path):
+    with pytest.raises(UserError, match="cannot tell rows by the ending"):
+        write_records([Prompt(prompt="p")], tmp_path / "rows.csv")
+    with pytest.raises(UserError, match="unknown layout 'TRL'"):
+        write_records([Prompt(prompt="p")], tmp_path / "rows.jsonl", layout="TRL")
+    with pytest.raises(UserError, match="no such folder"):
+        write_records([Prompt(prompt="p")], tmp_path / "nowhere" / "rows.jsonl")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "rows.jsonl").mkdir()
+    with pytest.raises(UserError, match="name a file in it"):
+        write_records([Prompt(prompt="p")], tmp_path / "rows.jsonl")
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    write_records([Prompt(prompt="old")], path)
+
+    def records():
+        yield Prompt(prompt="new")
+        raise RuntimeError("the source failed")
+
+    with pytest.raises(RuntimeError, match="the source failed"):
+        write_records(records(), path)
+    assert [child.name for child in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert read_records(path).records[0].prompt == "old"
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+    """A limit on the size of files stands in for the disk."""
+    program = (
+        "import sys; from plaudit.data import write_records; from plaudit.data.records import Prompt\n"
+        "write_records([Prompt(prompt='x' * 100000)] * 50, sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "rows.jsonl")],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "cannot be written (File too large)" in done.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path):
+    records = [Prompt(prompt="p", metadata={"b": 1, "a": 2})]
+    one, two = (write_records(records, tmp_path / f"{i}.jsonl.gz").path.read_bytes() for i in "12")
+    assert one == two
+    assert json.loads(gzip.decompress(one))["metadata"] == {"b": 1, "a": 2}

@@ -1,0 +1,181 @@
+"""Two ranks learn the policy that one process learns, weights divided or not: figures and model.
+
+A batch has 5 rows and the last one of an epoch a single one, so that a rank is muted; pieces hold few
+tokens, so that ranks differ in how many they would need. What is left is the order of sums: 1e-9 relative in
+float64 and 1e-4 in float32, in which a path of its own is taken by rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
+from tests.engine.distributed.runs import Run, Said, run_all
+from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.methods.preference.test_runs import make_opinions
+
+FOLLOWS = ("--reference.kind", "average", "--reference.every", "2", "--reference.share", "0.5")
+MANNERS: dict[str, tuple[str, ...]] = {
+    "dpo": (),
+    "dpo, live": ("--reference.kind", "live"),
+    "dpo, following": FOLLOWS,
+    "tr-dpo": FOLLOWS,
+    "kto": ("--memory.tokens-at-once", "20"),
+    "kto, one by one": ("--batch-size", "1"),
+    "aot": (),
+    "bco": (),
+    "dpo, rankings": ("--memory.layout", "left", "--memory.checkpointing"),
+    "wpo, adapted": ("--lora.rank", "2"),
+    "ipo, float32": ("--dtype", "float32"),
+}
+GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
+    "quick": (("dpo", "data"), ("dpo", "shard"), ("kto", "data"), ("aot", "data")),
+    "follows": (("dpo, following", "shard"),),
+    "strangers": (("kto", "shard"), ("kto, one by one", "shard")),
+    "slow": (
+        ("dpo, live", "data"),
+        ("dpo, live", "shard"),
+        ("tr-dpo", "data"),
+        ("kto, one by one", "data"),
+        ("aot", "shard"),
+        ("bco", "data"),
+        ("bco", "shard"),
+        ("dpo, rankings", "data"),
+        ("dpo, rankings", "shard"),
+        ("wpo, adapted", "data"),
+        ("ipo, float32", "data"),
+    ),
+}
+"""Those that run together: a rank that dies takes along all that were to come."""
+ALL = [
+    pytest.param(group, manner, way, marks=[pytest.mark.slow] if group == "slow" else [])
+    for group, members in GROUPS.items()
+    for manner, way in members
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """All runs of a group, and what was said in them.
+
+    Example: ``Trained(folder=Path("runs"), alone={"dpo": [Said(…)]}, together={"dpo data": […]})``
+    """
+
+    folder: Path
+    """Where the run folders lie."""
+    alone: dict[str, list[Said]]
+    """What one process said."""
+    together: dict[str, list[Said]]
+    """What each of two ranks said."""
+
+
+def train(folder: Path, members: tuple[tuple[str, str], ...]) -> Trained:
+    toy, files = make_opinions(folder / "toy", rows=27)
+
+    def command(out: str, manner: str, *more: str) -> Run:
+        name = manner.partition(",")[0]
+        kind = "rankings" if "rankings" in manner else "certain"
+        data = files["thumbs" if data_of(PREFERENCE_ALGORITHMS[name]) == "thumbs" else kind]
+        cache = ("--reference.kind", "precomputed", "--reference.cache", str(folder / "kept" / out))
+        kept = () if "--reference.kind" in more else cache
+        arguments = (
+            *("train", name, "--model", str(toy.model), "--data", str(data), "--out", str(folder / out)),
+            *("--steps", "5", "--batch-size", "5", "--learning-rate", "0.01", "--held-out", "0.1"),
+            *("--memory.tokens-at-once", "60", "--evaluate-every", "2", "--sample-every", "4"),
+            *("--sample.rows", "2", "--sample.tokens", "6", "--device", "cpu", "--dtype", "float64"),
+            *(*kept, *more),
+        )
+        return Run(arguments=arguments, environment={})
+
+    alone = {manner: command(manner, manner, *MANNERS[manner]) for manner, _ in members}
+    together = {
+        f"{manner} {way}": command(
+            f"{manner} {way}", manner, *MANNERS[manner], *["--shard"][: way == "shard"]
+        )
+        for manner, way in members
+    }
+    return Trained(
+        folder=folder, alone=run_all(alone, folder, ranks=1), together=run_all(together, folder, ranks=2)
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """The runs of a group, made when the first of them is asked for."""
+
+    @cache
+    def of(group: str) -> Trained:
+        return train(tmp_path_factory.mktemp("ranks"), GROUPS[group])
+
+    return of
+
+
+def tolerance(manner: str) -> float:
+    return 1e-4 if manner.endswith("float32") else 1e-9
+
+
+@pytest.mark.parametrize(("group", "manner", "way"), ALL)
+def test_two_ranks_learn_what_one_process_learns(
+    trained: Callable[[str], Trained], group: str, manner: str, way: str
+) -> None:
+    runs = trained(group)
+    first, second = runs.together[f"{manner} {way}"]
+    (one,) = runs.alone[manner]
+    assert (one.code, first.code, second.code) == (0, 0, 0), first.err
+    assert (second.out, second.err) == ("", "")
+    assert first.out == one.out.replace(manner, f"{manner} {way}")
+    assert (first.left, second.left) == ((), ())
+
+    alone, together = lines(runs.folder / manner), lines(runs.folder / f"{manner} {way}")
+    for expected, found in zip(alone, together, strict=True):
+        assert found.keys() == expected.keys()
+        distance = {name: apart(found[name], expected[name]) for name in expected}
+        assert max(distance.values()) < tolerance(manner), (expected["step"], distance)
+
+    wanted, own = (
+        load_file(runs.folder / name / "model" / "model.safetensors") for name in (manner, f"{manner} {way}")
+    )
+    assert wanted.keys() == own.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(
+            own[name], weight, rtol=tolerance(manner), atol=tolerance(manner), msg=name
+        )
+
+
+@pytest.mark.parametrize(("group", "manner", "way"), ALL)
+def test_the_folder_of_two_ranks_is_the_folder_of_one(
+    trained: Callable[[str], Trained], group: str, manner: str, way: str
+) -> None:
+    folder = trained(group).folder
+    names, others = (
+        {str(path.relative_to(folder / name)) for path in (folder / name).rglob("*")}
+        for name in (manner, f"{manner} {way}")
+    )
+    assert others == names
+    one, other = ((folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}"))
+    assert other == one or manner.endswith("float32")
+
+
+def test_log_probs_that_two_ranks_have_computed_are_those_of_one(trained: Callable[[str], Trained]) -> None:
+    kept = trained("quick").folder / "kept"
+    entries = [next(iter((kept / name).iterdir())) for name in ("dpo", "dpo data", "dpo shard")]
+    assert len({entry.name for entry in entries}) == 1
+    one, *others = (load_file(entry / "logp.safetensors")["logp"] for entry in entries)
+    for other in others:
+        torch.testing.assert_close(other, one, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("manner", ["dpo", "kto", "aot"])
+def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner: str) -> None:
+    folder = trained("quick").folder
+    losses = [line["held_out/loss"] for line in lines(folder / manner) if "held_out/loss" in line]
+    assert max(losses) - min(losses) > 1e-3
+    if manner == "kto":
+        assert max(line["baseline"] for line in lines(folder / manner)) > 0

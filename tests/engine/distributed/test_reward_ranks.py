@@ -1,0 +1,180 @@
+"""Two ranks learn the reward that one process learns, their weights divided or not: figures and model.
+
+A batch has 5 rows and the last one of an epoch a single one, so that a rank is muted; pieces hold 60 tokens.
+What is left is the order of sums: 1e-10 relative in float64 and 1e-5 in float32.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from plaudit.data.judging import Task
+from plaudit.rewards.load import load_reward
+from tests.engine.distributed.runs import Run, Said, run_all
+from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.methods.reward_model.rows import make_files
+
+EXACT = ("--dtype", "float64")
+MANNERS: dict[str, tuple[str, ...]] = {
+    "comparisons": (*EXACT, "--reward.normalise", "demonstrations"),
+    "rankings": (*EXACT, "--memory.layout", "left", "--memory.checkpointing"),
+    "ratings": (*EXACT, "--reward.pooling", "mean"),
+    "steps": (*EXACT, "--batch-size", "1"),
+    "rankings, float32": ("--dtype", "float32"),
+    "comparisons, adapted": (*EXACT, "--lora.rank", "2"),
+    "thumbs, in two stages": (*EXACT, "--pretraining.data", "comparisons", "--steps", "2"),
+    "comparisons, several": (*EXACT, "--ensemble.members", "2", "--steps", "2"),
+}
+WAYS = ("data", "shard")
+QUICK = ("comparisons", "rankings", "comparisons, several")
+"""The others are slow."""
+PAIRS = [
+    pytest.param(manner, way, marks=[] if manner in QUICK else [pytest.mark.slow])
+    for manner in MANNERS
+    for way in WAYS
+    if (manner, way) != ("comparisons, adapted", "shard")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """All runs, and what was said in them.
+
+    Example: ``Trained(folder=Path("runs"), alone={"steps": [Said(…)]}, together={"steps data": […]})``
+    """
+
+    folder: Path
+    """Where the run folders lie."""
+    alone: dict[str, list[Said]]
+    """What one process said."""
+    together: dict[str, list[Said]]
+    """What each of two ranks said."""
+
+
+def train(folder: Path, manners: Sequence[str]) -> Trained:
+    toy, files = make_files(folder / "toy", rows=22)
+
+    def command(name: str, manner: str, *more: str) -> Run:
+        own = [str(files[word]) if word in files else word for word in MANNERS[manner]]
+        arguments = (
+            *("train", "reward", "--model", str(toy.model), "--out", str(folder / name)),
+            *("--data", str(files[manner.partition(",")[0]]), "--steps", "5", "--batch-size", "5"),
+            *("--learning-rate", "0.01", "--held-out", "0.1", "--memory.tokens-at-once", "60"),
+            *("--evaluate-every", "2", "--sample-every", "4", "--sample.rows", "2", "--sample.tokens", "6"),
+            *("--device", "cpu", *own, *more),
+        )
+        return Run(arguments=arguments, environment={})
+
+    alone = {manner: command(manner, manner) for manner in manners}
+    together = {f"{manner} data": command(f"{manner} data", manner) for manner in manners}
+    together |= {
+        f"{manner} shard": command(f"{manner} shard", manner, "--shard")
+        for manner in manners
+        if not manner.endswith("adapted")
+    }
+    return Trained(
+        folder=folder,
+        alone=run_all(alone, folder, ranks=1),
+        together=run_all(together, folder, ranks=2),
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """The runs of a manner, made when the first of its group is asked for."""
+
+    @cache
+    def group(quick: bool) -> Trained:
+        manners = [manner for manner in MANNERS if (manner in QUICK) == quick]
+        return train(tmp_path_factory.mktemp("ranks"), manners)
+
+    return lambda manner: group(manner in QUICK)
+
+
+def tolerance(manner: str) -> float:
+    return 1e-5 if manner.endswith("float32") else 1e-10
+
+
+def stages(run: Path) -> list[Path]:
+    """The runs in a folder: itself, its first stage, its members."""
+    return sorted(path.parent for path in run.rglob("metrics.jsonl"))
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_only_the_first_rank_speaks_and_all_end_well(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    first, second = trained(manner).together[f"{manner} {way}"]
+    (one,) = trained(manner).alone[manner]
+    assert (one.code, first.code, second.code) == (0, 0, 0), first.err
+    assert (second.out, second.err) == ("", "")
+    assert first.out == one.out.replace(manner, f"{manner} {way}")
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_two_ranks_report_the_figures_of_one_process(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
+    assert len(alone) == len(together) == (2 if "stages" in manner or "several" in manner else 1)
+    for one, other in zip(alone, together, strict=True):
+        for expected, found in zip(lines(one), lines(other), strict=True):
+            assert found.keys() == expected.keys()
+            distance = {name: apart(found[name], expected[name]) for name in expected}
+            assert max(distance.values()) < tolerance(manner), (expected["step"], distance)
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_two_ranks_end_with_the_model_of_one_process(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    close: dict[str, Any] = {"rtol": tolerance(manner), "atol": tolerance(manner)}
+    alone, together = (stages(trained(manner).folder / name) for name in (manner, f"{manner} {way}"))
+    for one, other in zip(alone, together, strict=True):
+        expected, found = (load_file(run / "model" / "model.safetensors") for run in (one, other))
+        assert expected.keys() == found.keys()
+        for name, weight in expected.items():
+            torch.testing.assert_close(found[name], weight, msg=name, **close)
+        wanted, said = (
+            json.loads((run / "model" / "plaudit_reward.json").read_text()) for run in (one, other)
+        )
+        assert said.pop("pooling") == wanted.pop("pooling")
+        assert said == pytest.approx(wanted, rel=tolerance(manner), abs=tolerance(manner))
+        assert (other / "samples.jsonl").read_bytes() == (one / "samples.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("manner", ["comparisons", "comparisons, several"])
+def test_the_folder_of_two_ranks_is_the_reward_of_one(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    folder, together = (trained(manner).folder / name for name in (manner, f"{manner} {way}"))
+    names, others = ({str(p.relative_to(run)) for p in run.rglob("*")} for run in (folder, together))
+    assert names == others
+    task = Task(prompt="1 the cat?", answers=(" two dogs.", " a red mat."), ended=(True, True))
+    one, other = (load_reward(run, device="cpu").scores([task])[0] for run in (folder, together))
+    assert other == pytest.approx(one, abs=1e-6)
+    assert None not in one
+
+
+@pytest.mark.parametrize("manner", QUICK)
+def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner: str) -> None:
+    for run in stages(trained(manner).folder / manner):
+        losses = [line["loss"] for line in lines(run)]
+        assert max(losses) - min(losses) > 1e-3
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_no_thread_of_a_group_outlives_its_run(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    assert [said.left for said in trained(manner).together[f"{manner} {way}"]] == [(), ()]

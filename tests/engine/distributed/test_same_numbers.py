@@ -1,0 +1,182 @@
+"""Two ranks learn what one process learns: the same losses, norms, held-out figures, samples and weights.
+
+Rows are ragged, a batch has 5 of them and the last one of an epoch a single one, so that a rank is muted;
+pieces hold 60 tokens, so that gradients accumulate. What is left is the order of sums: 1e-10 relative in
+float64 and 1e-5 in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tests.engine.distributed.runs import Run, Said, run_all
+from tests.engine.toy import Toy, make_toy
+
+EXACT = ("--dtype", "float64")
+MANNERS: dict[str, tuple[str, ...]] = {
+    "plain": (*EXACT, "--optimizer.weight-decay", "0.3", "--optimizer.clip", "0.05"),
+    "padded, recomputed": (*EXACT, "--memory.layout", "left", "--memory.checkpointing"),
+    "gpt2, in one piece": (*EXACT, "--memory.tokens-at-once", "8192"),
+    "untied, one by one": (*EXACT, "--batch-size", "1"),
+    "best": (*EXACT, "--keep.use-best", "--evaluate-every", "1", "--learning-rate", "0.3"),
+    "distil": EXACT,
+    "lora": (*EXACT, "--lora.rank", "2"),
+    "float32": ("--dtype", "float32"),
+    "bfloat16": ("--dtype", "bfloat16"),
+}
+WAYS = ("data", "shard")
+PAIRS = [(manner, way) for manner in MANNERS for way in WAYS if (manner, way) != ("lora", "shard")]
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """All runs, and what was said in them.
+
+    Example: ``Trained(folder=Path("runs"), alone={"plain": [Said(…)]}, together={"plain data": […]})``
+    """
+
+    folder: Path
+    """Where the run folders lie."""
+    alone: dict[str, list[Said]]
+    """What one process said."""
+    together: dict[str, list[Said]]
+    """What each of two ranks said."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("ranks")
+    toys = {"llama": make_toy(folder / "toys" / "llama")}
+    toys["gpt2"] = make_toy(folder / "toys" / "gpt2", family="gpt2")
+    toys["untied"] = untied(toys["llama"], folder / "toys" / "untied")
+    alone = {manner: command(toys, folder / manner, manner) for manner in MANNERS}
+    together = {
+        f"{manner} {way}": command(toys, folder / f"{manner} {way}", manner, *["--shard"][: way == "shard"])
+        for manner, way in PAIRS
+    }
+    return Trained(
+        folder=folder,
+        alone=run_all(alone, folder, ranks=1),
+        together=run_all(together, folder, ranks=2),
+    )
+
+
+def untied(toy: Toy, folder: Path) -> Toy:
+    copytree(toy.model, folder)
+    torch.manual_seed(1)
+    config = AutoConfig.from_pretrained(toy.model, tie_word_embeddings=False)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return Toy(model=folder, data=toy.data)
+
+
+def command(toys: dict[str, Toy], out: Path, manner: str, *more: str) -> Run:
+    toy = toys.get(manner.partition(",")[0], toys["llama"])
+    method = ("distil", "--teacher", str(toys["untied"].model)) if manner == "distil" else ("sft",)
+    arguments = (
+        *("train", *method, "--model", str(toy.model), "--data", str(toy.data), "--out", str(out)),
+        *("--steps", "5", "--batch-size", "5", "--learning-rate", "0.01", "--held-out", "0.1"),
+        *("--memory.tokens-at-once", "60", "--evaluate-every", "2", "--sample-every", "4"),
+        *("--sample.rows", "2", "--sample.tokens", "6", "--device", "cpu", *MANNERS[manner], *more),
+    )
+    return Run(arguments=arguments, environment={})
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name != "timing"} for line in found]
+
+
+def apart(found: object, expected: object) -> float:
+    """How far two figures are apart, relative to the expected one; whole numbers must be the same."""
+    assert type(found) is type(expected)
+    if not isinstance(found, float) or not isinstance(expected, float):
+        assert found == expected
+        return 0.0
+    return abs(found - expected) / max(abs(expected), 1e-3)
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_two_ranks_report_the_figures_of_one_process(trained: Trained, manner: str, way: str) -> None:
+    alone, together = lines(trained.folder / manner), lines(trained.folder / f"{manner} {way}")
+    assert len(alone) >= 4
+    for expected, found in zip(alone, together, strict=True):
+        assert found.keys() == expected.keys()
+        distance = {name: apart(found[name], expected[name]) for name in expected}
+        assert max(distance.values()) < TOLERANCE.get(manner, 1e-10), (expected["step"], distance)
+    assert sum(line["rows"] for line in alone) == sum(line["rows"] for line in together)
+
+
+@pytest.mark.parametrize(("manner", "way"), [pair for pair in PAIRS if pair[0] != "bfloat16"])
+def test_two_ranks_end_with_the_weights_of_one_process(trained: Trained, manner: str, way: str) -> None:
+    alone, together = (
+        load_file(trained.folder / name / "model" / "model.safetensors")
+        for name in (manner, f"{manner} {way}")
+    )
+    assert alone.keys() == together.keys()
+    for name, weight in alone.items():
+        torch.testing.assert_close(
+            together[name], weight, rtol=TOLERANCE.get(manner, 1e-10), atol=TOLERANCE.get(manner, 1e-10)
+        )
+
+
+@pytest.mark.parametrize(("manner", "way"), [pair for pair in PAIRS if pair[0] not in TOLERANCE])
+def test_two_ranks_say_what_one_process_says(trained: Trained, manner: str, way: str) -> None:
+    alone, together = (
+        (trained.folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}")
+    )
+    assert alone
+    assert together == alone
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_only_the_first_rank_speaks(trained: Trained, manner: str, way: str) -> None:
+    first, second = trained.together[f"{manner} {way}"]
+    (one,) = trained.alone[manner]
+    assert (first.code, second.code) == (0, 0)
+    assert (second.out, second.err) == ("", "")
+    assert first.out == one.out.replace(manner, f"{manner} {way}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_folder_of_two_ranks_is_the_folder_of_one(trained: Trained, way: str) -> None:
+    alone, together = (
+        {str(path.relative_to(trained.folder / name)) for path in (trained.folder / name).rglob("*")}
+        for name in ("plain", f"plain {way}")
+    )
+    assert together == alone
+
+
+@pytest.mark.parametrize("manner", ["plain", "untied, one by one", "gpt2, in one piece"])
+def test_plain_transformers_gives_the_trained_logits(trained: Trained, manner: str) -> None:
+    """Of a model that was divided while it learnt; its held-out loss is computed here once more."""
+    run = trained.folder / f"{manner} shard"
+    model = AutoModelForCausalLM.from_pretrained(run / "model", dtype=torch.float64).eval()
+    one = AutoModelForCausalLM.from_pretrained(trained.folder / manner / "model", dtype=torch.float64).eval()
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        logits = model(ids).logits
+        torch.testing.assert_close(logits, one(ids).logits, rtol=1e-9, atol=1e-9)
+    assert math.isfinite(logits.abs().sum().item())
+
+
+def test_learning_was_worth_comparing(trained: Trained) -> None:
+    """The runs do move: what stands still is the same on any number of ranks."""
+    for manner in MANNERS:
+        losses = [line["held_out/loss"] for line in lines(trained.folder / manner) if "held_out/loss" in line]
+        assert losses[-1] < losses[0] - 0.01, manner
+
+
+@pytest.mark.parametrize(("manner", "way"), PAIRS)
+def test_no_thread_of_a_group_outlives_its_run(trained: Trained, manner: str, way: str) -> None:
+    assert [said.left for said in trained.together[f"{manner} {way}"]] == [(), ()]

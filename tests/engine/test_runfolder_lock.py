@@ -1,0 +1,97 @@
+"""One run at a time in one folder, however the last one ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plaudit.engine.run_folder import open_run
+from plaudit.errors import UserError
+
+SCRIPT = Path(__file__).with_name("hold_run.py")
+CONFIG = {"seed": 0}
+
+
+def holder(folder: Path, end: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, str(SCRIPT), str(folder), end]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_of_several_processes_exactly_one_gets_the_folder(tmp_path: Path) -> None:
+    racers = [holder(tmp_path / "run") for _ in range(6)]
+    words = [said(racer) for racer in racers]
+    for racer in racers:
+        racer.communicate(timeout=30)
+
+    assert words.count("held") == 1
+    winner = racers[words.index("held")].pid
+    refused = [word for word in words if word != "held"]
+    assert all(word.startswith(f"{tmp_path / 'run'}: another run is using this folder (") for word in refused)
+    told = [word for word in refused if f"process {winner} on {socket.gethostname()}, started 20" in word]
+    starting = [word for word in refused if "it is just starting" in word]
+    assert len(told) + len(starting) == 5
+
+
+def test_a_killed_holder_lets_go_and_its_death_is_said(tmp_path: Path) -> None:
+    dead = holder(tmp_path, "killed")
+    assert dead.wait(timeout=30) == -signal.SIGKILL
+    said(dead)
+
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert f"process {dead.pid} on " in run.notes[0]
+        assert "did not end in good order" in run.notes[0]
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert run.notes == ()
+    dead.communicate()
+
+
+def test_a_child_that_outlives_its_run_is_named_as_the_reason(tmp_path: Path) -> None:
+    parent = holder(tmp_path, "orphan")
+    assert said(parent) == "held"
+    orphan = int(said(parent))
+    assert parent.wait(timeout=30) == -signal.SIGKILL
+    try:
+        with (
+            pytest.raises(UserError, match="has ended, but one that it started still runs"),
+            open_run(tmp_path, config=CONFIG),
+        ):
+            pass
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    parent.communicate()
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert "did not end in good order" in run.notes[0]
+
+
+def test_the_same_process_cannot_open_a_folder_twice(tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path, config=CONFIG),
+        pytest.raises(UserError, match=f"process {os.getpid()} on "),
+        open_run(tmp_path, config=CONFIG),
+    ):
+        pass
+
+
+def test_a_run_that_ends_with_a_message_needs_no_second_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError), open_run(tmp_path, config=CONFIG):
+        raise UserError("said in full")
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert run.notes == ()
+
+
+def test_a_run_that_fails_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), open_run(tmp_path, config=CONFIG):
+        raise ZeroDivisionError
+    with open_run(tmp_path, config=CONFIG) as run:
+        assert "did not end in good order" in run.notes[0]

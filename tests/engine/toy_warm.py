@@ -1,0 +1,20 @@
+"""Imported once by the server of `toy_command`: what every run needs, so that its forks need not."""
+
+from __future__ import annotations
+
+import peft.tuners.lora
+import rich.progress
+import torch.distributed.fsdp
+import transformers.models.auto.modeling_auto
+import transformers.models.gpt2.modeling_gpt2
+import transformers.models.llama.modeling_llama
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+import plaudit.cli.main
+import plaudit.engine.sinks.console
+import plaudit.methods.supervised.run
+
+WARMED = (peft, plaudit, rich, torch, transformers)
+"""Imported for what the import does."""
+
+get_checkpoint_conversion_mapping("llama")

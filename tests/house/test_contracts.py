@@ -1,0 +1,60 @@
+"""The settings in pyproject.toml cover the packages that exist, so that a new one cannot slip past a rule."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+CONTRACTS = {contract["name"]: contract for contract in SETTINGS["tool"]["importlinter"]["contracts"]}
+
+
+def existing(*names: str) -> set[str]:
+    package = ROOT / "src" / "plaudit"
+    return {
+        name
+        for name in names
+        if (package / name / "__init__.py").exists() or (package / f"{name.replace('.', '/')}.py").exists()
+    }
+
+
+@pytest.mark.parametrize(
+    ("contract", "packages"),
+    [
+        ("Records, their readers and files never reach torch", ("data", "files", "labelling")),
+        (
+            "Records need the standard library only",
+            ("data.records", "data.judging", "data.transforms", "data.generative_judging"),
+        ),
+        ("Losses and advantages are arithmetic on tensors", ("losses", "advantages")),
+    ],
+)
+def test_a_contract_names_every_package_that_it_is_about(contract, packages):
+    named = {module.removeprefix("plaudit.") for module in CONTRACTS[contract]["source_modules"]}
+    assert named == existing(*packages)
+
+
+def test_pure_packages_are_checked_strictly():
+    strict = {Path(folder).stem for folder in SETTINGS["tool"]["basedpyright"]["strict"]}
+    assert strict >= existing("tensors", "losses", "advantages")
+    assert strict >= {"records", "judging", "transforms", "generative_judging"}
+
+
+def test_the_constraints_pin_what_the_project_needs():
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
+    project = SETTINGS["project"]
+    extras = project["optional-dependencies"]
+    needed = [
+        *project["dependencies"],
+        *extras["dev"],
+        *extras["lora"],
+        *extras["data"],
+        *extras["tensorboard"],
+    ]
+    names = {requirement.partition(">=")[0].lower() for requirement in needed}
+    assert names <= pinned
+    assert not [line for line in lines if line.startswith("-") or "+cpu" in line.partition("#")[0]]

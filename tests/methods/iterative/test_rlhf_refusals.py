@@ -1,0 +1,64 @@
+"""What ``plaudit train rlhf`` refuses, before anything is drawn where that can be known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.toy import Toy
+from tests.methods.iterative.rlhf_runs import go, make_place
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return make_place(tmp_path_factory.mktemp("rlhf"))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--comparisons", "lenght:1-7"), "no reward 'lenght:1-7'"),
+        (("--comparisons", "people", "--loop.noise", 1), "people have their own"),
+        (("--loop.noise", 1), "fuller compares by itself; leave the noise out"),
+        (("--loop.noise", -1), "loop.noise must be a number from 0 on"),
+        (("--loop.teach", "dpo"), "give a row of policy optimisation"),
+        (("--loop.answers", 1), "loop.answers must be at least 2"),
+        (("--loop.rounds", 0), "loop.rounds must be at least 1"),
+        (("--rounds", 3), "unknown option --rounds; did you mean --loop.rounds?"),
+        (("--policy.clip-low", 0.1), "clip_low"),
+        (("--reward-run.reward.loss", "regression"), "regression does not learn from comparisons"),
+        (("--reward-run.reward.rows", "ratings"), "this loop has comparisons"),
+        (("--reward-run.held-out", 1), "reward_run.held_out is a chance"),
+        (("--reward-run.start", "newest", "--reward-run.ensemble.members", 2), "an ensemble is several"),
+        (("--max-length", 24), "leaves no room for a prompt"),
+        (("--loop.data", "nowhere.jsonl"), "nowhere.jsonl"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_drawn(
+    toy: Toy, tmp_path: Path, more: tuple[object, ...], words: str
+) -> None:
+    went = go(toy, tmp_path / "run", *more)
+    assert went.code == 2
+    assert words in went.words
+    assert not went.part(1, "answers.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("silent",), "nothing was said of any pair"),
+        (("odd",), "it gave 0.7; say first, second or tie"),
+        (("fuller", "--draw.max-tokens", 1), "no prompt has two answers that differ and came to an end"),
+        (
+            ("fuller", "--reward-run.held-out", 0.999999),
+            "comparisons are held out; set --reward-run.held-out lower",
+        ),
+    ],
+)
+def test_what_came_to_nothing_is_told(toy: Toy, tmp_path: Path, more: tuple[object, ...], words: str) -> None:
+    by, *own = more
+    went = go(toy, tmp_path / "run", "--comparisons", f"{toy.data.parent / 'mine.py'}:{by}", *own)
+    assert went.code == 2
+    assert words in went.words
+    assert went.part(1, "answers.jsonl").exists(), "what was drawn can be looked at"

@@ -1,0 +1,264 @@
+"""What the tests of the policy trainer share: a script that is answered, a tiny policy, what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Literal
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, values_of
+from plaudit.engine.step import ObjectiveResult
+from plaudit.engine.step_report import Number
+from plaudit.methods.policy.build import ConfiguredAlgorithm, configure_algorithm
+from plaudit.methods.policy.config import (
+    DrawSettings,
+    PolicyConfig,
+    PolicySettings,
+    PtxSettings,
+    ShapeSettings,
+)
+from plaudit.methods.policy.experience import ScoringModels
+from plaudit.methods.policy.iterations import RolloutRounds
+from plaudit.methods.policy.objective import (
+    AnyMicrobatch,
+    PolicyMicrobatch,
+    ValueLoss,
+    policy_objective,
+    ptx_objective,
+)
+from plaudit.methods.policy.row import PolicyRow
+from plaudit.methods.policy.run import RolloutSources, make_rounds
+from plaudit.methods.run import Run
+from plaudit.models.load import precision
+from plaudit.models.policy import Policy
+from plaudit.models.reference import ModelReference
+from plaudit.models.reward_model import RewardModel
+from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.prompts import EncodedPrompt
+from tests.engine.toy import write_rows
+from tests.methods.policy.script import LONGEST, WARM, Reader, Script, Teller, script
+from tests.models.zoo import PLAIN, _keep_every_digit, build
+from tests.rollouts.talkers import write_tokenizer
+
+EARLIER = 0.37
+"""The mean score of rounds that were before."""
+BONUS = 0.03
+"""How much entropy counts."""
+PTX = [("w10 w11", "w12 w13"), ("w20", "w21 w22 w23"), ("w30 w31 w32", "w33")]
+"""Text that shall not be forgotten, a word a token."""
+PAIRS = ("p3o", "online-dpo", "online-ipo", "ipo-md")
+"""Algorithms of two answers to a prompt."""
+ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
+Layout = Literal["packed", "left", "right"]
+
+
+def build_critic(dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    """A scorer of transformers with random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        facts: dict[str, Any] = {**PLAIN, "num_labels": 1}
+        model: Any = hf.AutoModelForSequenceClassification.from_config(hf.LlamaConfig(**facts))
+        model = model.to(dtype)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn(weight.shape, dtype=dtype) * 0.2)
+    if dtype == torch.float64:
+        for module in model.modules():
+            _keep_every_digit(module)
+    return model.eval()
+
+
+def move(module: nn.Module, by: float = 0.02) -> None:
+    """What an optimiser might have done: the same for the same weights in the same order."""
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for weight in module.parameters():
+            step = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+            weight.add_(by * step.to(weight.dtype))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """An algorithm with all that learns by it."""
+
+    found: ConfiguredAlgorithm
+    policy: Policy
+    critic: RewardModel | None
+    watchers: ScoringModels
+    rounds: RolloutRounds
+    objective: Callable[[AnyMicrobatch], ObjectiveResult]
+    lines: Script
+
+    def pieces(self, step: int = 1) -> Sequence[AnyMicrobatch]:
+        """Those of a move; the questions are those of the script in their order."""
+        return self.rounds.microbatches(step, range(len(self.lines)))
+
+    def move(self, by: float = 0.02) -> None:
+        """Policy and critic move."""
+        move(self.policy, by)
+        if self.critic is not None:
+            move(self.critic, by)
+
+
+def config_of(name: str, **more: object) -> PolicyConfig:
+    """A config whose files nobody opens."""
+    here = Path("nowhere")
+    answers = 2 if name in PAIRS else 3
+    own: dict[str, object] = {
+        "policy": PolicySettings(entropy=BONUS, epochs=2, minibatches=2),
+        "draw": DrawSettings(answers=answers, temperature=WARM, max_tokens=LONGEST),
+        "shape": ShapeSettings(),
+    }
+    if name == "trpo":
+        own["policy"] = PolicySettings(entropy=BONUS)
+    if name == "ppo-ptx":
+        rows = [{"prompt": prompt, "completion": f" {answer}"} for prompt, answer in PTX]
+        own["ptx"] = PtxSettings(data=write_rows(Path(mkdtemp()) / "ptx.jsonl", rows))
+    return PolicyConfig(model=here, prompts=here, reward="exact", out=here, **(own | more))  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def encoder() -> Encoder:
+    """Of the tokenizer whose words are tokens."""
+    folder = Path(mkdtemp())
+    build("llama").save_pretrained(folder)
+    write_tokenizer(folder, chats=False)
+    return make_encoder(folder)
+
+
+def again(dtype: torch.dtype) -> Policy:
+    """The reference, of which ranks that are threads need one each."""
+    return Policy(build("llama", dtype, seed=1))
+
+
+standing = cache(again)
+"""The reference, which nothing moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a scene is built, where it is not as usual."""
+
+    dtype: torch.dtype = torch.float64
+    layout: Layout = "packed"
+    share: bool = True
+    ranks: Ranks = ALONE
+    tokens_at_once: int = 10_000
+    stale: bool = False
+    row_like: PolicyRow | None = None
+
+
+def _watchers(found: ConfiguredAlgorithm, how: How) -> ScoringModels:
+    dtype = how.dtype
+    policy = Policy(build("llama", dtype), layout=how.layout, share_prompts=how.share).train()
+    critic = (
+        RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share)
+        if found.row.needs_critic
+        else None
+    )
+    return ScoringModels(
+        policy=policy,
+        reference=ModelReference(
+            standing(dtype) if how.ranks.world_size == 1 else again(dtype), nullcontext, temperature=WARM
+        ),
+        critic=critic,
+        autocast=nullcontext,
+        temperature=WARM,
+    )
+
+
+def _mixing(
+    found: ConfiguredAlgorithm, lines: Script, like: Policy | None, dtype: torch.dtype
+) -> Teller | None:
+    """Who says the script with the log-probs of the mixture, where the row asks for one."""
+    share = found.number("mixture")
+    if not share:
+        return None
+    rival = found.row.needs_rival
+    return Teller(
+        lines, build("llama", dtype), like=like, other=build("llama", dtype, seed=1), share=share, rival=rival
+    )
+
+
+def scene(name: str, **more: Any) -> Scene:
+    """A tiny policy, another as its reference, a critic where the row has one, and the script."""
+    how = How(**{one.name: more.pop(one.name) for one in fields(How) if one.name in more})
+    dtype = how.dtype
+    config = config_of(name, **more)
+    found = configure_algorithm(name, config)
+    found = found if how.row_like is None else replace(found, row=how.row_like)
+    lines = script(int(found.number("answers")))
+    watchers = _watchers(found, how)
+    policy, critic = watchers.policy, watchers.critic
+    begin = Run(encoder=encoder(), precision=precision("float64", torch.device("cpu")), ranks=how.ranks)
+    questions = tuple(
+        EncodedPrompt(text=str(group), prompt=prompt, origin=f"script:{group}")
+        for group, (prompt, _) in enumerate(lines)
+    )
+    sources = RolloutSources(
+        prompts=questions,
+        sampler=Teller(lines, build("llama", dtype), like=None if how.stale else policy),
+        reward=Reader(lines),
+        models=watchers,
+        mixture_sampler=_mixing(found, lines, None if how.stale else policy, dtype),
+    )
+    rounds = make_rounds(found, config, begin, sources)
+    rounds.experience = replace(rounds.experience, tokens_at_once=how.tokens_at_once)
+    rounds.memory.mean_score, rounds.memory.score_count = EARLIER, 5
+    improve = policy_objective(found.row, watchers, ValueLoss(weight=0.1, clip=0.2))
+    remember = ptx_objective(watchers, found.number("ptx") or 1.0)
+    return Scene(
+        found=found,
+        policy=policy,
+        critic=critic,
+        watchers=watchers,
+        rounds=rounds,
+        objective=lambda piece: improve(piece) if isinstance(piece, PolicyMicrobatch) else remember(piece),
+        lines=lines,
+    )
+
+
+Learnt = tuple[float, dict[str, Tensor], dict[str, Number]]
+"""A loss, each weight's gradient and the figures."""
+
+
+def learnt(one: Scene, pieces: Sequence[AnyMicrobatch]) -> Learnt:
+    """What all pieces together make."""
+    modules = {"policy": one.policy, **({} if one.critic is None else {"critic": one.critic})}
+    loss, metrics = 0.0, list[Metric]()
+    for module in modules.values():
+        module.zero_grad(set_to_none=True)
+    for piece in pieces:
+        terms = one.objective(piece)
+        terms.refuse_failed_checks()
+        terms.loss.backward()
+        loss += terms.loss.item()
+        metrics += terms.metrics
+    grads = {
+        f"{part}.{name}": p.grad.clone()
+        for part, module in modules.items()
+        for name, p in module.named_parameters()
+        if p.grad is not None
+    }
+    return loss, grads, values_of(metrics)
+
+
+def same_gradients(found: dict[str, Tensor], wanted: dict[str, Tensor], within: float = 1e-9) -> None:
+    """Equal to the last digits, and at all there, of policy and critic each."""
+    assert found.keys() == wanted.keys()
+    for part in ("policy", "critic"):
+        own = {name: grad for name, grad in wanted.items() if name.startswith(part)}
+        largest = max((float(grad.abs().max()) for grad in own.values()), default=1.0)
+        assert largest > 1e-5, part
+        for name, grad in own.items():
+            torch.testing.assert_close(found[name], grad, rtol=0, atol=within * max(1.0, largest), msg=name)

@@ -1,0 +1,155 @@
+"""Details that are easily wrong: what is measured against what, and what a bad round does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from plaudit.errors import UserError
+from plaudit.methods.policy.config import PolicySettings, ShapeSettings
+from plaudit.methods.policy.row import AdvantageInputs
+from plaudit.rewards.base import TaskScores
+from plaudit.tensors.masked import moments
+from tests.methods.policy.commands import make_place, well
+from tests.methods.policy.pieces import EARLIER, Scene, scene
+
+
+def whole(one: Scene) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages of all answers of a round, and which tokens count."""
+    one.pieces(1)
+    now = one.rounds.current
+    assert now is not None
+    return now.experience.advantage_NT, now.experience.old_logp_NT != 0
+
+
+def test_the_running_mean_is_that_of_shaped_scores() -> None:
+    shape = ShapeSettings(low=-0.1, high=0.1)
+    one = scene("reinforce", shape=shape, policy=PolicySettings(divergence="none"))
+    one.pieces(1)
+    now = one.rounds.current
+    assert now is not None
+    assert -0.1 <= now.mean_score <= 0.1
+    total = 5 + sum(len(example.completions) for example in now.examples)
+    wanted = EARLIER + (now.mean_score - EARLIER) * (total - 5) / total
+    assert one.rounds.memory.mean_score == pytest.approx(wanted)
+
+
+def test_the_first_round_is_measured_against_its_own_mean() -> None:
+    one = scene("reinforce", policy=PolicySettings(divergence="none"))
+    one.rounds.memory.mean_score, one.rounds.memory.score_count = 0.0, 0
+    advantage_NT, _ = whole(one)
+    first_N = advantage_NT[:, 0]
+    assert float(first_N.mean()) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_likeliest_answer_is_shaped_like_the_others() -> None:
+    plain, _ = whole(scene("remax", policy=PolicySettings(divergence="none")))
+    shape = ShapeSettings(low=-1e-9, high=1e-9)
+    shaped, _ = whole(scene("remax", shape=shape, policy=PolicySettings(divergence="none")))
+    assert float(plain.abs().max()) > 0.1
+    assert float(shaped.abs().max()) <= 2e-9
+
+
+def test_a_bandit_teaches_its_critic_the_reward_at_every_token() -> None:
+    one = scene("ppo", policy=PolicySettings(advantage="bandit", divergence="none"))
+    one.pieces(1)
+    now = one.rounds.current
+    assert now is not None
+    mask_NT = now.experience.old_logp_NT != 0
+    score_N = one.rounds.collector.collect(one.rounds.questions, 1, ()).scores
+    for row, mask, score in zip(now.experience.return_NT, mask_NT, score_N, strict=True):
+        assert row[mask].tolist() == pytest.approx([float(score)] * int(mask.sum()))
+
+
+def test_rewards_of_tokens_are_scaled_and_not_shifted() -> None:
+    one = scene(
+        "ppo", policy=PolicySettings(advantage="monte-carlo", whiten="no", whiten_rewards=True, gamma=0.0)
+    )
+    one.pieces(1)
+    now = one.rounds.current
+    assert now is not None
+    mask_NT = now.experience.old_logp_NT != 0
+    # With γ = 0 a return is the reward of its token.
+    assert float(moments(now.experience.return_NT, mask_NT).variance) == pytest.approx(1, rel=1e-6)
+
+
+class Moody:
+    """A reward that has no verdict on anything in some rounds."""
+
+    name = "moody"
+
+    def __init__(self, good: object, silent: set[int]) -> None:
+        self.good, self.silent, self.asked = good, silent, 0
+
+    def scores(self, tasks: list[object]) -> tuple[TaskScores, ...]:
+        self.asked += 1
+        rows = self.good.scores(tasks)  # pyright: ignore[reportAttributeAccessIssue]
+        return tuple(tuple(None for _ in row) for row in rows) if self.asked in self.silent else rows
+
+
+def moody(silent: set[int]) -> Scene:
+    one = scene("rloo", policy=PolicySettings(epochs=1, minibatches=1))
+    reward = Moody(one.rounds.collector.reward, silent)
+    one.rounds.collector = replace(one.rounds.collector, reward=reward)
+    one.rounds.memory.score_count = 0
+    return one
+
+
+def test_a_reward_that_has_worked_may_be_silent_for_two_rounds() -> None:
+    one = moody({2, 3, 5, 6})
+    for step in range(1, 8):
+        assert bool(one.pieces(step)) == (step not in (2, 3, 5, 6))
+        one.rounds.after_step(step, {"kl_old": 0.0})
+
+
+def test_the_third_silent_round_in_a_row_ends_the_run() -> None:
+    one = moody({2, 3, 4})
+    for step in (1, 2, 3):
+        one.pieces(step)
+        one.rounds.after_step(step, {"kl_old": 0.0})
+    with pytest.raises(UserError, match="round 4: moody has a verdict on none"):
+        one.pieces(4)
+
+
+def test_a_first_round_without_a_verdict_ends_it_at_once() -> None:
+    with pytest.raises(UserError, match="round 1: moody has a verdict on none"):
+        moody({1}).pieces(1)
+
+
+def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
+    went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--policy.epochs", 2)
+    told = went.figures("penalty")
+    assert told[0] == told[1] == 1.0
+    assert told[-1] in (0.25, 0.5, 1.0, 2.0, 4.0)
+    assert told[-1] != 1.0 or told[2] != 1.0
+
+
+def test_a_following_reference_moves_though_rounds_end_early(tmp_path) -> None:
+    place = make_place(tmp_path)
+    usual = ("--policy.epochs", 4, "--policy.stop-at", 1e-5, "--rounds", 3, "--reference.kind", "average")
+    went = well(place, "grpo", "out", *usual, "--reference.every", 4, "--reference.share", 1)
+    kls = [line["kl"] for line in went.lines if "kl" in line and line["step"] % 4 == 1]
+    assert len(kls) == 3
+    # The reference has become the policy that each round begins with.
+    assert all(abs(kl) < 1e-5 for kl in kls)
+
+
+def test_facts_pay_the_kl_of_whole_answers() -> None:
+    mask = torch.tensor([[True, True]])
+    facts = AdvantageInputs(
+        score_N=torch.tensor([1.0]),
+        kl_NT=torch.tensor([[0.5, 1.5]]),
+        kl_coefficient=0.25,
+        value_NT=torch.zeros(1, 2),
+        rival_N=torch.zeros(1),
+        mean_score=0.0,
+        mask_NT=mask,
+        group_N=torch.tensor([0]),
+        finished_N=torch.tensor([True]),
+        paid_NT=torch.tensor([[0.75, 0.0]]),
+        end_NT=mask,
+    )
+    assert facts.reward_N.item() == pytest.approx(0.5)
+    assert facts.final_payment_N.item() == pytest.approx(0.25)

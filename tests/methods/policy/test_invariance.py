@@ -1,0 +1,270 @@
+"""How a batch lies in memory, or on ranks, changes nothing; a round begins where the policy stands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from plaudit.engine.distributed import Ranks
+from plaudit.errors import UserError
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.batch import ExperienceTensors
+from plaudit.methods.policy.config import PolicySettings
+from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.tensors.masked import moments
+from tests.methods.policy.pieces import Learnt, Scene, learnt, same_gradients, scene
+
+SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
+"""One of each kind of ratio, reduction, divergence and advantage."""
+ALL = [pytest.param(name, marks=[] if name in SOME else [pytest.mark.slow]) for name in POLICY_ALGORITHMS]
+"""The others are slow, all together."""
+
+
+def moved(one: Scene) -> Sequence[AnyMicrobatch]:
+    """The second move of a round (TRPO's only one), after policy and critic have moved."""
+    pieces = one.pieces(1)
+    one.move()
+    pieces = one.pieces(2) if one.rounds.updates_per_round > 1 else pieces
+    return [
+        replace(piece, is_first_update=False) if isinstance(piece, PolicyMicrobatch) else piece
+        for piece in pieces
+    ]
+
+
+def same(found: Learnt, wanted: Learnt) -> None:
+    """Equal in loss, gradients and figures."""
+    assert found[0] == pytest.approx(wanted[0], rel=1e-9)
+    same_gradients(found[1], wanted[1])
+    assert found[2].keys() == wanted[2].keys()
+    for name, value in wanted[2].items():
+        assert found[2][name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_minibatch_in_pieces_has_the_gradient_of_the_whole(name: str) -> None:
+    one = scene(name)
+    wanted = learnt(one, moved(one))
+    other = scene(name, tokens_at_once=20)
+    pieces = moved(other)
+    assert len(pieces) > 1
+    same(learnt(other, pieces), wanted)
+    each = [own for piece in moved(scene(name)) for own in apart(piece)]
+    same(learnt(one, each), wanted)
+
+
+def apart(piece: AnyMicrobatch) -> Sequence[AnyMicrobatch]:
+    return piece.rows() if isinstance(piece, PolicyMicrobatch) else [piece]
+
+
+@pytest.mark.parametrize("layout", ["left", "right", "unshared"])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gspo", "p3o"])
+def test_however_it_is_laid_out(name: str, layout: str) -> None:
+    one = scene(name)
+    other = scene(name, **({"share": False} if layout == "unshared" else {"layout": layout}))
+    same(learnt(other, moved(other)), learnt(one, moved(one)))
+
+
+@dataclass
+class Meeting:
+    """Where two ranks of one process meet."""
+
+    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=60))
+    told: dict[int, object] = field(default_factory=dict)
+
+    def exchange(self, rank: int, mine: object) -> list[object]:
+        self.told[rank] = mine
+        self.barrier.wait()
+        both = [self.told[0], self.told[1]]
+        self.barrier.wait()
+        return both
+
+
+@dataclass(frozen=True)
+class Thread(Ranks):
+    """One of two ranks, each a thread."""
+
+    meeting: Meeting = field(default_factory=Meeting)
+
+    def all_gather(self, values: Sequence[int | float]) -> list[list[float]]:
+        return [list(map(float, row)) for row in self.meeting.exchange(self.rank, list(values))]  # pyright: ignore
+
+    def all_gather_strings(self, words: Sequence[str]) -> list[str]:
+        return [word for row in self.meeting.exchange(self.rank, list(words)) for word in row]  # pyright: ignore
+
+    def all_reduce_sum(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            mine, other = self.meeting.exchange(self.rank, tensor.clone())
+            tensor.copy_(mine + other)  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", ["ppo", "grpo", "dapo", "remax", "p3o", "ppo-ptx", "ipo-md", "nash-md"])
+def test_two_ranks_make_the_same_round_and_the_same_gradient(name: str) -> None:
+    one = scene(name)
+    wanted = learnt(one, moved(one))
+    meeting, cpu = Meeting(), torch.device("cpu")
+
+    both = [
+        scene(name, ranks=Thread(rank=rank, world_size=2, device=cpu, meeting=meeting), tokens_at_once=45)
+        for rank in (0, 1)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(zip(both, pool.map(moved, both), strict=True))
+    for mine, pieces in found:
+        assert pieces
+        same_told(told_of(mine), told_of(one))
+    same(learnt(one, [piece for _, pieces in found for piece in pieces]), wanted)
+
+
+def told_of(one: Scene) -> ExperienceTensors:
+    assert one.rounds.current is not None
+    return one.rounds.current.experience
+
+
+def same_told(found: ExperienceTensors, wanted: ExperienceTensors) -> None:
+    for one in fields(ExperienceTensors):
+        torch.testing.assert_close(
+            getattr(found, one.name), getattr(wanted, one.name), rtol=0, atol=1e-11, msg=one.name
+        )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_was_known_of_a_round_does_not_depend_on_the_pieces(name: str) -> None:
+    one, other = scene(name), scene(name, tokens_at_once=20, layout="left")
+    one.pieces()
+    other.pieces()
+    same_told(told_of(other), told_of(one))
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce-pp"])
+def test_whitening_is_over_the_tokens_of_the_round_and_not_of_a_minibatch(name: str) -> None:
+    one = scene(name)
+    whole = one.rounds.current if one.pieces() else None
+    assert whole is not None
+    mask_NT = whole.experience.old_logp_NT != 0
+    found = moments(whole.experience.advantage_NT, mask_NT)
+    assert found.mean.item() == pytest.approx(0, abs=1e-9)
+    assert found.variance.item() == pytest.approx(1, abs=1e-6)
+    first = whole.batch(
+        [place for piece in one.pieces(1) if isinstance(piece, PolicyMicrobatch) for place in piece.groups]
+    )[1]
+    part = moments(whole.experience.advantage_NT[first], mask_NT[first])
+    assert abs(part.mean.item()) > 1e-3
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_stands_at_padding_never_enters(name: str) -> None:
+    one = scene(name)
+    wanted = learnt(one, moved(one))
+    other = scene(name)
+    pieces = moved(other)
+    whole = other.rounds.current
+    assert whole is not None
+    mask_NT = whole.experience.old_logp_NT != 0
+    assert not mask_NT.all()
+    bad = {
+        one.name: getattr(whole.experience, one.name).masked_fill(~mask_NT, torch.nan)
+        for one in fields(ExperienceTensors)
+    }
+    spoilt = replace(whole, experience=ExperienceTensors(**bad))
+    pieces = [replace(one, round=spoilt) if isinstance(one, PolicyMicrobatch) else one for one in pieces]
+    same(learnt(other, pieces), wanted)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_values_and_divergences_at_padding_never_enter_an_advantage(name: str) -> None:
+    one = scene(name)
+    row, seen = one.found.row, []
+
+    def spying(facts: object) -> Tensor:
+        seen.append(facts)
+        return row.advantage(facts)  # pyright: ignore[reportArgumentType]
+
+    one.rounds.experience = replace(one.rounds.experience, row=replace(row, advantage=spying))
+    one.pieces()
+    [facts] = seen
+    bad = {
+        what: getattr(facts, what).masked_fill(~facts.mask_NT, torch.nan) for what in ("kl_NT", "value_NT")
+    }
+    wanted = row.advantage(facts)
+    assert torch.equal(row.advantage(replace(facts, **bad)), wanted)
+    assert wanted[~facts.mask_NT].eq(0).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_advantages_have_no_gradient(name: str) -> None:
+    one = scene(name)
+    row, seen = one.found.row, []
+    assert not any(getattr(piece, "requires_grad", False) for piece in one.pieces())
+    assert not any(getattr(told_of(one), part.name).requires_grad for part in fields(ExperienceTensors))
+
+    def spying(moment: object) -> Tensor:
+        moment = replace(moment, advantage_NT=moment.advantage_NT.clone().requires_grad_())  # pyright: ignore
+        seen.append((moment.advantage_NT, row.surrogate(moment)))  # pyright: ignore
+        return seen[-1][1]
+
+    other = scene(name, row_like=replace(row, surrogate=spying))
+    learnt(other, other.pieces())
+    for advantage_NT, _ in seen:
+        assert advantage_NT.grad is None
+
+
+def descend(one: Scene, pieces: Sequence[AnyMicrobatch], rate: float = 0.01) -> dict[str, float]:
+    """A step of plain gradient descent, and what the loop tells the rounds of it."""
+    _, _, figures = learnt(one, pieces)
+    with torch.no_grad():
+        for module in (one.policy, one.critic):
+            for weight in () if module is None else module.parameters():
+                if weight.grad is not None:
+                    weight.sub_(rate * weight.grad)
+    return {name: float(value) for name, value in figures.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ALL)
+def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dtype) -> None:
+    several = PolicySettings() if name == "trpo" else PolicySettings(epochs=2, minibatches=3)
+    one = scene(name, dtype=dtype, policy=several, tokens_at_once=25)
+    inner = one.rounds.updates_per_round
+    assert inner == (1 if name == "trpo" else 6)
+    for step in range(1, 2 * inner + 1):
+        figures = descend(one, one.pieces(step))
+        one.rounds.after_step(step, figures)
+        if step % inner == 1 or inner == 1:
+            assert figures["ratio"] == 1.0
+            assert figures["kl_old"] == 0.0
+        elif step % inner == 0:
+            assert figures["kl_old"] > 0
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(
+    "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]
+)
+def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> None:
+    settings = PolicySettings(epochs=1, minibatches=1) if single else PolicySettings(epochs=2)
+    one = scene(name, stale=True, policy=settings)
+    one.move(0.1)
+    with pytest.raises(
+        UserError, match=r"not drawn from the policy that is trained.*other \(older\) weights"
+    ):
+        learnt(one, one.pieces())
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(("noise", "why"), [(0.3, "dropout"), (3e-4, "differs from itself|were not drawn")])
+def test_dropout_that_is_on_stops_the_run(single: bool, noise: float, why: str) -> None:
+    settings = PolicySettings(epochs=1, minibatches=1) if single else PolicySettings(epochs=2)
+    one = scene("dr-grpo" if single else "ppo", policy=settings)
+
+    def drop(module: object, inputs: object, output: Tensor) -> Tensor:
+        return output + noise * torch.randn_like(output)
+
+    one.policy.base.model.layers[0].mlp.register_forward_hook(drop)
+    with pytest.raises(UserError, match=why):
+        learnt(one, one.pieces())

@@ -1,0 +1,118 @@
+"""What is remembered of earlier rounds: pass rates that choose prompts, and answers that come again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
+from plaudit.rollouts.sampler import Answer, Rollout
+from plaudit.tokens.prompts import EncodedPrompt
+from tests.methods.policy.commands import go, make_place, well
+from tests.methods.policy.pieces import scene
+
+QUESTIONS = [EncodedPrompt(text=f"w{n}", prompt=(1, n), origin=f"p:{n}") for n in range(12)]
+
+
+def group(question: EncodedPrompt, *scores: float | None) -> ScoredGroup:
+    one = Rollout(
+        prompt=question.prompt,
+        ids=(5, 2),
+        logp=(-0.1, -0.3),
+        whole_logp=(-0.1, -1 / 3),
+        answer=Answer(text="w5", tokens=2, ended=True),
+    )
+    return ScoredGroup(
+        question=question, rollouts=(one,) * len(scores), scores=scores, parts={"rule": scores}
+    )
+
+
+def test_prompts_that_are_passed_sometimes_are_asked_more_often() -> None:
+    curriculum = PassRateCurriculum(QUESTIONS, pass_score=0.5, seed=0)
+    curriculum.record_scores([group(QUESTIONS[0], 1.0, 1.0), group(QUESTIONS[1], 0.0, 0.0)])
+    curriculum.record_scores([group(QUESTIONS[n], 1.0, 0.0, None) for n in range(2, 12)])
+    asked = Counter(row for number in range(1, 601) for row in curriculum.sample_prompts(number, 3))
+    medium = sum(asked[row] for row in range(2, 12)) / 10
+    assert max(asked[0], asked[1]) < 0.2 * medium
+    assert min(asked[0], asked[1]) > 0
+
+
+def test_the_newest_pass_rate_counts_and_no_verdict_is_none() -> None:
+    curriculum = PassRateCurriculum(QUESTIONS, pass_score=0.5, seed=0)
+    curriculum.record_scores([group(QUESTIONS[0], 1.0, 0.0), group(QUESTIONS[1], None, None)])
+    curriculum.record_scores([group(QUESTIONS[0], 1.0, 1.0, 0.2, 0.2)])
+    rate = curriculum.tensors()["rate"]
+    assert rate[0] == 0.5
+    assert torch.isnan(rate[1])
+
+
+def test_a_round_asks_different_prompts_and_the_same_ones_again_after_a_stop() -> None:
+    one, other = (PassRateCurriculum(QUESTIONS, pass_score=0.5, seed=3) for _ in range(2))
+    one.record_scores([group(QUESTIONS[4], 1.0, 1.0)])
+    other.load_tensors(one.tensors())
+    for number in range(1, 20):
+        rows = one.sample_prompts(number, 5)
+        assert len(set(rows)) == 5
+        assert rows == other.sample_prompts(number, 5)
+    assert sorted(one.sample_prompts(1, 50)) == list(range(12))
+
+
+def test_old_groups_are_a_share_of_the_round_and_never_too_old() -> None:
+    replay = ReplayBuffer(QUESTIONS, share=0.5, window=2, seed=0)
+    drawn = {
+        number: [group(QUESTIONS[2 * number + k], float(number)) for k in range(2)] for number in range(5)
+    }
+    assert replay.sample_groups(drawn[0], 1) == ()
+    for number in range(1, 5):
+        again = replay.sample_groups(drawn[number], number + 1)
+        assert len(again) == 2
+        assert all(number - 2 <= float(one.scores[0] or 0) < number for one in again)
+
+
+def test_they_are_the_same_to_the_last_bit_after_a_stop() -> None:
+    one, other = (ReplayBuffer(QUESTIONS, share=0.5, window=4, seed=0) for _ in range(2))
+    one.sample_groups([group(QUESTIONS[n], 1 / 3, None) for n in range(4)], 1)
+    other.load_tensors(one.tensors())
+    new = [group(QUESTIONS[n], 0.1) for n in range(5, 9)]
+    assert one.sample_groups(new, 2) == other.sample_groups(new, 2)
+
+
+def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -> None:
+    one = scene("grpo")
+    rounds, lines = one.rounds, len(one.lines)
+    rounds.replay = ReplayBuffer(rounds.questions, share=0.5, window=4, seed=0)
+    rounds.experience = replace(
+        rounds.experience, trust=replace(rounds.experience.weighting, has_replay=True)
+    )
+    for step in range(1, rounds.updates_per_round + 1):
+        rounds.microbatches(step, range(lines))
+        rounds.after_step(step, {"kl_old": 0.0})
+    one.move()
+    rounds.microbatches(rounds.updates_per_round + 1, range(lines))
+    now = rounds.current
+    assert now is not None
+    assert len(now.examples) == 2 * lines
+    fresh = sum(len(example.completions) for example in now.examples[:lines])
+    mask_NT = now.experience.old_logp_NT != 0
+    weight_NT = now.experience.weight_NT
+    assert bool((weight_NT[:fresh][mask_NT[:fresh]] == 1).all())
+    old = weight_NT[fresh:][mask_NT[fresh:]]
+    assert float(old.std()) > 0.01
+    assert float(old.max()) <= 2.0
+
+
+def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
+    went = well(make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.window", 2)
+    shares = went.figures("replayed")
+    assert shares[0] == 0
+    assert shares[-1] == pytest.approx(0.4, abs=0.1)
+    assert max(went.figures("sampler_gap")) < 1e-4
+
+
+def test_replay_is_refused_where_answers_are_measured_against_the_likeliest_one(tmp_path) -> None:
+    went = go(make_place(tmp_path), "remax", "out", "--draw.replay", 0.3)
+    assert went.code == 2
+    assert "nothing to be measured against" in went.said

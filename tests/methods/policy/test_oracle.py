@@ -1,0 +1,135 @@
+"""What a move of a policy run minimises: its paper's formula, written out from plain passes; float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.config import PolicySettings
+from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from tests.methods.policy.papers import (
+    PAPERS,
+    Paper,
+    centred,
+    clip,
+    dual_clip,
+    monte_carlo,
+    of_whole_by_token,
+    p3o_joint,
+)
+from tests.methods.policy.pieces import BONUS, PAIRS, Scene, build_critic, learnt, move, same_gradients, scene
+from tests.methods.policy.plain import before, loss_of, ptx_loss, weigh
+from tests.models.zoo import build
+
+
+def two(**settings: object) -> PolicySettings:
+    return PolicySettings(entropy=BONUS, epochs=2, minibatches=2, **settings)  # pyright: ignore[reportArgumentType]
+
+
+VARIANTS: Mapping[str, tuple[str, PolicySettings, Paper]] = {
+    "dual clip": ("ppo", two(surrogate="dual-clip"), replace(PAPERS["ppo"], loss=dual_clip)),
+    "p3o, joint": ("p3o", two(surrogate="p3o-joint"), replace(PAPERS["p3o"], loss=p3o_joint)),
+    "monte carlo": (
+        "ppo",
+        two(advantage="monte-carlo", gamma=0.9),
+        replace(PAPERS["ppo"], advantage=monte_carlo, gamma=0.9, whiten=False),
+    ),
+    "gae discounted": (
+        "ppo",
+        two(gamma=0.9, lam=0.7, whiten="no"),
+        replace(PAPERS["ppo"], gamma=0.9, lam=0.7, whiten=False),
+    ),
+    "k2 in the reward": (
+        "rloo",
+        two(estimator="k2", beta=0.3),
+        replace(PAPERS["rloo"], beta=0.3, reward_kl=lambda rho: 0.5 * rho * rho),
+    ),
+    "k2 in the loss": (
+        "grpo",
+        two(estimator="k2", beta=0.3),
+        replace(PAPERS["grpo"], beta=0.3, loss_kl=lambda rho: 0.5 * rho * rho),
+    ),
+    "k3 in the loss of dr-grpo": (
+        "dr-grpo",
+        two(divergence="loss", beta=0.1),
+        replace(PAPERS["dr-grpo"], kl="loss", beta=0.1),
+    ),
+    "gspo by token": (
+        "gspo",
+        two(ratio="answer-token"),
+        replace(PAPERS["gspo"], loss=clip(3e-4, 4e-4, of_whole_by_token)),
+    ),
+    "grpo, whitened, over tokens": (
+        "grpo",
+        two(whiten="yes", reduction="tokens", advantage="group-mean"),
+        replace(PAPERS["grpo"], advantage=centred, whiten=True, over="tokens"),
+    ),
+}
+"""Cells in place of a row's own ones."""
+
+
+def moved_move(one: Scene) -> list[AnyMicrobatch]:
+    """The second move of a round, after the policy has moved; TRPO has one only."""
+    first = one.pieces(1)
+    one.move()
+    pieces = one.pieces(2) if one.rounds.updates_per_round > 1 else first
+    return [
+        replace(piece, is_first_update=False) if isinstance(piece, PolicyMicrobatch) else piece
+        for piece in pieces
+    ]
+
+
+def by_hand(paper: Paper, one: Scene, groups: list[int]) -> tuple[float, dict[str, torch.Tensor]]:
+    """Loss and gradients of these groups from the formula, all of it known from the models alone."""
+    policy, critic = build("llama", torch.float64), build_critic()
+    usable = [group for group, (_, said) in enumerate(one.lines) if len(said) != 3 or group != 3]
+    every = before(one.lines, policy, build("llama", torch.float64, seed=1), critic, paper)
+    every = [known for known in every if known.group in usable]
+    targets = weigh(every, paper)
+    move(policy)
+    move(critic)
+    loss = loss_of(paper, every, targets, groups, (policy, critic))
+    if paper.ptx:
+        loss = loss + paper.ptx * ptx_loss(policy)
+    loss.backward()
+    parts = {"policy.model": policy, **({"critic.model": critic} if paper.critic else {})}
+    return loss.item(), {
+        f"{part}.{name}": p.grad
+        for part, model in parts.items()
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
+
+
+def second_half(name: str) -> list[int]:
+    """Of pairs one has lost an answer, which has no verdict, and is left out."""
+    if name == "trpo":
+        return [0, 1, 2, 3, 4]
+    return [2, 4] if name in PAIRS else [2, 3, 4]
+
+
+def as_by_hand(name: str, paper: Paper, one: Scene) -> None:
+    found = learnt(one, moved_move(one))
+    loss, grads = by_hand(paper, one, second_half(name))
+    assert found[0] == pytest.approx(loss, rel=1e-9)
+    same_gradients(found[1], grads)
+    assert found[2]["ratio"] != pytest.approx(1, abs=1e-4)
+
+
+def test_every_row_has_its_paper() -> None:
+    assert PAPERS.keys() == POLICY_ALGORITHMS.keys()
+
+
+@pytest.mark.parametrize("name", POLICY_ALGORITHMS)
+def test_a_move_is_that_of_the_paper(name: str) -> None:
+    as_by_hand(name, PAPERS[name], scene(name))
+
+
+@pytest.mark.parametrize("what", VARIANTS)
+def test_a_cell_in_place_of_another_is_that_of_its_paper(what: str) -> None:
+    name, settings, paper = VARIANTS[what]
+    as_by_hand(name, paper, scene(name, policy=settings))

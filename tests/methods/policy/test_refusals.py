@@ -1,0 +1,224 @@
+"""What no policy can be learnt from is refused: where, why, what to do; and a run that has begun lives on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.run import policy
+from tests.engine.toy import make_model, write_rows
+from tests.methods.policy.commands import Place, go, make_place, well
+from tests.rollouts.talkers import write_talker, write_tokenizer
+
+SHORT = ("--rounds", 2, "--sample.rows", 0)
+Case = tuple[str, tuple[object, ...], tuple[str, ...]]
+"""An algorithm, its settings, and what is said."""
+SETTINGS: dict[str, Case] = {
+    "beta below 0": ("ppo", ("--policy.beta", -0.1), ("policy.beta must be a number from 0 on, not -0.1",)),
+    "beta that is none": ("grpo", ("--policy.beta", "nan"), ("policy.beta",)),
+    "alone in its group": ("grpo", ("--draw.answers", 1), ("draw.answers 1", "alone stands above nobody")),
+    "alone for rloo": ("rloo", ("--draw.answers", 1), ("draw.answers 1", "give 2 or more")),
+    "pairs of three": ("p3o", ("--draw.answers", 3), ("draw.answers 3: p3o learns from pairs; give 2",)),
+    "fresh pairs of three": ("online-dpo", ("--draw.answers", 3), ("online-dpo learns from pairs; give 2",)),
+    "a penalty that cannot adapt": (
+        "ppo-penalty",
+        ("--policy.epochs", 1),
+        ("single move that is 0", "--policy.epochs 2"),
+    ),
+    "no chance": ("ppo", ("--draw.temperature", 0), ("draw.temperature 0 gives the same answer", "use 1")),
+    "no such share": ("ppo", ("--draw.top-p", 1.5), ("top_p 1.5",)),
+    "nothing to read": ("rloo", ("--policy.clip-low", 0.1), ("policy.clip_low is read by no cell of rloo",)),
+    "no lambda": ("grpo", ("--policy.lam", 0.9), ("policy.lam is read by no cell of grpo",)),
+    "no beta": ("dapo", ("--policy.beta", 0.1), ("policy.beta is read by no cell of dapo",)),
+    "gamma above 1": ("ppo", ("--policy.gamma", 1.5), ("policy.gamma is from 0 to 1, not 1.5",)),
+    "no epochs": ("ppo", ("--policy.epochs", 0), ("policy.epochs must be at least 1, not 0",)),
+    "divided": ("ppo", ("--shard",), ("--shard is not supported here", "Leave it out")),
+    "rounds and steps": ("ppo", ("--steps", 3), ("rounds and steps both say how long the run is",)),
+    "no rounds": ("ppo", ("--rounds", 0), ("rounds must be at least 1, not 0",)),
+    "a target without a KL": ("dapo", ("--policy.target", 1.0), ("policy.target moves the β of a KL",)),
+    "a target in the loss": ("grpo", ("--policy.target", 1.0), ("policy.target moves the β of a KL",)),
+    "nothing to remember": ("grpo", ("--ptx.weight", 3), ("add --ptx.data FILE",)),
+    "unlike alone": ("ppo", ("--draw.unlike", "yes"), ("draw.unlike", "never unlike itself")),
+    "no reference": ("ppo", ("--reference.kind", "none"), ("holds the policy near its reference",)),
+    "kept before": ("ppo", ("--reference.kind", "precomputed"), ("answers are new at every round",)),
+    "following adapters": (
+        "grpo",
+        ("--reference.kind", "average", "--lora.rank", 2),
+        ("reference.kind average follows all weights", "leave out --lora.rank"),
+    ),
+    "a mixture for grpo": (
+        "grpo",
+        ("--draw.mixture", 0.1),
+        ("draw.mixture: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
+    ),
+    "a mixture that is none": ("p3o", ("--draw.mixture", 0), ("draw.mixture: p3o learns from answers",)),
+    "more than the reference": ("ipo-md", ("--draw.mixture", 1.5), ("draw.mixture is from 0", "not 1.5")),
+    "nobody to mix with": ("ipo-md", ("--reference.kind", "none"), ("reference.kind none: ipo-md draws",)),
+    "nobody to mix a rival with": (
+        "nash-md",
+        ("--reference.kind", "none", "--policy.divergence", "none"),
+        ("reference.kind none: nash-md draws from a mixture", "--draw.mixture 0"),
+    ),
+    "a mixture that was": (
+        "ipo-md",
+        ("--draw.replay", 0.2),
+        ("draw.replay weighs answers", "ipo-md wants those of a mixture"),
+    ),
+    "a mixture that is undone": ("ipo-md", ("--trust.cap", 2), ("trust.cap weighs answers",)),
+    "a rival that is gone": (
+        "nash-md",
+        ("--draw.replay", 0.2),
+        ("nash-md measures answers against a rival's",),
+    ),
+    "a KL over others": (
+        "ipo-md",
+        ("--policy.divergence", "reward"),
+        ("policy.divergence reward: the answers of ipo-md are those of a mixture", "leave it out"),
+    ),
+    "mixed pairs of three": ("ipo-md", ("--draw.answers", 3), ("ipo-md learns from pairs; give 2",)),
+    "low above high": ("ppo", ("--shape.low", 2, "--shape.high", 1), ("shape.low 2 must be below",)),
+    "a price that pays": ("ppo", ("--shape.per-token", -1), ("shape.per_token",)),
+    "more than all": ("ppo", ("--shape.overlong", 1.5), ("shape.overlong is a share from 0 to 1",)),
+    "no room": ("ppo", ("--draw.max-tokens", 500), ("draw.max_tokens 500 leaves no room for a prompt",)),
+    "no such reward": ("ppo", ("--reward", "lenght:1-3"), ("length",)),
+    "no such function": ("ppo", ("--reward", "nowhere.py:good"), ("nowhere.py",)),
+    "another figure": ("ppo", ("--keep.best", "held_out/rewards"), ("did you mean held_out/reward?",)),
+    "a judge without prompts": (
+        "ppo",
+        ("--judge.by", "length:1-3", "--held-out", 0),
+        ("needs held-out rows",),
+    ),
+    "a critic that does not learn": ("ppo", ("--critic.rate", 0), ("critic.rate must be a number above 0",)),
+}
+REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "raises": ("broken", ("it raised ValueError: no idea", "rules.py:broken")),
+    "is no number": ("nan", ("it gave nan", "None for no verdict")),
+    "never says": ("nobody", ("has a verdict on none of",)),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("refusals"))
+
+
+def refused(place: Place, name: str, out: str, *more: object) -> str:
+    """What a command says that ends with 2, before anything has moved."""
+    went = go(place, name, out, *SHORT, *more)
+    assert went.code == 2, went.said
+    assert not [*went.run.rglob("step-*")]
+    assert not (went.run / "model").exists()
+    return went.said
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_settings_that_have_no_meaning_are_refused(place: Place, what: str) -> None:
+    name, more, why = SETTINGS[what]
+    said = refused(place, name, what, *more)
+    for words in why:
+        assert words in said
+
+
+@pytest.mark.parametrize("what", REWARDS)
+def test_rewards_that_say_nothing_sensible_are_refused(place: Place, what: str) -> None:
+    function, why = REWARDS[what]
+    said = refused(place, "grpo", f"reward that {what}", "--reward", place.rule(function))
+    for words in why:
+        assert words in said
+    # Nothing was spoilt: with a reward that can be used, elsewhere, the same command goes well.
+    well(place, "grpo", f"instead of {what}", *SHORT)
+
+
+@pytest.mark.parametrize("name", ["grpo", "p3o"])
+def test_a_run_whose_every_prompt_has_one_verdict_has_nothing_to_compare(
+    place: Place, name: str, tmp_path: Path
+) -> None:
+    seen = tmp_path / "first.py"
+    seen.write_text(
+        "asked = {}\n\n\ndef first(prompt, answer):\n"
+        "    asked[prompt] = asked.get(prompt, 0) + 1\n"
+        "    return float(len(answer)) if asked[prompt] == 1 else None\n"
+    )
+    said = refused(place, name, f"one verdict {name}", "--reward", f"{seen}:first", "--held-out", 0)
+    assert "no prompt has two answers with a verdict" in said
+
+
+def test_verdicts_that_are_missing_are_left_out(place: Place) -> None:
+    """Of pairs that lost one, the other goes too; nothing counts as 0."""
+    for name in ("p3o", "grpo", "online-dpo"):
+        more = ("--rounds", 1, "--batch-size", 12, "--held-out", 0, "--sample.rows", 0)
+        went = well(place, name, f"missing-{name}", *more, "--reward", place.rule("half"))
+        first = went.lines[0]
+        assert 0 < first["undecided"] < 1
+        assert first["reward"] >= 1
+        if name == "p3o":
+            assert first["rows"] < 12
+
+
+def test_a_name_that_is_not_there_has_a_hint(place: Place) -> None:
+    config = PolicyConfig(
+        model=place.model, prompts=place.folder / "prompts.jsonl", reward="exact", out=place.folder / "none"
+    )
+    with pytest.raises(UserError, match=r"called 'grpo2'.*did you mean grpo\?"):
+        policy("grpo2", config)
+
+
+def test_prompts_that_leave_no_room_are_refused_by_their_rows(place: Place, tmp_path: Path) -> None:
+    rows = [{"prompt": " ".join(["w9"] * 140)}, {"prompt": "w9 w10"}, {"prompt": "w9 w10"}, {"prompt": "w8"}]
+    data = write_rows(tmp_path / "long.jsonl", rows)
+    said = refused(place, "grpo", "long", "--prompts", data)
+    assert "long.jsonl:1" in said
+    assert "space for 122" in said
+    went = well(place, "grpo", "few long", *SHORT, "--prompts", data, "--rows.threshold", 0.5)
+    assert "asked only once" in went.said
+
+
+@pytest.mark.parametrize("what", ["critic.model", "reference.model"])
+def test_models_of_another_vocabulary_are_refused(place: Place, tmp_path: Path, what: str) -> None:
+    make_model(tmp_path / "other")
+    said = refused(place, "ppo", f"other {what}", f"--{what}", tmp_path / "other")
+    assert "token" in said
+    assert "other" in said
+
+
+def test_a_reference_of_the_same_family_is_taken(place: Place, tmp_path: Path) -> None:
+    write_talker(tmp_path / "older", seed=3)
+    write_tokenizer(tmp_path / "older")
+    went = well(place, "ppo", "older", *SHORT, "--reference.model", tmp_path / "older")
+    assert went.lines[0]["kl"] != 0
+
+
+def test_tokens_that_are_left_out_are_said_aloud(place: Place) -> None:
+    went = well(place, "grpo", "top-p", *SHORT, "--draw.top-p", 0.9)
+    assert "top-k, top-p or min-p leave tokens out" in went.said
+    assert "leave tokens out" not in well(place, "grpo", "whole", *SHORT).said
+
+
+def test_a_model_with_dropout_in_its_config_is_trained_without(tmp_path: Path) -> None:
+    """GPT-2's is on when its folder is loaded by others; policy and critic begin rounds where they stand."""
+    place = make_place(tmp_path, name="gpt2")
+    went = well(place, "ppo", "gpt2", *SHORT, "--policy.minibatches", 2)
+    assert [line["ratio"] for line in went.lines[::8]] == [1.0, 1.0]
+
+
+def test_a_reward_that_fails_on_the_way_leaves_a_run_that_goes_on(place: Place, tmp_path: Path) -> None:
+    rule = tmp_path / "flaky.py"
+    good = "def length(answer):\n    return float(len(str(answer).split()))\n"
+    failing = (
+        "calls = []\n\n\ndef length(answer):\n    calls.append(1)\n"
+        "    assert len(calls) < 60, 'too often'\n    return float(len(str(answer).split()))\n"
+    )
+    more = ("--rounds", 4, "--draw.answers", 4, "--save-every", 1, "--held-out", 0, "--sample.rows", 0)
+    rule.write_text(failing)
+    run = (place, "grpo", "flaky", *more, "--reward", f"{rule}:length")
+    went = go(*run)
+    assert went.code == 2
+    assert "too often" in went.said
+    assert len(went.lines) == 3
+    rule.write_text(good)
+    whole = well(place, "grpo", "steady", *more, "--reward", f"{rule}:length")
+    again = well(*run)
+    assert [{**line, "timing": 0} for line in again.lines] == [{**line, "timing": 0} for line in whole.lines]

@@ -1,0 +1,150 @@
+"""Sentences about familiar things in policy runs: each when its history is there, not otherwise, once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from plaudit.engine.sinks.files import read_notes
+from plaudit.engine.step_report import StepReport
+from plaudit.methods.policy.build import configure_algorithm
+from plaudit.methods.policy.diagnostics import DOCS_PAGE, diagnostics
+from tests.engine.test_exact_resume import when_steps_are_done
+from tests.engine.toy_command import Command
+from tests.methods.policy.commands import Place, command, make_place, well
+from tests.methods.policy.pieces import config_of
+
+ZERO = "the loss is close to 0"
+BELOW = "the KL is below 0"
+COLLAPSING = "the entropy is collapsing"
+FLAT = "most prompts teach nothing"
+CUT = "most answers are cut"
+GROWING = "answers are growing longer"
+SILENT = "the reward has no verdict"
+CLIPPED = "many tokens are clipped"
+BLIND = "the critic explains nothing"
+GAMED = "the reward is being gamed"
+IDLE = "many steps had nothing to learn from"
+LONG = 20
+"""Steps of a history."""
+Series = Sequence[float]
+
+
+def history(**series: Series) -> list[StepReport]:
+    """Reports of these figures, a step each; ``held_x`` stands for held_out/x."""
+    figures = {name.replace("held_", "held_out/"): values for name, values in series.items()}
+    length = max((len(values) for values in figures.values()), default=0)
+    return [
+        StepReport(
+            step=n + 1,
+            steps=length,
+            epoch=0.1,
+            values={name: values[n] for name, values in figures.items() if n < len(values)},
+            timing={},
+        )
+        for n in range(length)
+    ]
+
+
+def said(reports: Sequence[StepReport], name: str = "ppo") -> Mapping[str, str]:
+    return diagnostics(configure_algorithm(name, config_of(name)).row, reports)
+
+
+def line(first: float, last: float, length: int = LONG) -> list[float]:
+    return [first + (last - first) * n / (length - 1) for n in range(length)]
+
+
+SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
+    "half of the steps were passed over": (IDLE, history(learning_rate=[1.0] * 20, reward=[1.0] * 10), "ppo"),
+    "a loss of 0 and a gradient": (ZERO, history(loss=[0.0] * 3, ratio=[1.0] * 3), "dr-grpo"),
+    "a loss of 0 of whitened advantages": (ZERO, history(loss=[1e-3] * 3, ratio=[1.0] * 3), "ppo"),
+    "a KL below 0": (BELOW, history(kl=[0.0, -0.5, -0.4, -0.3, -0.2, -0.3]), "ppo"),
+    "collapsing": (COLLAPSING, history(entropy=line(3.0, 0.1)), "ppo"),
+    "flat": (FLAT, history(flat=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
+    "cut": (CUT, history(finished=[0.3] * 4), "ppo"),
+    "growing": (GROWING, history(length_mean=line(20, 80)), "ppo"),
+    "silent": (SILENT, history(undecided=[0.4] * 4), "ppo"),
+    "clipped": (CLIPPED, history(clipped_low=[0.3] * 4, clipped_high=[0.3] * 4), "ppo"),
+    "blind": (BLIND, history(explained=[-0.5] * 12), "ppo"),
+    "gamed": (
+        GAMED,
+        history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 1.5, 1.0]),
+        "ppo",
+    ),
+}
+QUIET: dict[str, tuple[list[StepReport], str]] = {
+    "nothing yet": ([], "ppo"),
+    "a loss of 0 in the first step": (history(loss=[0.0], ratio=[1.0]), "ppo"),
+    "a loss with ratios": (history(loss=[0.0] * 3, ratio=[1.0, 1.01, 1.0]), "ppo"),
+    "a loss that is not 0": (history(loss=[0.0, 0.3], ratio=[1.0, 1.0]), "ppo"),
+    "a loss with a KL in it": (history(loss=[0.0] * 3, ratio=[1.0] * 3), "grpo"),
+    "advantages that need not add up to 0": (history(loss=[0.0] * 3, ratio=[1.0] * 3), "reinforce"),
+    "a KL above 0": (history(kl=[0.0, 0.5, 1.0]), "ppo"),
+    "a KL that was below 0": (history(kl=[-0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]), "ppo"),
+    "a KL below 0 by chance": (history(kl=[1.0, 0.5, -0.3, 0.2, -0.4]), "ppo"),
+    "a KL below 0 at last": (history(kl=[-0.3, -0.3, -0.3]), "ppo"),
+    "a KL of rounding": (history(kl=[-1e-5] * 6), "ppo"),
+    "an entropy that falls a little": (history(entropy=line(3.0, 1.5)), "ppo"),
+    "one entropy": (history(entropy=[3.0]), "ppo"),
+    "some are flat": (history(flat=[0.4] * 6, reward_std=[0.1] * 6), "grpo"),
+    "one answer each is always flat": (history(flat=[1.0] * 6, reward_std=[0.1] * 6), "ppo"),
+    "most end": (history(finished=[0.8] * 4), "ppo"),
+    "cut at first": (history(finished=[0.0] * 5 + [0.9] * 5), "ppo"),
+    "a little longer": (history(length_mean=line(20, 26)), "ppo"),
+    "short and hardly longer": (history(length_mean=line(2, 5)), "ppo"),
+    "few without a verdict": (history(undecided=[0.1] * 4), "ppo"),
+    "few clipped": (history(clipped_low=[0.1] * 4, clipped_high=[0.1] * 4), "ppo"),
+    "blind at first": (history(explained=[-0.5] * 6), "ppo"),
+    "not blind any more": (history(explained=[-0.5] * 8 + [0.4] * 6), "ppo"),
+    "both rise": (history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 2.1, 2.2]), "ppo"),
+    "both fall": (history(held_reward=[1.0, 2.0, 1.5, 1.0], held_judge=[1.0, 2.0, 1.5, 1.0]), "ppo"),
+    "one bad look": (history(held_reward=[1.0, 2.0, 3.0], held_judge=[1.0, 2.0, 1.0]), "ppo"),
+    "no judge": (history(held_reward=[1.0, 2.0, 3.0, 4.0]), "ppo"),
+    "not numbers": (history(kl=[float("nan")] * 5, entropy=[float("inf")] * 12), "ppo"),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_what_happens_is_said_and_where_it_is_explained(what: str) -> None:
+    begins, reports, name = SHOWN[what]
+    found = said(reports, name)
+    assert set(found) == {begins}
+    assert f"{DOCS_PAGE}#" in found[begins]
+
+
+@pytest.mark.parametrize("what", QUIET)
+def test_what_does_not_happen_is_not_said(what: str) -> None:
+    reports, name = QUIET[what]
+    assert said(reports, name) == {}
+
+
+def test_several_things_can_be_said_at_once() -> None:
+    reports = history(finished=[0.1] * 12, entropy=line(3, 0.1, 12), explained=[-1.0] * 12)
+    assert set(said(reports)) == {CUT, COLLAPSING, BLIND}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("remarks"))
+
+
+def test_each_is_said_once_in_a_runs_life_though_it_stops_and_goes_on(place: Place) -> None:
+    more = ("--rounds", 8, "--evaluate-every", 1, "--sample.rows", 0, "--draw.max-tokens", 3)
+    words = command(place, "grpo", "often", *more)
+    running = Command(words)
+    running.until(when_steps_are_done(place.folder / "often", 3))
+    running.send(signal.SIGINT)
+    first = running.wait().err
+    last = Command(words).wait()
+    assert last.code == 0, last.err
+    assert (first + last.err).count(CUT) == 1
+    assert sum(note.startswith(CUT) for note in read_notes(place.folder / "often")) == 1
+
+
+def test_a_run_whose_loss_is_0_is_told_why(place: Place) -> None:
+    went = well(place, "dr-grpo", "zero", "--rounds", 3, "--evaluate-every", 1)
+    assert f"note: {ZERO}, and that is expected" in went.said
+    assert went.figures("grad_norm")[0] > 0
+    assert all(abs(loss) < 0.02 for loss in went.figures("loss"))

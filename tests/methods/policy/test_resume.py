@@ -1,0 +1,166 @@
+"""A policy run that was stopped anywhere, in the middle of a round too, ends as if it had never been."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from plaudit.engine.sinks.files import read_notes
+from plaudit.methods.policy.iterations import RolloutRounds
+from tests.engine.distributed.runs import Run, run_all
+from tests.engine.distributed.test_same_numbers import apart
+from tests.engine.test_exact_resume import during_a_save, finish
+from tests.engine.toy_command import Command, outcome
+from tests.methods.policy.commands import Place, Went, command, go, make_place, well
+
+SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
+FOLLOWING = ("--reference.kind", "average", "--reference.every", 1, "--reference.share", 0.3)
+MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "ppo": ("ppo", ("--policy.minibatches", 2, "--policy.epochs", 2, "--shape.scale")),
+    "grpo": ("grpo", ("--policy.epochs", 2, "--draw.answers", 4)),
+    "dapo": ("dapo", ("--policy.epochs", 2, "--draw.answers", 4, "--policy.minibatches", 2)),
+    "reinforce": ("reinforce", ("--shape.scale",)),
+    "ppo-penalty": ("ppo-penalty", ("--policy.limit", 1e-4, "--policy.epochs", 3)),
+    "adaptive": ("rloo", ("--policy.target", 0.01, "--policy.horizon", 30, "--policy.epochs", 2)),
+    "stopped early": ("grpo", ("--policy.epochs", 4, "--policy.stop-at", 1e-4, "--draw.answers", 4)),
+    "following": ("grpo", ("--reference.kind", "average", "--reference.every", 2, "--policy.epochs", 2)),
+    "adapters": ("grpo", ("--lora.rank", 2, "--policy.epochs", 2)),
+    "ptx": ("ppo-ptx", ("--policy.epochs", 2, "--ptx.rows", 3)),
+    "trpo": ("trpo", ()),
+    "replay": ("grpo", ("--draw.replay", 0.4, "--draw.window", 2, "--policy.epochs", 2)),
+    "curriculum": ("grpo", ("--draw.curriculum", "--policy.epochs", 2)),
+    "shared": ("ppo", ("--critic.shared", "--policy.epochs", 2)),
+    "remax": ("remax", ("--policy.minibatches", 2)),
+    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
+    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2, "--shape.scale")),
+    "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--policy.epochs", 2)),
+    "nash-ema": ("nash-md", ("--draw.mixture", 1, *FOLLOWING, "--policy.epochs", 2)),
+}
+QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following", "ipo-md", "nash-md", "nash-ema")
+ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("resume"))
+
+
+def words(place: Place, manner: str, *more: object) -> tuple[object, ...]:
+    name, own = MANNERS[manner]
+    reward = ("--reward", place.rule("even" if name == "dapo" else "short"))
+    return (place, name, *more, *SPARSE, *reward, *own)
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, at: int, run: tuple[object, ...]) -> Went:
+    """Ctrl-C comes when the pieces of this step have been made."""
+    pieces = RolloutRounds.microbatches
+
+    def stopping(self: RolloutRounds, step: int, batch: list[int]) -> object:
+        made = pieces(self, step, batch)
+        if step == at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RolloutRounds, "microbatches", stopping)
+        return go(*run)  # pyright: ignore[reportArgumentType]
+
+
+def same(found: Path, wanted: Path) -> None:
+    """Figures, samples, weights of policy and critic, and what was remarked."""
+    one, other = outcome(found), outcome(wanted)
+    assert one.metrics == other.metrics
+    assert one.samples == other.samples
+    assert one.weights == other.weights
+    for path in wanted.glob("critic/*.safetensors"):
+        assert (found / "critic" / path.name).read_bytes() == path.read_bytes()
+    remarked = [[note for note in read_notes(run) if "docs/policy.md" in note] for run in (found, wanted)]
+    assert remarked[0] == remarked[1]
+
+
+@pytest.mark.parametrize("manner", ALL)
+def test_it_goes_on_from_between_two_moves_and_from_between_two_rounds(
+    place: Place, monkeypatch: pytest.MonkeyPatch, manner: str
+) -> None:
+    whole = well(*words(place, manner, f"whole {manner}"))  # pyright: ignore[reportArgumentType]
+    inner = len(whole.lines) // 3
+    run = words(place, manner, f"stopped {manner}")
+    # In the middle of the first round, before the first move of the second, in the middle of the last.
+    for step in sorted({max(2, inner), inner + 1, 2 * inner + max(1, inner // 2)}):
+        stopped = interrupted(monkeypatch, step, run)
+        assert stopped.code == 128 + signal.SIGINT, stopped.said
+        assert len(stopped.lines) < len(whole.lines)
+    went = well(*run)  # pyright: ignore[reportArgumentType]
+    same(went.run, whole.run)
+
+
+@pytest.mark.parametrize("manner", ["ppo", pytest.param("grpo", marks=pytest.mark.slow)])
+def test_it_is_killed_during_a_save(place: Place, manner: str) -> None:
+    often = ("--save-every", 1)
+    whole = well(*words(place, manner, f"alive {manner}"), *often)  # pyright: ignore[reportArgumentType]
+    name, _ = MANNERS[manner]
+    again = command(place, name, f"killed {manner}", *words(place, manner)[2:], *often)
+    out = place.folder / f"killed {manner}"
+    assert Command(again).kill_when(during_a_save(out, after=1)).code == -signal.SIGKILL
+    finish(list(again))
+    same(out, whole.run)
+
+
+def test_a_change_of_the_rounds_is_refused_in_the_middle_of_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = words(place, "grpo", "changed")
+    assert interrupted(monkeypatch, 4, run).code == 130
+    other = go(*run, "--policy.epochs", 3)  # pyright: ignore[reportArgumentType]
+    assert other.code == 2
+    assert "policy.epochs" in other.said
+    well(*run)  # pyright: ignore[reportArgumentType]
+
+
+RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "ppo": ("ppo", ("--policy.minibatches", 2, "--policy.epochs", 2)),
+    "grpo": ("grpo", ("--policy.epochs", 2, "--draw.answers", 4, "--memory.tokens-at-once", 40)),
+    "dapo": ("dapo", ("--draw.answers", 4)),
+    "one held out": ("remax", ("--held-out", 0.01)),
+    "trpo": ("trpo", ()),
+    "ptx": ("ppo-ptx", ("--policy.epochs", 2, "--ptx.rows", 3)),
+    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
+    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2)),
+}
+
+
+@pytest.mark.parametrize(
+    "manners",
+    [
+        ("ppo", "grpo", "one held out", "ipo-md", "nash-md"),
+        pytest.param(("dapo", "trpo", "ptx"), marks=pytest.mark.slow),
+    ],
+)
+def test_two_ranks_learn_what_one_process_learns(place: Place, manners: tuple[str, ...]) -> None:
+    def run(manner: str, out: str) -> Run:
+        name, own = RANKS[manner]
+        reward = ("--reward", place.rule("even" if name == "dapo" else "short"))
+        more = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1, *reward, *own)
+        return Run(arguments=tuple(command(place, name, f"{out} {manner}", *more)), environment={})
+
+    alone = run_all({name: run(name, "alone") for name in manners}, place.folder, ranks=1)
+    both = run_all({name: run(name, "both") for name in manners}, place.folder, ranks=2)
+    for manner in manners:
+        (one,), (first, second) = alone[manner], both[manner]
+        assert (one.code, first.code, second.code) == (0, 0, 0), (one.err, first.err, second.err)
+        assert (second.out, second.err) == ("", "")
+        folders = [place.folder / f"{out} {manner}" for out in ("alone", "both")]
+        wanted, found = (Went(code=0, said="", run=folder).lines for folder in folders)
+        for expected, line in zip(wanted, found, strict=True):
+            assert line.keys() == expected.keys()
+            # Sampler and trainer are apart by rounding alone, which is another one in other pieces.
+            for name in expected.keys() - {"timing", "sampler_gap", "sampler_gap_max"}:
+                assert apart(line[name], expected[name]) < 1e-7, (manner, expected["step"], name)
+        ours, theirs = (load_file(folder / "model" / "model.safetensors") for folder in folders)
+        for key, weight in ours.items():
+            torch.testing.assert_close(theirs[key], weight, rtol=1e-6, atol=1e-7, msg=key)

@@ -1,0 +1,290 @@
+"""Policy runs through the command: every row of the table runs, and what it should do it does."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from plaudit.data.judging import Task
+from plaudit.data.records import assistant_turn, user_turn
+from plaudit.engine.metric_docs import METRIC_DOCS
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.batch import Round
+from plaudit.rewards.registry import resolve_reward
+from plaudit.rollouts.sampler import Rollout
+from tests.methods.policy.commands import Place, Went, make_place, well
+
+CRITICS = [name for name in POLICY_ALGORITHMS if "ppo" in name or name in ("a2c", "trpo")]
+OWN = {"learning_rate", "grad_norm", "step", "steps", "epoch", "timing"}
+
+
+QUICK = (
+    *("ppo", "trpo", "ppo-ptx", "ppo-penalty", "rloo", "remax", "grpo", "dapo", "gspo", "online-dpo"),
+    *("ipo-md", "nash-md"),
+)
+"""Of each kind one: the others are slow, all together."""
+ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in POLICY_ALGORITHMS]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("runs"))
+
+
+class Runs:
+    """Runs that are made when they are first asked for."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._done: dict[str, Went] = {}
+
+    def of(self, name: str) -> Went:
+        if name not in self._done:
+            self._done[name] = well(self.place, name, name, "--rounds", 2, "--draw.temperature", 1.2)
+        return self._done[name]
+
+
+@pytest.fixture(scope="module")
+def runs(place: Place) -> Runs:
+    return Runs(place)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_algorithm_runs_and_leaves_a_model_behind(runs: Runs, name: str) -> None:
+    went = runs.of(name)
+    assert f"note: {name}: {POLICY_ALGORITHMS[name].formula}" in went.said
+    model = AutoModelForCausalLM.from_pretrained(went.run / "model")
+    tokenizer = AutoTokenizer.from_pretrained(went.run / "model")
+    begun = load_file(runs.place.model / "model.safetensors")
+    now = model.state_dict()
+    assert any(not torch.equal(now[key], weight) for key, weight in begun.items())
+    assert tokenizer("w9 w10")["input_ids"]
+    assert (went.run / "critic").exists() == (name in CRITICS)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
+    documented = {doc.name for doc in METRIC_DOCS}
+    for line in runs.of(name).lines:
+        for figure, value in line.items():
+            plain = figure.removeprefix("held_out/")
+            assert {figure, plain} & documented or figure in OWN, figure
+            assert figure == "timing" or isinstance(value, int | float)
+            assert figure == "timing" or not math.isnan(value)
+    first = runs.of(name).lines[0]
+    assert first["ratio"] == 1.0
+    assert first["kl_old"] == 0.0
+    assert ("kl" in first) == (POLICY_ALGORITHMS[name].divergence != "none" or name.startswith("online"))
+    assert ("value_loss" in first) == (name in CRITICS)
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_the_critic_is_a_reward_models_folder(runs: Runs, name: str) -> None:
+    reward = resolve_reward(str(runs.of(name).run / "critic"))
+    said = tuple(assistant_turn(text) for text in ("w33", "w12 w13"))
+    [row] = reward.scores([Task(prompt=user_turn("w9 w10"), answers=said, ended=(True, True))])
+    assert all(isinstance(score, float) for score in row)
+    again = well(
+        runs.place, "ppo", f"again-{name}", "--rounds", 1, "--critic.model", runs.of(name).run / "critic"
+    )
+    assert "critic: begins as the reward model" in again.said
+
+
+def test_what_is_learnt_are_the_tokens_that_were_drawn(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plaudit.methods.policy import iterations
+    from plaudit.rollouts.local import LocalSampler
+
+    drawn: list[Rollout] = []
+    seen: list[Round] = []
+    sample, begin = LocalSampler.generate, iterations.RolloutRounds._new_round
+
+    def spying(self: LocalSampler, *args: object, **more: object) -> list[list[Rollout]]:
+        groups = sample(self, *args, **more)  # pyright: ignore[reportArgumentType]
+        drawn.extend(one for group in groups for one in group)
+        return groups
+
+    def beginning(self: iterations.RolloutRounds, *args: object) -> Round | None:
+        drawn.clear()
+        made = begin(self, *args)  # pyright: ignore[reportArgumentType]
+        assert made is not None
+        ids = [answer.ids for example in made.examples for answer in example.completions]
+        assert ids == [one.ids for one in drawn]
+        assert all(all(answer.mask) for example in made.examples for answer in example.completions)
+        seen.append(made)
+        return made
+
+    monkeypatch.setattr(LocalSampler, "generate", spying)
+    monkeypatch.setattr(iterations.RolloutRounds, "_new_round", beginning)
+    well(place, "grpo", "drawn", "--rounds", 2, "--held-out", 0)
+    assert len(seen) == 2
+
+
+def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Place) -> None:
+    went = well(
+        *(place, "grpo", "judged", "--rounds", 60, "--policy.beta", 0.001, "--judge.by", place.rule("few")),
+        *("--judge.patience", 3, "--evaluate-every", 3, "--held-out", 0.25, "--sample.rows", 0),
+    )
+    judge = went.figures("held_out/judge")
+    looks = [line["step"] for line in went.lines if "held_out/judge" in line]
+    best = looks[judge.index(max(judge))]
+    assert looks[-1] == best + 9 < 60
+    assert "the run ends" in went.said
+    kept = load_file(went.run / "checkpoints" / f"step-{best:08d}" / "model.safetensors")
+    final = load_file(went.run / "model" / "model.safetensors")
+    for name, weight in final.items():
+        assert torch.equal(weight, kept[f"policy.model.{name}"])
+
+
+def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> None:
+    went = well(place, "dapo", "unlike", "--rounds", 3, "--reward", place.rule("even"), "--draw.answers", 4)
+    for line in went.lines:
+        assert line["rows"] == 4
+        assert line["flat"] > 0
+        assert line["dropped"] > 0
+    usual = well(
+        *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--draw.answers", 4),
+        *("--draw.unlike", "no"),
+    )
+    assert all(line["dropped"] == 0 for line in usual.lines)
+
+
+def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
+    went = well(place, "dapo", "flat", "--rounds", 2, "--reward", "length:0-99", "--held-out", 0)
+    assert [line["step"] for line in went.lines] == [1, 2]
+    assert not went.figures("loss")
+
+
+def test_text_that_is_not_forgotten(place: Place) -> None:
+    went = well(
+        place, "grpo", "ptx", "--rounds", 12, "--ptx.data", place.folder / "texts.jsonl", "--ptx.weight", 5
+    )
+    loss = went.figures("ptx_loss")
+    assert loss[-1] < loss[0] - 0.2
+
+
+def test_adapters_learn_and_the_reference_lies_beneath_them(place: Place) -> None:
+    went = well(place, "grpo", "lora", "--rounds", 3, "--lora.rank", 2, "--learning-rate", 0.05)
+    assert "the model beneath the adapters" in went.said
+    assert went.figures("kl")[0] == pytest.approx(0, abs=1e-5)
+    assert went.figures("kl")[-1] != 0
+    assert (went.run / "adapter").is_dir()
+    AutoModelForCausalLM.from_pretrained(went.run / "model")
+
+
+def test_the_reference_may_follow_or_be_missing(place: Place) -> None:
+    follows = ("--reference.kind", "average", "--reference.every", 4, "--reference.share", 1)
+    went = well(place, "grpo", "average", "--rounds", 8, *follows)
+    assert went.figures("kl")[4] == pytest.approx(0, abs=1e-4)
+    assert abs(went.figures("kl")[3]) > 1e-3
+    none = well(place, "dapo", "nobody", "--rounds", 1, "--reference.kind", "none")
+    assert not any("kl" in name.split("/")[-1].split("_") for name in none.lines[0] if name != "kl_old")
+
+
+def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
+    went = well(
+        *(place, "grpo", "early", "--rounds", 2, "--policy.epochs", 6, "--policy.stop-at", 1e-4),
+        *("--learning-rate", 0.02),
+    )
+    first = [line for line in went.lines if line["step"] <= 6]
+    assert first[0]["kl_old"] == 0
+    stopped = next(line["step"] for line in first if line.get("kl_old", 0) > 1e-4)
+    assert stopped < 6
+    assert all("loss" not in line for line in first if line["step"] > stopped)
+    assert went.lines[6]["kl_old"] == 0
+
+
+def test_beta_follows_its_target(place: Place) -> None:
+    more = ("--rounds", 8, "--policy.horizon", 20, "--sample.rows", 0, "--policy.beta", 0.1)
+    low = well(place, "rloo", "low", *more, "--policy.target", 1e-6).figures("beta")
+    high = well(place, "rloo", "high", *more, "--policy.target", 1e6).figures("beta")
+    assert low[0] == high[0] == 0.1
+    assert low[-1] > 0.15
+    assert high[1] == pytest.approx(0.1 * (1 - 0.2 * 16 / 20))
+    assert all(after < before for before, after in pairwise(high))
+
+
+@pytest.mark.parametrize(("limit", "factor"), [(1e-7, 2.0), (1e4, 0.5)])
+def test_the_penalty_doubles_and_halves_and_the_kl_of_the_reward_does_not(
+    place: Place, limit: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from plaudit.methods.policy import iterations
+
+    betas: list[float] = []
+    after = iterations.RolloutRounds.after_step
+
+    def spying(self: iterations.RolloutRounds, step: int, figures: dict[str, float]) -> None:
+        after(self, step, figures)
+        betas.append(self.memory.beta)
+
+    monkeypatch.setattr(iterations.RolloutRounds, "after_step", spying)
+    went = well(place, "ppo-penalty", f"penalty-{limit}", "--rounds", 3, "--policy.limit", limit)
+    assert betas[3::4] == [factor, factor**2, factor**3]
+    assert set(went.figures("beta")) == {0.05}
+
+
+Scores = Callable[[Sequence[float]], Sequence[float]]
+SHAPES: dict[str, tuple[tuple[object, ...], str]] = {
+    "missing_end": (("--shape.missing-end", -7), "cut"),
+    "per_token": (("--shape.per-token", 0.5), "length"),
+    "limits": (("--shape.low", 0.5, "--shape.high", 1.5), "limits"),
+    "scale": (("--shape.scale",), "scale"),
+    "overlong": (("--shape.overlong", 0.5), "overlong"),
+}
+
+
+@pytest.mark.parametrize("what", SHAPES)
+def test_scores_are_shaped_as_is_said(place: Place, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from plaudit.methods.policy.shaping import ScoreShaper
+
+    seen: list[tuple[list[float], list[float], list[int], list[bool]]] = []
+    of = ScoreShaper.shape
+
+    def spying(self: ScoreShaper, score_N: torch.Tensor, batch: object) -> torch.Tensor:
+        shaped = of(self, score_N, batch)  # pyright: ignore[reportArgumentType]
+        lengths, ended = batch.length_N.tolist(), batch.finished_N.tolist()  # pyright: ignore
+        seen.append((score_N.tolist(), shaped.tolist(), lengths, ended))
+        return shaped
+
+    monkeypatch.setattr(ScoreShaper, "shape", spying)
+    well(place, "rloo", f"shape-{what}", "--rounds", 2, *SHAPES[what][0], "--reward", place.rule("short"))
+    assert len(seen) == 2
+    every: list[float] = []
+    for raw, shaped, lengths, ended in seen:
+        every += raw
+        width = (fmean((r - fmean(every)) ** 2 for r in every)) ** 0.5
+        for r, found, length, end in zip(raw, shaped, lengths, ended, strict=True):
+            wanted = {
+                "missing_end": r if end else -7.0,
+                "per_token": r - 0.5 * length,
+                "limits": min(max(r, 0.5), 1.5),
+                "scale": r / width,
+                "overlong": r - max(0, length - 3) / 3,
+            }[what]
+            assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
+    """Where none ends by itself there is nothing left to learn from."""
+    cut = ("--rounds", 1, "--reward", place.rule("w33"), "--draw.max-tokens", 1, "--shape.drop-cut", "yes")
+    went = well(place, "dr-grpo", "cut", *cut, "--held-out", 0, "--draw.top-k", 1)
+    assert went.lines[0]["finished"] == 0
+    assert went.lines[0]["grad_norm"] == 0
+
+
+def test_what_was_decided_is_said_first(place: Place, runs: Runs) -> None:
+    said = runs.of("ppo").said
+    assert (
+        "a round: 4 prompts with 1 answer each, 4 answers, and 4 moves (4 times through, 1 at a time)" in said
+    )
+    assert "critic: begins as" in said
+    assert "reference: " in said
+    samples = (runs.of("ppo").run / "samples.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(samples[0])["prompt"].startswith("w")

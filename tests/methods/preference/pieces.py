@@ -1,0 +1,302 @@
+"""What the tests of the preference trainer share: rows of random tokens, plain passes, commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from plaudit.engine.distributed import Ranks
+from plaudit.engine.metrics import Metric, values_of
+from plaudit.engine.stateful import RunningMean
+from plaudit.engine.step_report import Number
+from plaudit.methods.preference.algorithms import (
+    PREFERENCE_ALGORITHMS,
+    data_of,
+    preference_algorithm,
+)
+from plaudit.methods.preference.objective import (
+    PreferenceBatcher,
+    PreferenceMicrobatch,
+    PreferenceObjective,
+    ScoringModels,
+    mismatched_examples,
+    pair_objective,
+    unpaired_objective,
+)
+from plaudit.methods.preference.row import UnpairedAlgorithm
+from plaudit.models.policy import Policy
+from plaudit.models.reference import ModelReference, NoReference
+from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel
+from tests.models.zoo import VOCABULARY, build
+
+DELTA = 0.3
+"""The running mean that losses are told of here."""
+STRANGERS = 42
+"""A seed with which answers to other prompts have become likelier."""
+SORTED = ("aot", "aot-unpaired")
+THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
+PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "pairs"]
+OPINIONS: dict[str, tuple[Judgement, ...]] = {
+    "certain": tuple(PairLabel(probability=chance, margin=0.0) for chance in (1.0, 0.0, 1.0, 1.0, 0.0)),
+    "mixed": (
+        PairLabel(probability=0.8, margin=0.0),
+        RankingLabel(ranks=(2.0, 1.0, 2.0)),
+        PairLabel(probability=0.3, margin=0.0),
+        RankingLabel(ranks=(3.0, 1.0, 4.0, 2.0)),
+        PairLabel(probability=0.5, margin=0.0),
+        PairLabel(probability=1.0, margin=0.0),
+    ),
+    "strict": (
+        RankingLabel(ranks=(3.0, 1.0, 2.0)),
+        PairLabel(probability=1.0, margin=0.0),
+        RankingLabel(ranks=(1.0, 2.0)),
+    ),
+    "thumbs": (
+        *(RatingLabel(score=score, thumb=True) for score in (1.0, 0.0, 0.5, 1.0)),
+        PairLabel(probability=1.0, margin=0.0),
+        PairLabel(probability=0.2, margin=0.0),
+    ),
+}
+"""What was said of rows: certain pairs; soft ones, ties and rankings; rankings without ties; thumbs."""
+
+
+def rows_saying(kind: str) -> tuple[JudgedRow, ...]:
+    """Ragged rows; in some answers a token is not the policy's."""
+    generator = torch.Generator().manual_seed(len(kind))
+
+    def ids(least: int, most: int) -> tuple[int, ...]:
+        length = int(torch.randint(least, most + 1, (1,), generator=generator))
+        return tuple(torch.randint(8, VOCABULARY, (length,), generator=generator).tolist())
+
+    def answer() -> Completion:
+        own = (*ids(2, 8), 2)
+        return Completion(ids=own, mask=tuple(token % 7 != 3 for token in own), finished=True)
+
+    rows: list[JudgedRow] = []
+    for number, said in enumerate(OPINIONS[kind], start=1):
+        count = {PairLabel: 2, RankingLabel: len(getattr(said, "ranks", ()))}.get(type(said), 1)
+        example = Example(
+            prompt=ids(1, 6), completions=tuple(answer() for _ in range(count)), origin=f"{kind}:{number}"
+        )
+        rows.append(JudgedRow(example=example, judgement=said))
+    return tuple(rows)
+
+
+def rows_for(name: str) -> tuple[JudgedRow, ...]:
+    """Rows that this algorithm reads, as different as can be."""
+    return rows_saying("thumbs" if name in THUMBS else "certain" if name in SORTED else "mixed")
+
+
+@dataclass(frozen=True)
+class Pretended(Ranks):
+    """One of two ranks in a single process: what the other one told is known from the time before."""
+
+    told: dict[int, list[float]] = field(default_factory=dict)
+
+    def all_gather(self, values: Sequence[int | float]) -> list[list[float]]:
+        self.told[self.rank] = [float(value) for value in values]
+        return [self.told.get(rank, self.told[self.rank]) for rank in range(self.world_size)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """An algorithm, the model that learns, its reference and a batch of rows."""
+
+    name: str
+    policy: Policy
+    reference: PreTrainedModel
+    rows: tuple[JudgedRow, ...]
+    batches: PreferenceBatcher
+    objective: PreferenceObjective
+
+    def pieces(self, tokens_at_once: int = 10_000) -> tuple[PreferenceMicrobatch, ...]:
+        """The batch in pieces of this size."""
+        return replace(self.batches, tokens_at_once=tokens_at_once).microbatches(self.rows)
+
+    def on_two_ranks(self) -> list[tuple[PreferenceMicrobatch, ...]]:
+        """The pieces of each of two ranks."""
+        told: dict[int, list[float]] = {}
+        cpu = torch.device("cpu")
+        both = [Pretended(rank=rank, world_size=2, device=cpu, told=told) for rank in (0, 1)]
+        parts = [replace(self.batches, ranks=ranks, tokens_at_once=60) for ranks in both]
+        for part in parts:
+            part.microbatches(self.rows)
+        return [part.microbatches(self.rows) for part in parts]
+
+
+def scene(
+    name: str,
+    settings: dict[str, Any] | None = None,
+    *,
+    rows: Sequence[JudgedRow] | None = None,
+    ties: Literal["soft", "drop"] = "soft",
+    layout: Literal["packed", "left", "right"] = "packed",
+) -> Scene:
+    """A tiny float64 policy and another model as its reference."""
+    row = preference_algorithm(name, **(settings or {}))
+    own = tuple(rows_for(name) if rows is None else rows)
+    policy = Policy(build("llama", torch.float64), layout=layout).train()
+    reference = build("llama", torch.float64, seed=1)
+    beside = (
+        ModelReference(Policy(build("llama", torch.float64, seed=1)), nullcontext)
+        if ("reference" in row.needs)
+        else NoReference()
+    )
+    eyes = ScoringModels(policy=policy, reference=beside, autocast=nullcontext)
+    running = RunningMean(("reward_chosen", "reward_rejected"), share=0.1)
+    running.load_tensors({"means": torch.full((2,), DELTA, dtype=torch.float64)})
+    soft = ties == "soft" and name not in SORTED
+    batches = PreferenceBatcher(
+        row=row,
+        models=eyes,
+        ranks=Ranks(rank=0, world_size=1, device=torch.device("cpu")),
+        tokens_at_once=10_000,
+        ties=soft,
+        running_mean=running,
+        mismatched=mismatched_examples(own, own, STRANGERS) if "mismatched" in row.needs else {},
+    )
+    objective = (
+        unpaired_objective(row, eyes)
+        if isinstance(row, UnpairedAlgorithm)
+        else pair_objective(row, eyes, ties=soft)
+    )
+    return Scene(
+        name=name, policy=policy, reference=reference, rows=own, batches=batches, objective=objective
+    )
+
+
+Learnt = tuple[float, dict[str, Tensor], dict[str, Number]]
+"""A loss, each weight's gradient and the figures."""
+
+
+def learnt(scene: Scene, pieces: Sequence[PreferenceMicrobatch]) -> Learnt:
+    """What all pieces together make."""
+    scene.policy.zero_grad(set_to_none=True)
+    loss, metrics = 0.0, list[Metric]()
+    for piece in pieces:
+        terms = scene.objective(piece)
+        terms.loss.backward()
+        loss += terms.loss.item()
+        metrics += terms.metrics
+    grads = {name: p.grad.clone() for name, p in scene.policy.named_parameters() if p.grad is not None}
+    return loss, grads, values_of(metrics)
+
+
+def same(found: Learnt, wanted: Learnt) -> None:
+    """Equal in all three, and not for want of any."""
+    assert abs(found[0] - wanted[0]) < 1e-10 * max(1.0, abs(wanted[0]))
+    same_gradients(found[1], wanted[1])
+    assert found[2].keys() == wanted[2].keys()
+    for name, value in wanted[2].items():
+        near = abs(found[2][name] - value) < 1e-10 * max(1, abs(value))
+        assert near or (math.isnan(value) and math.isnan(found[2][name])), name
+
+
+def same_gradients(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Equal to the last digits, and at all there."""
+    assert found.keys() == wanted.keys()
+    largest = max(float(grad.abs().max()) for grad in wanted.values())
+    assert largest > 1e-4
+    for name, grad in wanted.items():
+        torch.testing.assert_close(found[name], grad, rtol=0, atol=1e-10 * max(1.0, largest), msg=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One answer from passes of its own: log-probs of its trained tokens, log Σ π², its partner's length."""
+
+    logp_T: Tensor
+    ref_T: Tensor
+    power_T: Tensor
+    shorter: int = 0
+
+    @property
+    def ratio_T(self) -> Tensor:
+        return self.logp_T - self.ref_T
+
+
+def plain_logp(model: PreTrainedModel, prompt: Sequence[int], answer: Completion) -> Tensor:
+    """log π over the vocabulary at each trained token and at the end the token's own, ``[T, V + 1]``."""
+    ids = torch.tensor([[*prompt, *answer.ids]])
+    logp_TV = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    own_T = logp_TV.gather(-1, torch.tensor(answer.ids)[:, None])
+    return torch.cat((logp_TV, own_T), -1)[torch.tensor(answer.mask)]
+
+
+def side_of(scene: Scene, plain: PreTrainedModel, prompt: Sequence[int], answer: Completion) -> Side:
+    """An answer in the eyes of ``plain`` and of the reference."""
+    logp = plain_logp(plain, prompt, answer)
+    with torch.no_grad():
+        ref_T = plain_logp(scene.reference, prompt, answer)[:, -1]
+    if "reference" not in scene.batches.row.needs:
+        ref_T = torch.zeros_like(ref_T)
+    power_T = (2 * logp[:, :-1].detach()).logsumexp(-1)
+    return Side(logp_T=logp[:, -1], ref_T=ref_T, power_T=power_T)
+
+
+Judged = tuple[Side, Side, float, float]
+"""A pair: both sides, the chance that the first is the better one, and the pair's weight."""
+
+
+def pairs_in(row: JudgedRow, sides: list[Side], *, ties: bool) -> list[Judged]:
+    """All pairs of a row, written out; of equal rank each is as likely, or none of them counts."""
+    said = row.judgement
+    if isinstance(said, PairLabel):
+        return [(sides[0], sides[1], said.probability, 1.0)]
+    assert isinstance(said, RankingLabel)
+    chances = {(True, False): 1.0, (False, True): 0.0, (False, False): 0.5}
+    found = [
+        (a, b, chances[said.ranks[a] < said.ranks[b], said.ranks[b] < said.ranks[a]])
+        for a, b in combinations(range(len(sides)), 2)
+    ]
+    kept = [one for one in found if ties or one[2] != 0.5]
+    return [(sides[a], sides[b], chance, 1 / len(kept)) for a, b, chance in kept]
+
+
+def plain_pairs(one: Scene, policy: PreTrainedModel, *, ties: bool = True) -> list[Judged]:
+    """Every pair of the batch, each answer from a pass of its own; a pair knows its shorter answer."""
+    found: list[Judged] = []
+    for row in one.rows:
+        sides = [side_of(one, policy, row.prompt, answer) for answer in row.example.completions]
+        for w, l_, chance, weight in pairs_in(row, sides, ties=ties):
+            short = min(len(w.logp_T), len(l_.logp_T))
+            found.append((replace(w, shorter=short), replace(l_, shorter=short), chance, weight))
+    return found
+
+
+def tailed(side: Side) -> Tensor:
+    return side.ratio_T[: side.shorter].sum() + 0.5 * side.ratio_T[side.shorter :].sum()
+
+
+SHIFTS: dict[str, Callable[[Side], Tensor]] = {
+    **dict.fromkeys(("ipo-mean", "dpo-norm", "simpo", "orpo"), lambda side: side.ratio_T.mean()),
+    "r-dpo": lambda side: side.ratio_T.sum() + 0.1 * len(side.ratio_T),
+    "ld-dpo": tailed,
+    "f-dpo": lambda side: math.log(2) + side.ratio_T.sum() - (1 + side.ratio_T.sum().exp()).log(),
+}
+"""Δ of an answer where it is not the plain sum of log-ratios (log-probs, where there is no reference)."""
+
+
+def shift(name: str, side: Side) -> Tensor:
+    return SHIFTS.get(name, lambda one: one.ratio_T.sum())(side)
+
+
+def plain() -> PreTrainedModel:
+    """The policy's own weights in a model of transformers."""
+    return build("llama", torch.float64)
+
+
+def reference_point(one: Scene, policy: PreTrainedModel) -> float:
+    """z₀: how much likelier answers to other prompts have become, on average; not below 0."""
+    strangers = [one.batches.mismatched[row.example] for row in one.rows]
+    shifts = [side_of(one, policy, s.prompt, s.completions[0]).ratio_T.sum().item() for s in strangers]
+    return max(0.0, sum(shifts) / len(shifts))

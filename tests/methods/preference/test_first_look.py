@@ -1,0 +1,203 @@
+"""Before the first step: a reference that is not the policy is caught, and which of three things it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from plaudit.cli.main import main
+from plaudit.engine import reference_cache
+from plaudit.engine.checkpoint import format
+from plaudit.engine.step import ObjectiveResult
+from plaudit.methods.preference import run as recipe
+from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
+from plaudit.methods.preference.objective import PreferenceMicrobatch
+from plaudit.models.policy import Policy
+from tests.engine.toy import RARE, Toy, make_model, make_toy, write_rows
+from tests.methods.preference.test_runs import QUICK, command, kind_of, lines, make_opinions
+from tests.methods.reward_model.rows import judged
+
+SHORT = ("--steps", 1, "--sample.rows", 0)
+REST = {"sppo": 50.0, "ipo": 25.0, "hinge": 1.0, "nca": 2 * math.log(2), "apo-zero": 1.0, "dpop": math.log(2)}
+"""What losses are where nothing has moved."""
+
+
+class Looker:
+    """A toy, and what runs on it say."""
+
+    def __init__(self, folder: Path, said: Callable[[], str]) -> None:
+        self.toy, self.files = make_opinions(folder, rows=24)
+        self.folder, self._said = folder, said
+        self.cache = folder / "kept"
+
+    def run(self, out: str, *more: object, name: str = "dpo", toy: Toy | None = None) -> tuple[int, str]:
+        """How a run ends, and what it says."""
+        self._said()
+        data = self.files[kind_of(name)]
+        words = command(name, toy or self.toy, data, self.folder / out, *SHORT, *more)
+        return main([*map(str, words)]), self._said()
+
+    def refused(self, out: str, *more: object, name: str = "dpo", toy: Toy | None = None) -> str:
+        """What a run says that is stopped before its first step."""
+        code, said = self.run(out, *more, name=name, toy=toy)
+        assert code == 2, said
+        assert not [*(self.folder / out / "checkpoints").glob("step-*")]
+        return said
+
+    def kept(self) -> Path:
+        """The only entry."""
+        (entry,) = self.cache.iterdir()
+        return entry
+
+
+@pytest.fixture
+def looker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Looker:
+    return Looker(tmp_path, lambda: capsys.readouterr().err)
+
+
+def put(entry: Path, logp_M: torch.Tensor) -> None:
+    """Other values in an entry, as whole as if they had been written there."""
+    values, facts = entry / reference_cache.LOGP_FILE, entry / reference_cache.FACTS_FILE
+    save_file({"logp": logp_M}, values)
+    now = {**json.loads(facts.read_text()), "sha256": format.sha256_of(values)}
+    facts.write_text(json.dumps(now))
+
+
+def logp(entry: Path) -> torch.Tensor:
+    return load_file(entry / reference_cache.LOGP_FILE)["logp"]
+
+
+@pytest.mark.parametrize("name", ["dpo", "kto", "aot"])
+def test_log_probs_of_another_model_are_found_out(looker: Looker, name: str) -> None:
+    looker.run("first", name=name)
+    own = looker.kept()
+    other = Toy(model=looker.folder / "other", data=looker.toy.data)
+    make_model(other.model, seed=1)
+    looker.run("second", name=name, toy=other)
+    (stale,) = (entry for entry in looker.cache.iterdir() if entry != own)
+    put(own, logp(stale))
+    said = looker.refused("third", name=name)
+    assert "before the first step policy and reference should be one model, but log-probs differ" in said
+    assert "the reference is not the model that the run starts from. Delete the kept log-probs" in said
+    assert re.search(r"differ by up to 0?\.?\d+.* \((certain|thumbs)\.jsonl:\d+\)", said)
+
+
+def test_one_token_that_is_wrong_is_enough_and_its_row_is_named(looker: Looker) -> None:
+    looker.run("first")
+    entry = looker.kept()
+    wrong = logp(entry)
+    wrong += 0.5
+    put(entry, wrong)
+    assert re.search(r"log-probs differ by up to 0\.5 \(certain\.jsonl:\d+\)", looker.refused("second"))
+
+
+def test_log_probs_of_other_masks_are_found_out(looker: Looker) -> None:
+    looker.run("first")
+    entry = looker.kept()
+    holes = logp(entry)
+    holes[::3] = 0
+    put(entry, holes)
+    said = looker.refused("second")
+    assert "the reference has log-probs for other tokens than those that are trained" in said
+    assert "its masks are of other rows" in said
+    assert "the reference is not the model" not in said
+
+
+@pytest.mark.parametrize("more", [(), ("--reference.kind", "live"), ("--reference.kind", "average")])
+def test_a_model_with_chance_in_it_is_found_out(
+    looker: Looker, monkeypatch: pytest.MonkeyPatch, more: tuple[object, ...]
+) -> None:
+    """Loading sets dropout to 0, so here it is put in afterwards."""
+    prepare = recipe.prepare_policy
+
+    def noisy(*arguments: Any) -> tuple[Policy, list[str]]:
+        policy, notes = prepare(*arguments)
+        embedding = policy.base.get_input_embeddings()
+        embedding.register_forward_hook(lambda _, __, out: torch.nn.functional.dropout(out, 0.5))
+        return policy, notes
+
+    monkeypatch.setattr(recipe, "prepare_policy", noisy)
+    said = looker.refused("run", *more)
+    assert "the model itself gives other numbers for the same rows each time (dropout" in said
+    assert "the reference is not the model" not in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in PREFERENCE_ALGORITHMS],
+)
+def test_weights_that_are_no_numbers_are_found_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    toy = make_toy(tmp_path / "toy", rare="nan")
+    kind = "thumbs" if kind_of(name) == "thumbs" else "comparisons"
+    sure = [row for row in judged(kind, 12) if "probability" not in row]
+    rows = [{**row, "prompt": f"a {RARE} {row['prompt']}"} for row in sure]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    assert main([*map(str, command(name, toy, data, tmp_path / "run", *SHORT))]) == 2
+    said = capsys.readouterr().err
+    assert "other rows is nan: the model's log-probs are not numbers" in said
+    assert "Look at its weights, or use --dtype float32" in said
+
+
+def test_a_loss_that_is_not_what_its_row_says_is_found_out(
+    looker: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = recipe.pair_objective
+
+    def doubled(*arguments: Any, **settings: Any) -> Callable[[PreferenceMicrobatch], ObjectiveResult]:
+        objective = usual(*arguments, **settings)
+
+        def twice(piece: PreferenceMicrobatch) -> ObjectiveResult:
+            terms = objective(piece)
+            return ObjectiveResult(
+                loss=2 * terms.loss, loss_N=terms.loss_N, origin_N=terms.origin_N, metrics=terms.metrics
+            )
+
+        return twice
+
+    monkeypatch.setattr(recipe, "pair_objective", doubled)
+    said = looker.refused("run")
+    assert "the loss is 1.3863 and should be 0.6931, though policy and reference agree" in said
+
+
+@pytest.mark.parametrize("name", REST)
+def test_where_all_is_well_the_first_loss_is_said(looker: Looker, name: str) -> None:
+    code, said = looker.run("run", name=name)
+    assert code == 0
+    assert "before the first step policy and reference agree (to " in said
+    assert f"the loss is {REST[name]:.4f}" in said
+    assert lines(looker.folder / "run")[0]["loss"] == pytest.approx(REST[name], abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["live", "average"])
+@pytest.mark.parametrize("numbers", ["float32", "bfloat16", "float64"])
+def test_no_honest_run_is_stopped(looker: Looker, kind: str, numbers: str) -> None:
+    """In whatever numbers, and however a batch is divided."""
+    own = ("--dtype", numbers, "--memory.tokens-at-once", 60)
+    for out, more in (("beside", ("--reference.kind", kind)), ("kept", ())):
+        code, said = looker.run(out, *own, *more)
+        assert code == 0, said
+
+
+def test_it_looks_again_when_a_run_goes_on_and_finds_the_model_that_it_started_from(looker: Looker) -> None:
+    """Though the policy has long moved away by then."""
+    often = ("--steps", 6, "--save-every", 2, "--learning-rate", 0.05)
+    code, whole = looker.run("whole", *often)
+    assert code == 0
+    code, _ = looker.run("again", *often)
+    for name in ("summary.json", "report.html"):
+        (looker.folder / "again" / name).unlink(missing_ok=True)
+    code, said = looker.run("again", *often)
+    assert code == 0, said
+    for words in (whole, said):
+        assert "before the first step policy and reference agree" in words
+    assert lines(looker.folder / "again") == lines(looker.folder / "whole")

@@ -1,0 +1,250 @@
+"""What no preference can be learnt from is refused by the command: where, why, what to do; exit code 2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.cli.main import main
+from tests.engine.toy import Toy, make_model, write_rows
+from tests.methods.preference.test_runs import command
+from tests.methods.reward_model.rows import Row, judged, make_files
+from tests.methods.reward_model.rows import command as reward_command
+
+PAIRS, THUMBS = (judged(kind, 12) for kind in ("comparisons", "thumbs"))
+CERTAIN = [row for row in judged("comparisons", 20) if "probability" not in row]
+RANKINGS, RATINGS, STEPS = (judged(kind, 12) for kind in ("rankings", "ratings", "steps"))
+PROMPTS: list[Row] = [{"kind": "prompt", "prompt": f"{n} a cat?"} for n in range(12)]
+SHOWN: list[Row] = [{"prompt": f"{n} a cat?", "completion": " dogs."} for n in range(12)]
+ONE_PROMPT = [{**row, "prompt": "1 a cat?"} for row in THUMBS]
+
+
+def with_first(**changed: object) -> list[Row]:
+    """The first of twelve comparisons is another one."""
+    return [{**PAIRS[0], **changed}, *PAIRS[1:]]
+
+
+Case = tuple[str, Sequence[Row], tuple[object, ...], tuple[str, ...]]
+"""An algorithm, its rows, its settings, and what is said."""
+ROWS: dict[str, Case] = {
+    "thumbs for pairs": (
+        "dpo",
+        THUMBS,
+        (),
+        ("data.jsonl:1: this row is a thumb of one answer, and dpo learns from two", "Use kto or bco"),
+    ),
+    "ratings for pairs": ("ipo", RATINGS, (), ("data.jsonl:1: this row is a rating of one answer, and ipo",)),
+    "a thumb among pairs": ("dpo", [*PAIRS, THUMBS[0]], (), ("data.jsonl:13: this row is a thumb",)),
+    "demonstrations for pairs": (
+        "dpo",
+        SHOWN,
+        (),
+        ("data.jsonl:1: this row is a demonstrat", "train sft"),
+    ),
+    "prompts for pairs": ("dpo", PROMPTS, (), ("data.jsonl:1: this row is a prompt without answers",)),
+    "steps for pairs": ("dpo", STEPS, (), ("data.jsonl:1: this row is a solution with", "train reward")),
+    "ratings for thumbs": ("kto", RATINGS, (), ("data.jsonl:1: this row is a rating on a scale", "true or")),
+    "rankings for thumbs": ("bco", RANKINGS, (), ("data.jsonl:1: this row is a ranking, and bco", "use dpo")),
+    "demonstrations for thumbs": ("kto", SHOWN, (), ("data.jsonl:1: this row is a demonstration",)),
+    "prompts for thumbs": ("bco", PROMPTS, (), ("data.jsonl:1: this row is a prompt without answers",)),
+    "steps for thumbs": ("kto", STEPS, (), ("data.jsonl:1: this row is a solution with labelled steps",)),
+    "the same answer twice": (
+        "dpo",
+        with_first(chosen=" dogs.", rejected=" dogs."),
+        (),
+        ("data.jsonl:1: field chosen", "same"),
+    ),
+    "the same answer twice in a ranking": (
+        "dpo",
+        [{**RANKINGS[0], "completions": [" a.", " a."], "ranks": [1, 2]}, *RANKINGS[1:]],
+        (),
+        ("data.jsonl:1: two answers are the same tokens",),
+    ),
+    "answers that do not fit": (
+        "dpo",
+        with_first(chosen=" dogs" * 90),
+        ("--max-length", 64),
+        ("data.jsonl:1", "does not fit in 64 beside its prompt"),
+    ),
+    "soft labels for sorted batches": (
+        "aot",
+        with_first(probability=0.8),
+        (),
+        ("data.jsonl:1: the label is 0.8", "a label is certain", "or use dpo"),
+    ),
+    "ties alone": (
+        "dpo",
+        [{**row, "probability": 0.5} for row in PAIRS],
+        ("--rows.ties", "drop"),
+        ("data.jsonl",),
+    ),
+    "one prompt alone": (
+        "kto",
+        ONE_PROMPT,
+        (),
+        ("all rows have the same prompt", "use apo-zero-unpaired"),
+    ),
+    "more parts than prompts": ("dpo", CERTAIN, ("--stages.parts", 99), ("stages.parts: 99 parts of",)),
+}
+SETTINGS: dict[str, tuple[str, tuple[object, ...], tuple[str, ...]]] = {
+    **{
+        f"beta {value}": (
+            "dpo",
+            ("--beta", value),
+            ("argument --beta" if value == "nan" else "beta is a number above 0",),
+        )
+        for value in (0, -0.1, "nan", "inf")
+    },
+    "half of all labels": ("cdpo", ("--label-smoothing", 0.5), ("label_smoothing is from 0 to below 0.5",)),
+    "no target": ("exo", ("--label-smoothing", 0), ("label_smoothing is exo's target and cannot be 0",)),
+    "a lead that dpo does not ask for": (
+        "dpo",
+        ("--gamma", 1),
+        ("gamma is not part of dpo: leave it out, or choose among simpo",),
+    ),
+    "weights of pairs": (
+        "dpo",
+        ("--desirable-weight", 2),
+        ("desirable_weight is not part of dpo: leave it out, or choose among kto",),
+    ),
+    "a link without a reference": ("simpo", ("--link", "js"), ("link is not part",)),
+    "a share of a mean": (
+        "ld-dpo",
+        ("--log-prob", "mean"),
+        ("ld_alpha is a share of a sum",),
+    ),
+    "an alpha without its link": ("f-dpo", ("--link-alpha", 0.3), ("add --link alpha",)),
+    "weights of what is sorted": ("aot", ("--weighting", "on-policy"), ("leave out weighting",)),
+    "a mix without weights": ("mpo", ("--mix", "dpo"), ("'dpo' is not name=weight", "dpo=0.8")),
+    "a mix of nothing": ("mpo", ("--mix", "dpo=0"), ("'dpo=0' is not name=weight",)),
+    "a mix without end": ("mpo", ("--mix", "dpo=inf"), ("'dpo=inf' is not name=weight",)),
+    "a mix of thumbs": ("mpo", ("--mix", "kto=1"), ("mix: kto is more than a loss",)),
+    "a mix of a mix": ("mpo", ("--mix", "mpo=1"), ("mix: mpo is more than a loss",)),
+    "a mix of nobody": ("mpo", ("--mix", "dbo=1"), ("called 'dbo'", "did you mean dpo?")),
+    "a part that is none": ("sdpo", ("--stages.parts", 2, "--stages.part", 2), ("from 0 to 1, not 2",)),
+    "steps of a reference that stays": ("dpo", ("--reference.every", 3), ("a reference that moves",)),
+    "a share above 1": (
+        "dpo",
+        ("--reference.kind", "average", "--reference.share", 1.5),
+        ("reference.share is above 0 and at most 1",),
+    ),
+    "following adapters": (
+        "dpo",
+        ("--reference.kind", "average", "--lora.rank", 2),
+        ("reference.kind average follows all weights", "leave out --lora.rank"),
+    ),
+    "a kind of reference for nobody": (
+        "simpo",
+        ("--reference.kind", "live"),
+        ("reference.kind", "simpo"),
+    ),
+    "a margin of thumbs": ("kto", ("--keep.best", "held_out/margin"), ("'held_out/margin' is not one of",)),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, dict[str, Path]]:
+    toy, found = make_files(tmp_path_factory.mktemp("toy"), rows=12)
+    return toy, {**found, "certain": write_rows(toy.data.with_name("certain.jsonl"), CERTAIN)}
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command says that ends with 2, before anything is trained."""
+
+    def say(arguments: Sequence[object]) -> str:
+        capsys.readouterr()
+        assert main([*map(str, arguments)]) == 2
+        out = Path(str(arguments[arguments.index("--out") + 1]))
+        assert not [*out.rglob("step-*")]
+        assert not (out / "model").exists()
+        return capsys.readouterr().err
+
+    return say
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_rows_that_hold_no_preference_are_refused(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
+) -> None:
+    name, rows, more, why = ROWS[what]
+    data = write_rows(tmp_path / "data.jsonl", rows)
+    said = refused(command(name, files[0], data, tmp_path / "run", *more))
+    assert said.startswith("plaudit: ")
+    for words in why:
+        assert words in said
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_settings_that_have_no_meaning_are_refused(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, what: str
+) -> None:
+    name, more, why = SETTINGS[what]
+    toy, found = files
+    data = found["thumbs" if name == "kto" else "certain"]
+    said = refused(command(name, toy, data, tmp_path / "run", *more))
+    for words in why:
+        assert words in said
+
+
+def test_one_tie_among_rows_that_are_certain_is_named(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    """And a few such rows are left out, and listed, where that is allowed."""
+    data = write_rows(tmp_path / "data.jsonl", [*CERTAIN, {**CERTAIN[0], "probability": 0.5}])
+    words = command("aot", files[0], data, tmp_path / "run", "--steps", 1)
+    said = refused(words)
+    assert f"data.jsonl:{len(CERTAIN) + 1}: the label is 0.5" in said
+    assert said.count(f"data.jsonl:{len(CERTAIN) + 1}") == 1
+    assert main([*map(str, words), "--rows.threshold", "0.2", "--out", str(tmp_path / "other")]) == 0
+    listed = (tmp_path / "other" / "refused-data.jsonl").read_text("utf-8").splitlines()
+    assert len(listed) == 1
+
+
+def test_an_algorithm_that_nobody_knows_is_refused_with_the_nearest(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    toy, found = files
+    words = command("dpo", toy, found["certain"], tmp_path / "run")
+    assert "did you mean dpo?" in refused(["train", "dpoo", *words[2:]])
+
+
+def other_tokenizer(toy: Toy, folder: Path) -> Path:
+    """The same model, two of whose tokens have changed places."""
+    make_model(folder, seed=1)
+    vocabulary: dict[str, Any] = json.loads((folder / "tokenizer.json").read_text())
+    words = vocabulary["model"]["vocab"]
+    words["a"], words["b"] = words["b"], words["a"]
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["precomputed", "live", "average"])
+def test_a_reference_with_another_tokenizer_is_refused(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path, kind: str
+) -> None:
+    toy, found = files
+    other = other_tokenizer(toy, tmp_path / "other")
+    own = ("--reference.kind", kind, "--reference.model", other)
+    said = refused(command("dpo", toy, found["certain"], tmp_path / "run", *own))
+    assert f"reference.model {other}: its tokenizer is another one (" in said
+    assert "Take a reference of the policy's own family" in said
+
+
+def test_a_reward_model_is_neither_policy_nor_reference(
+    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
+) -> None:
+    toy, found = files
+    trained = tmp_path / "reward"
+    assert main([*map(str, reward_command(toy.model, found["comparisons"], trained, "--steps", 1))]) == 0
+    reward = trained / "model"
+    as_policy = command("dpo", Toy(model=reward, data=toy.data), found["certain"], tmp_path / "run")
+    as_reference = command("dpo", toy, found["certain"], tmp_path / "other", "--reference.model", reward)
+    for words in (as_policy, as_reference):
+        said = refused(words)
+        assert f"{reward}: this is a reward model" in said
+        assert "give the folder of a language model" in said

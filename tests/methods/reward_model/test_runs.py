@@ -1,0 +1,273 @@
+"""Reward runs through the command: every kind of rows is learnt, and what is left behind scores alike."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from plaudit.data.judging import Task
+from plaudit.rewards.learned.process import Solution
+from plaudit.rewards.load import load_reward
+from tests.engine.test_exact_resume import at_random, during_a_save
+from tests.engine.toy_command import Command, Done, outcome, plaudit
+from tests.methods.reward_model.rows import KINDS, LOSS, command, judged, make_files
+
+LONG = ("--steps", 40, "--batch-size", 8, "--evaluate-every", 1, "--sample-every", 40, "--save-every", 40)
+STILL = ("--steps", 1, "--learning-rate", 1e-12)
+"""A run that does not move: what it ends with is what it began with."""
+
+
+class Runs:
+    """A toy, its rows, and runs that are made when they are first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.toy, self.files = make_files(folder, rows=120)
+        self.folder = folder
+        self._done: dict[str, Done] = {}
+
+    def run(self, name: str, kind: str, *more: object, model: Path | None = None) -> Path:
+        """The folder of a run that ended well."""
+        out = self.folder / name
+        if name not in self._done:
+            done = plaudit(*command(model or self.toy.model, self.files[kind], out, *more))
+            assert done.code == 0, done.err
+            self._done[name] = done
+        return out
+
+    def said(self, name: str) -> str:
+        """What it said."""
+        return self._done[name].err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name != "timing"} for line in found]
+
+
+def facts(run: Path) -> dict[str, Any]:
+    return json.loads((run / "model" / "plaudit_reward.json").read_text())
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def tasks_of(rows: list[dict[str, Any]], *names: str) -> list[Task]:
+    return [
+        Task(prompt=row["prompt"], answers=tuple(row[name] for name in names), ended=(True,) * len(names))
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_rows_is_learnt_and_the_loss_is_named(runs: Runs, kind: str) -> None:
+    run = runs.run(kind, kind, *LONG)
+    first, *_, last = lines(run)
+    assert f"the rows are {kind}, so the loss is {LOSS[kind]}: " in runs.said(kind)
+    assert last["held_out/loss"] < 0.5 * first["held_out/loss"]
+    if kind == "ratings":
+        assert last["held_out/error"] < 0.5 * first["held_out/error"]
+        assert abs(last["held_out/reward_mean"] - 7) < 1
+    else:
+        assert last["held_out/accuracy"] > 0.85
+        assert last["held_out/accuracy"] > first["held_out/accuracy"]
+    assert {"config.json", "model.safetensors", "plaudit_reward.json", "tokenizer.json"} <= {
+        path.name for path in (run / "model").iterdir()
+    }
+
+
+def test_what_was_learnt_holds_for_rows_that_were_never_seen(runs: Runs) -> None:
+    """And the folder of a run is a reward; the better answer is named first in these rows."""
+    reward = load_reward(runs.run("comparisons", "comparisons", *LONG), device="cpu")
+    rows = [row for row in judged("comparisons", 200)[120:] if "probability" not in row]
+    scores = reward.scores(tasks_of(rows, "chosen", "rejected"))
+    right = [one > other for one, other in scores if one is not None and other is not None]
+    assert len(right) == len(rows) > 50
+    assert statistics.fmean(right) > 0.9
+
+
+@pytest.mark.parametrize("kind", ["comparisons", pytest.param("rankings", marks=pytest.mark.slow)])
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
+    runs: Runs, tmp_path: Path, kind: str
+) -> None:
+    whole = outcome(runs.run(f"{kind}, undisturbed", kind))
+    chance, out = random.Random(kind), tmp_path / "run"
+    again = command(runs.toy.model, runs.files[kind], out)
+    killed = Command(again).kill_when(during_a_save(out, after=1))
+    assert killed.code == -signal.SIGKILL
+    for _ in range(2):
+        Command(again).kill_when(at_random(chance))
+    done = plaudit(*again)
+    assert done.code == 0, done.err
+    assert outcome(out) == whole
+    assert plaudit(*again).err.count("this run is finished; nothing was done") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "tolerance"),
+    [
+        ("checkpointing", ("--memory.checkpointing",), 1e-10),
+        ("left, in pieces", ("--memory.layout", "left", "--memory.tokens-at-once", 40), 1e-5),
+        pytest.param("right", ("--memory.layout", "right"), 1e-5, marks=pytest.mark.slow),
+    ],
+)
+def test_how_a_batch_lies_in_memory_changes_nothing(
+    runs: Runs, name: str, more: tuple[object, ...], tolerance: float
+) -> None:
+    """Float64, but norms of transformers pass through float32 and round by where numbers lie."""
+    short = ("--steps", 4, "--dtype", "float64", "--learning-rate", 0.003)
+    usual = runs.run("float64", "rankings", *short)
+    other = runs.run(name, "rankings", *short, *more)
+    for found, wanted in zip(lines(other), lines(usual), strict=True):
+        assert found == pytest.approx(wanted, rel=tolerance, abs=tolerance)
+    own, expected = weights(other), weights(usual)
+    assert own.keys() == expected.keys()
+    for key, weight in expected.items():
+        torch.testing.assert_close(own[key], weight, rtol=10 * tolerance, atol=10 * tolerance, msg=key)
+
+
+def test_an_adapted_model_is_merged_and_scores_alike_in_transformers(runs: Runs) -> None:
+    run = runs.run("lora", "comparisons", *LONG, "--lora.rank", 4, "--learning-rate", 0.02)
+    assert (run / "adapter" / "adapter_model.safetensors").is_file()
+    assert lines(run)[-1]["held_out/accuracy"] > 0.85
+    plain = AutoModelForSequenceClassification.from_pretrained(run / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    rows = judged("comparisons")[:6]
+    scores = load_reward(run, device="cpu").scores(tasks_of(rows, "chosen"))
+    for row, (score,) in zip(rows, scores, strict=True):
+        ids = tokenizer(row["prompt"] + row["chosen"] + tokenizer.eos_token, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            assert plain(ids).logits.item() == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("pooling", [pytest.param("last", marks=pytest.mark.slow), "mean"])
+def test_demonstrations_score_zero_on_average(runs: Runs, pooling: str) -> None:
+    run = runs.run(
+        f"normal {pooling}",
+        "comparisons",
+        *("--reward.pooling", pooling, "--reward.normalise", runs.files["demonstrations"]),
+    )
+    shown = [json.loads(line) for line in runs.files["demonstrations"].read_text().splitlines()]
+    scores = load_reward(run, device="cpu").scores(tasks_of(shown, "completion"))
+    assert statistics.fmean(score for (score,) in scores if score is not None) == pytest.approx(0, abs=1e-5)
+    assert facts(run)["pooling"] == pooling
+    assert abs(facts(run)["offset"]) > 1e-3
+    assert "16 demonstrations shall score 0 on average" in runs.said(run.name)
+
+
+def test_a_reward_model_goes_on_with_its_head_and_what_makes_it_normal(runs: Runs) -> None:
+    begun = runs.run(
+        "normal mean",
+        "comparisons",
+        *("--reward.pooling", "mean", "--reward.normalise", runs.files["demonstrations"]),
+    )
+    again = runs.run("again", "rankings", *STILL, model=begun / "model")
+    assert "is a reward model already: it goes on with its own head" in runs.said("again")
+    assert facts(again) == facts(begun)
+    for name, weight in weights(begun).items():
+        torch.testing.assert_close(weights(again)[name], weight, rtol=0, atol=1e-6)
+
+
+def test_points_begin_on_the_scale_of_the_ratings(runs: Runs) -> None:
+    """A head of zeros says the mean of all ratings that are learnt from."""
+    run = runs.run("scale", "ratings", *STILL, "--held-out", 0, "--reward.head-std", 0)
+    scores = [row["score"] for row in judged("ratings", 120)]
+    assert lines(run)[0]["reward_mean"] == pytest.approx(statistics.fmean(scores), rel=1e-6)
+    assert 1 / facts(run)["scale"] == pytest.approx(statistics.pstdev(scores), rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def staged(runs: Runs) -> Callable[..., list[object]]:
+    """A run whose first stage learns comparisons, and whose second learns rankings."""
+
+    def make(out: Path, *more: object) -> list[object]:
+        stage = ("--pretraining.data", runs.files["comparisons"], "--pretraining.epochs", 0.3)
+        own = ("--reward.noise", 0.1, "--reward.pooling", "mean")
+        return command(runs.toy.model, runs.files["rankings"], out, *stage, *own, *more)
+
+    return make
+
+
+def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
+    staged: Callable[..., list[object]], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    done = plaudit(*staged(out, *STILL, "--pretraining.learning-rate", 0.01))
+    assert done.code == 0, done.err
+    assert "the rows are comparisons, so the loss is binary: " in done.err
+    assert "the rows are rankings, so the loss is k-wise: " in done.err
+    first = out / "pretraining"
+    assert lines(first)[-1]["loss"] < lines(first)[0]["loss"]
+    for name, weight in weights(first).items():
+        torch.testing.assert_close(weights(out)[name], weight, rtol=0, atol=1e-6)
+    assert facts(out) == facts(first) == {"pooling": "mean", "offset": 0.0, "scale": 1.0}
+
+
+def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[object]], tmp_path: Path) -> None:
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "run"
+    assert plaudit(*staged(undisturbed)).code == 0
+    for killed in (out / "pretraining", out):
+        assert Command(staged(out)).kill_when(during_a_save(killed, after=1)).code == -signal.SIGKILL
+    assert (out / "pretraining" / "model").is_dir()
+    assert not (out / "model").exists()
+    done = plaudit(*staged(out))
+    assert done.code == 0, done.err
+    for stage in (".", "pretraining"):
+        assert outcome(out / stage) == outcome(undisturbed / stage)
+
+
+def test_the_best_checkpoint_can_be_that_of_the_best_accuracy(runs: Runs) -> None:
+    run = runs.run(
+        "best",
+        "thumbs",
+        *("--keep.use-best", "--keep.best", "held_out/accuracy", "--keep.best-is", "highest"),
+        *("--steps", 20, "--evaluate-every", 2, "--learning-rate", 0.02),
+    )
+    accuracies = [line["held_out/accuracy"] for line in lines(run) if "held_out/accuracy" in line]
+    assert max(accuracies) > 0.5
+    assert (run / "model" / "model.safetensors").is_file()
+
+
+def test_it_says_of_answers_what_it_gives_them_now(runs: Runs) -> None:
+    run = runs.run("comparisons", "comparisons", *LONG)
+    samples = [json.loads(line) for line in (run / "samples.jsonl").read_text("utf-8").splitlines()]
+    assert [sample["step"] for sample in samples] == [1, 1, 40, 40]
+    for sample in samples[2:]:
+        better, worse = (float(line.split()[0]) for line in sample["completion"].splitlines())
+        assert better >= worse
+        assert sample["expected"].startswith("better: ")
+
+
+def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text(
+        "".join(runs.files[kind].read_text("utf-8") for kind in ("rankings", "ratings")), "utf-8"
+    )
+    done = plaudit(*command(runs.toy.model, mixed, tmp_path / "run", *STILL, "--reward.rows", "rankings"))
+    assert done.code == 0, done.err
+    assert "120 rows left out: they are no rankings" in done.err
+    assert "the rows are rankings, so the loss is k-wise" in done.err
+
+
+def test_a_solution_is_shown_with_its_weakest_step(runs: Runs) -> None:
+    run = runs.run("steps shown", "steps", *STILL, "--sample.rows", 1)
+    sample = json.loads((run / "samples.jsonl").read_text("utf-8").splitlines()[-1])
+    steps = next(row for row in judged("steps", 120) if row["prompt"] == sample["prompt"])
+    reward = load_reward(run, dtype="float32")
+    (scores,) = reward.steps([Solution(prompt=steps["prompt"], steps=tuple(steps["steps"]))])
+    assert float(sample["completion"].split()[0]) == pytest.approx(min(scores), abs=0.006)

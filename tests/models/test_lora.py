@@ -1,0 +1,138 @@
+"""LoRA: fresh adapters change nothing, they alone learn, and a merged model says what the two said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from plaudit.errors import UserError
+from plaudit.models.load import save_model
+from plaudit.models.lora import merge_adapters, save_adapter, with_lora
+from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
+from plaudit.models.verify import choose_layout
+from plaudit.tokens.batch import batch_of
+from plaudit.tokens.packing import Layout
+from tests.models.zoo import SDPA, build, examples
+
+pytest.importorskip("peft", reason="needs plaudit[lora]")
+SETTINGS = LoraSettings(rank=4, alpha=8)
+IDS = torch.tensor([[1, 5, 9, 13, 4, 8, 22, 7, 30]])
+
+
+def _learnt(model: Any) -> Any:
+    """As after some steps: no adapter is zero any more."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape, generator=generator) * 0.1)
+    return model
+
+
+def _scores(model: Any, layout: Layout = "packed") -> Tensor:
+    with torch.no_grad():
+        return Policy(model, layout=layout).score(batch_of(examples())).logp_NT
+
+
+@pytest.mark.parametrize("name", [*SDPA, "gemma2"])
+def test_fresh_adapters_change_nothing_and_alone_learn(name: str) -> None:
+    before_NT = _scores(build(name))
+    model = with_lora(build(name), SETTINGS)
+    assert torch.equal(_scores(model), before_NT)
+    Policy(model).score(batch_of(examples())).logp_NT.sum().backward()
+    learning = {key for key, p in model.named_parameters() if p.grad is not None}
+    assert learning
+    assert all("lora_" in key for key in learning)
+    assert {key for key, p in model.named_parameters() if p.requires_grad} == learning
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "phi3", "gemma2"])
+def test_every_layout_sees_the_adapters(name: str) -> None:
+    plain_NT = _scores(build(name))
+    model = _learnt(with_lora(build(name), SETTINGS))
+    wanted_NT = _scores(model, "right")
+    assert float((wanted_NT - plain_NT).abs().max()) > 0.1
+    for layout in ("packed", "left"):
+        torch.testing.assert_close(_scores(model, layout), wanted_NT, rtol=0, atol=1e-5)
+    assert choose_layout(Policy(model), "packed") == ("packed", None)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma"])
+def test_merged_is_a_plain_model_that_says_the_same(tmp_path: Path, name: str) -> None:
+    model = _learnt(with_lora(build(name), SETTINGS))
+    with torch.no_grad():
+        before = model(IDS).logits.log_softmax(-1)
+    build(name).save_pretrained(tmp_path / "start")
+    plain = merge_adapters(model)
+    assert type(plain) is type(build(name))
+    save_model(plain, tmp_path / "end", template_of=tmp_path / "start", stop_ids=[2])
+    with torch.no_grad():
+        after = AutoModelForCausalLM.from_pretrained(tmp_path / "end")(IDS).logits.log_softmax(-1)
+    torch.testing.assert_close(after, before, rtol=0, atol=5e-6)
+
+
+def test_merged_is_exact_in_float64() -> None:
+    model = _learnt(with_lora(build("phi", torch.float64), SETTINGS))
+    before_NT = _scores(model)
+    torch.testing.assert_close(_scores(merge_adapters(model)), before_NT, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_a_saved_adapter_loads_through_peft(tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    model = _learnt(with_lora(build("llama"), SETTINGS))
+    save_adapter(model, tmp_path)
+    assert (tmp_path / "adapter_model.safetensors").is_file()
+    assert "plaudit" not in (tmp_path / "adapter_config.json").read_text()
+    loaded = PeftModel.from_pretrained(build("llama"), tmp_path)
+    with torch.no_grad():
+        assert torch.equal(loaded(IDS).logits, model.eval()(IDS).logits)
+
+
+def test_named_targets_alone_are_adapted() -> None:
+    model = with_lora(build("llama"), LoraSettings(rank=2, targets="q_proj, v_proj"))
+    adapted = {
+        key.split(".lora_")[0].rsplit(".", 1)[-1] for key, _ in model.named_parameters() if "lora_" in key
+    }
+    assert adapted == {"q_proj", "v_proj"}
+
+
+@pytest.mark.parametrize("targets", ["qproj", "q_proj,qproj", "", "proj", "mlp"])
+def test_an_unknown_target_is_refused(targets: str) -> None:
+    with pytest.raises(UserError, match=r"lora\.targets.*some of .*q_proj, up_proj"):
+        with_lora(build("llama"), LoraSettings(rank=2, targets=targets))
+
+
+def test_an_adapter_on_the_head_is_refused_in_words() -> None:
+    model = with_lora(build("llama"), LoraSettings(rank=2, targets="lm_head"))
+    with pytest.raises(UserError, match="an adapter on lm_head is not supported"):
+        Policy(model).score(batch_of(examples()))
+
+
+def test_gradient_checkpointing_gives_adapters_the_same_gradient() -> None:
+    def gradients(checkpointing: bool) -> dict[str, Tensor]:
+        base = build("llama", torch.float64)
+        if checkpointing:
+            base.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+            base.enable_input_require_grads()
+        model = with_lora(base, SETTINGS)
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.requires_grad:
+                    weight.fill_(0.01)
+        policy = Policy(model).train()
+        policy.score(batch_of(examples())).logp_NT.sum().backward()
+        return {key: p.grad for key, p in policy.named_parameters() if p.grad is not None}
+
+    with_it, without = gradients(True), gradients(False)
+    assert set(with_it) == set(without)
+    assert any(bool(grad.any()) for grad in without.values())
+    for key, grad in without.items():
+        torch.testing.assert_close(with_it[key], grad, rtol=0, atol=1e-12)

@@ -1,0 +1,149 @@
+"""Files of rows from which nothing could be learnt, or whose figures would mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.engine.toy import demonstrations
+from tests.preflight.subjects import Method
+
+Row = dict[str, Any]
+ROWS = 48
+"""More than enough for every share that a check looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRows:
+    """What is wrong with a file, and who must see it."""
+
+    name: str
+    method: Method
+    rows: Callable[[], list[Row]]
+    fails: frozenset[str]
+    says: str
+    held_out: Callable[[], list[Row]] | None = None
+
+
+def turns(role: str, words: str) -> list[dict[str, str]]:
+    """One turn, as a row has it."""
+    return [{"role": role, "content": words}]
+
+
+def pair(prompt: str, chosen: str, rejected: str, **more: Any) -> Row:
+    """A comparison."""
+    answers = {"chosen": turns("assistant", chosen), "rejected": turns("assistant", rejected)}
+    return {"prompt": turns("user", prompt), **answers, **more}
+
+
+def thumb(prompt: str, said: str, label: bool) -> Row:
+    """A thumb."""
+    return {"prompt": turns("user", prompt), "completion": turns("assistant", said), "label": label}
+
+
+def pairs(count: int = ROWS) -> list[Row]:
+    """Comparisons with which nothing is wrong: either side is as long as the other."""
+    shown = demonstrations(count)
+    others = [row["completion"] for row in shown[1:] + shown[:1]]
+    return [pair(row["prompt"], row["completion"], other) for row, other in zip(shown, others, strict=True)]
+
+
+def thumbs(count: int = ROWS) -> list[Row]:
+    """Thumbs with which nothing is wrong."""
+    return [
+        thumb(row["prompt"], row["completion"], number % 2 == 0)
+        for number, row in enumerate(demonstrations(count))
+    ]
+
+
+def shown(count: int = ROWS) -> list[Row]:
+    """Demonstrations with which nothing is wrong."""
+    return [
+        {"prompt": turns("user", row["prompt"]), "completion": turns("assistant", row["completion"])}
+        for row in demonstrations(count)
+    ]
+
+
+def swapped(rows: Sequence[Row]) -> list[Row]:
+    """The same pairs, the other side preferred."""
+    return [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+
+
+def _longer(count: int) -> list[Row]:
+    return [pair(row["prompt"], f"{row['completion']} and over", "a mat.") for row in demonstrations(count)]
+
+
+def _shouted(rows: Sequence[Row]) -> list[Row]:
+    """The same prompts in capitals and with other blanks."""
+    return [{**row, "prompt": turns("user", row["prompt"][0]["content"].upper() + " ")} for row in rows]
+
+
+BROKEN_ROWS = (
+    BrokenRows(
+        name="one row many times",
+        method="sft",
+        rows=lambda: shown(4) * 12,
+        fails=frozenset({"duplicates"}),
+        says="44 of 48 rows are copies; own.jsonl:5 is own.jsonl:1 again",
+    ),
+    BrokenRows(
+        name="held-out rows that are trained",
+        method="sft",
+        rows=shown,
+        held_out=lambda: shown()[:36],
+        fails=frozenset({"leaks"}),
+        says="36 of 36 held-out rows have a prompt that is trained; held.jsonl:1 asks what own.jsonl:1 asks",
+    ),
+    BrokenRows(
+        name="held-out prompts that are trained, in capitals",
+        method="dpo",
+        rows=pairs,
+        held_out=lambda: _shouted(pairs()[:36]),
+        fails=frozenset({"leaks"}),
+        says="36 of 36 held-out rows have a prompt that is trained",
+    ),
+    BrokenRows(
+        name="every pair preferred both ways",
+        method="dpo",
+        rows=lambda: pairs(24) + swapped(pairs(24)),
+        fails=frozenset({"contradictions"}),
+        says="48 of 48 judgements cancel each other; own.jsonl:1 and own.jsonl:25 say the opposite",
+    ),
+    BrokenRows(
+        name="every answer thumbed both ways",
+        method="kto",
+        rows=lambda: [{**row, "label": up} for up in (True, False) for row in thumbs(24)],
+        fails=frozenset({"contradictions"}),
+        says="48 of 48 judgements cancel each other",
+    ),
+    BrokenRows(
+        name="thumbs all up",
+        method="kto",
+        rows=lambda: [{**row, "label": True} for row in thumbs()],
+        fails=frozenset({"balance"}),
+        says="48 labels of 1 kinds; the most frequent, 1, is 100%",
+    ),
+    BrokenRows(
+        name="preferred answers always longer",
+        method="reward",
+        rows=lambda: _longer(100),
+        fails=frozenset({"lengths"}),
+        says="the preferred answer is longer in 100% (96% to 100%) of 100 pairs",
+    ),
+    BrokenRows(
+        name="preferred answers always shorter",
+        method="dpo",
+        rows=lambda: swapped(_longer(100)),
+        fails=frozenset({"lengths"}),
+        says="the preferred answer is longer in 0% (0% to 4%) of 100 pairs",
+    ),
+    BrokenRows(
+        name="hardly anything but ties",
+        method="reward",
+        rows=lambda: [{**row, "probability": 0.5 if number else 1.0} for number, row in enumerate(pairs())],
+        fails=frozenset({"ties", "overfits"}),
+        says="47 of 48 rows prefer no answer, own.jsonl:2 for one",
+    ),
+)
+"""All of them."""

@@ -1,0 +1,227 @@
+"""Ways to break a sampler, each through the real one: a copy of its weights, other tokens, other settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plaudit.data.records import Text
+from plaudit.methods.policy.config import DrawSettings
+from plaudit.models.load import load_model
+from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
+from plaudit.preflight.subject import Subject
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings
+from plaudit.tokens.encode import Encoder
+from tests.preflight.subjects import make_model_with_bos
+
+Groups = list[list[Rollout]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """A sampler that is told other settings, or hands on other rollouts."""
+
+    sampler: Sampler
+    """The real one."""
+    told: Callable[[SamplingSettings], SamplingSettings] = lambda settings: settings
+    """What it is told in place of what was asked."""
+    given: Callable[[Rollout], Rollout] = lambda rollout: rollout
+    """What comes of a rollout."""
+    alike: bool = False
+    """Whether all answers to a prompt are the first one."""
+
+    def generate(
+        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Rollout]]:
+        """What the real one says, spoilt."""
+        groups = self.sampler.generate(prompts, self.told(settings), n=1 if self.alike else n)
+        return [[self.given(one) for one in group] * (n if self.alike else 1) for group in groups]
+
+
+class Doubled(Encoder):
+    """An encoder that begins prompts with two BOS tokens."""
+
+    def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
+        """With one more than there should be."""
+        assert self.info.bos is not None
+        return (self.info.bos, *super().encode_prompt(prompt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A run that is sound but for one thing."""
+
+    name: str
+    spoil: Callable[[Subject], Subject]
+    """From the sound subject to the broken one."""
+    fails: frozenset[str]
+    """The checks that must fail, and no others."""
+    says: str
+    """What one of them must say."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the run."""
+
+
+def sharp(folder: Path) -> Path:
+    """The toy with scores that differ, as those of a trained model do, and a second end of answers."""
+    from transformers import AutoModelForCausalLM
+
+    make_model_with_bos(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(8)
+    model.save_pretrained(folder)
+    path = folder / "generation_config.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | {"eos_token_id": [2, 7]}))
+    return folder
+
+
+def _sampler(subject: Subject) -> Sampler:
+    assert subject.sampler is not None
+    return subject.sampler
+
+
+def _around(subject: Subject, **how: Any) -> Subject:
+    return replace(subject, sampler=Around(sampler=_sampler(subject), **how))
+
+
+def _reading(subject: Subject, encoder: Encoder) -> Subject:
+    """Its sampler reads by another encoder than the run does."""
+    assert subject.policy is not None
+    return replace(subject, sampler=LocalSampler.from_policy(subject.policy, encoder, subject.products))
+
+
+def _with_stops(subject: Subject, stops: Sequence[int]) -> Encoder:
+    return replace(subject.encoder, info=replace(subject.encoder.info, stops=tuple(stops)))
+
+
+def _copied(subject: Subject) -> Subject:
+    """The sampler has the folder's weights, in a copy of its own."""
+    assert subject.policy is not None
+    folder = Path(str(subject.policy.base.name_or_path))
+    copy = Policy(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))
+    return replace(subject, sampler=LocalSampler.from_policy(copy, subject.encoder))
+
+
+def _retokenised(subject: Subject) -> Subject:
+    """Each answer becomes text and then tokens again."""
+    info = subject.encoder.info
+
+    def again(one: Rollout) -> Rollout:
+        ids = info.encode(info.decode(one.ids))
+        fill = (0.0,) * max(0, len(ids) - len(one.ids))
+        logp, whole = ((*row, *fill)[: len(ids)] for row in (one.logp, one.whole_logp))
+        return replace(one, ids=ids, logp=logp, whole_logp=whole)
+
+    return _around(subject, given=again)
+
+
+def _forgetful(subject: Subject) -> Subject:
+    """Each call has a seed of its own."""
+    calls = iter(range(1000))
+    return _around(subject, told=lambda settings: replace(settings, seed=next(calls)))
+
+
+def _set(**values: Any) -> Callable[[Subject], Subject]:
+    return lambda subject: _around(subject, told=lambda settings: replace(settings, **values))
+
+
+BROKEN = (
+    Broken(
+        name="frozen-weights",
+        spoil=_copied,
+        fails=frozenset({"sampler-fresh"}),
+        says="it draws with weights of before",
+    ),
+    Broken(
+        name="adapter-never-arrives",
+        spoil=_copied,
+        fails=frozenset({"sampler-fresh"}),
+        says="it draws with weights of before",
+        settings={"lora": LoraSettings(rank=4)},
+    ),
+    Broken(
+        name="truncation-untold",
+        spoil=lambda subject: _around(subject, given=lambda one: replace(one, logp=one.whole_logp)),
+        fails=frozenset({"sampler-logps"}),
+        says="among what can be drawn",
+        settings={"draw": DrawSettings(top_p=0.6)},
+    ),
+    Broken(
+        name="truncation-ignored",
+        spoil=_set(top_k=0),
+        fails=frozenset({"sampler-logps", "draws-as-told"}),
+        says="leaves out",
+        settings={"draw": DrawSettings(top_k=5)},
+    ),
+    Broken(
+        name="temperature-ignored",
+        spoil=_set(temperature=1.0),
+        fails=frozenset({"sampler-logps", "sampler-fresh", "draws-as-told"}),
+        says="not drawn as temperature 0.4 says",
+        settings={"draw": DrawSettings(temperature=0.4)},
+    ),
+    Broken(
+        name="made-of-text-again",
+        spoil=_retokenised,
+        fails=frozenset({"sampled-is-trained", "sampler-logps", "sampler-fresh", "draws-as-told"}),
+        says="made of text",
+    ),
+    Broken(
+        name="another-prompt",
+        spoil=lambda subject: _reading(subject, Doubled(**_fields(subject.encoder))),
+        fails=frozenset({"sampled-is-trained", "prompt-prefix"}),
+        says="other prompt tokens",
+    ),
+    Broken(
+        name="one-end-of-two",
+        spoil=lambda subject: _reading(subject, _with_stops(subject, (2,))),
+        fails=frozenset({"stops"}),
+        says="(7) is declared as an end",
+    ),
+    Broken(
+        name="ended-counts-as-cut",
+        spoil=lambda subject: _around(
+            subject, given=lambda one: replace(one, answer=replace(one.answer, ended=False))
+        ),
+        fails=frozenset({"stops"}),
+        says="counts as cut",
+    ),
+    Broken(
+        name="ends-everywhere",
+        spoil=lambda subject: _reading(subject, _with_stops(subject, range(300))),
+        fails=frozenset({"stops"}),
+        says="no end of anything",
+    ),
+    Broken(
+        name="one-number-for-all",
+        spoil=lambda subject: _around(subject, alike=True),
+        fails=frozenset({"draws-as-told"}),
+        says="chi-square",
+    ),
+    Broken(
+        name="no-seed-holds",
+        spoil=_forgetful,
+        fails=frozenset({"draws-as-told"}),
+        says="the same seed gave other answers",
+    ),
+    Broken(
+        name="every-seed-is-one",
+        spoil=_set(seed=0),
+        fails=frozenset({"draws-as-told"}),
+        says="another seed gave the very same",
+    ),
+)
+"""Each by the fault that somebody had."""
+
+
+def _fields(encoder: Encoder) -> dict[str, Any]:
+    return {name: getattr(encoder, name) for name in encoder.__dataclass_fields__}

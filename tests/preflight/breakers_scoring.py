@@ -1,0 +1,112 @@
+"""Ways to break what a model computes, each through the real model of a run."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plaudit.models.backbone import without_head
+from plaudit.models.policy import Policy
+from plaudit.models.reference import ModelReference
+from plaudit.preflight.subject import Subject
+from plaudit.tokens.packing import Segments
+
+FAR = 256.0
+"""A number beside which bfloat16 sees none of the usual size."""
+
+
+class Offset(nn.Module):
+    """A layer that adds a large number to what it reads and takes away again what comes of it."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        """Around a layer without a bias."""
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """In float32 nearly what the layer says by itself."""
+        return self.inner(hidden + FAR) - FAR * self.inner.weight.sum(1)
+
+
+def with_dropout(subject: Subject) -> Subject:
+    """A layer with a rate of its own, of which config.json says nothing."""
+    layer: Any = _layers(subject)[0]
+    layer.mlp = nn.Sequential(layer.mlp, nn.Dropout(0.2))
+    return subject
+
+
+def with_another_reference(subject: Subject) -> Subject:
+    """A reference that is not what the run begins with, although it is said to be."""
+    assert subject.policy is not None
+    model = copy.deepcopy(subject.policy.model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    other = Policy(model, layout="right").requires_grad_(False).eval()
+    return replace(subject, reference=ModelReference(other, subject.products, temperature=1.0))
+
+
+def blind_to_padding(subject: Subject) -> Subject:
+    """A model to which all tokens are real."""
+
+    def forget(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        mask = named.get("attention_mask")
+        return told, {**named, "attention_mask": None if mask is None else torch.ones_like(mask)}
+
+    _backbone(subject).register_forward_pre_hook(forget, with_kwargs=True)
+    return subject
+
+
+def counting_the_padding(subject: Subject) -> Subject:
+    """A model that counts positions from the beginning of a padded row."""
+
+    def count(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        padded = named.get("attention_mask") is not None
+        return told, {**named, "position_ids": None} if padded else named
+
+    _backbone(subject).register_forward_pre_hook(count, with_kwargs=True)
+    return subject
+
+
+def rows_that_see_each_other(subject: Subject) -> Subject:
+    """Attention that takes all rows of a pack for one."""
+    return _segmented(subject, lambda segments: Segments(prompts=(sum(segments.lengths),), completions=((),)))
+
+
+def answers_that_see_each_other(subject: Subject) -> Subject:
+    """Attention that takes the answers to one prompt for one answer."""
+    return _segmented(
+        subject,
+        lambda segments: replace(segments, completions=tuple((sum(own),) for own in segments.completions)),
+    )
+
+
+def without_digits(subject: Subject) -> Subject:
+    """Large states that cancel each other in float32 only."""
+    for layer in _layers(subject):
+        layer.mlp.down_proj = Offset(layer.mlp.down_proj)
+    return subject
+
+
+def _segmented(subject: Subject, change: Any) -> Subject:
+    def divide(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if "segments" not in named:
+            return None
+        return told, {**named, "segments": change(named["segments"])}
+
+    _backbone(subject).register_forward_pre_hook(divide, with_kwargs=True)
+    return subject
+
+
+def _backbone(subject: Subject) -> Any:
+    model = subject.policy or subject.scorer
+    assert model is not None
+    return without_head(model.base)
+
+
+def _layers(subject: Subject) -> Any:
+    return _backbone(subject).layers

@@ -1,0 +1,97 @@
+"""What the tests of checks share: a healthy subject of every kind of run, made as the run itself makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from plaudit.engine.distributed import process_group
+from plaudit.methods.named_runs import named_run
+from plaudit.methods.registry import config_type
+from plaudit.methods.run import preflight_subject, start_run
+from plaudit.preflight.check import run_checks
+from plaudit.preflight.registry import CHECKS
+from plaudit.preflight.subject import Subject
+from tests.engine.toy import demonstrations, make_model, write_rows
+
+Method = Literal["sft", "reward", "dpo", "kto", "grpo", "ppo"]
+"""Runs that the tests look at."""
+BOS = "<|begin|>"
+"""The token that begins every text."""
+
+
+def make_model_with_bos(folder: Path, family: str = "llama") -> Path:
+    """The toy, with a tokenizer that begins texts with a BOS of its own."""
+    from tokenizers.processors import TemplateProcessing
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    make_model(folder, family=family)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"bos_token": BOS})
+    bos = tokenizer.convert_tokens_to_ids(BOS)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, bos)]
+    )
+    tokenizer.save_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.bos_token_id = bos
+    model.save_pretrained(folder)
+    return folder
+
+
+def rows_for(method: Method, folder: Path) -> Path:
+    """Rows that a method reads."""
+    shown = demonstrations(24)
+    rows: list[dict[str, Any]] = shown
+    if method in ("reward", "dpo"):
+        other = [row["completion"] for row in shown[1:] + shown[:1]]
+        rows = [
+            {"prompt": row["prompt"], "chosen": row["completion"], "rejected": said}
+            for row, said in zip(shown, other, strict=True)
+        ]
+    elif method == "kto":
+        rows = [{**row, "label": number % 2 == 0} for number, row in enumerate(shown)]
+    elif method in ("grpo", "ppo"):
+        rows = [{"prompt": row["prompt"]} for row in shown]
+    return write_rows(folder / f"{method}.jsonl", [{**row, **_as_turns(row)} for row in rows])
+
+
+@contextmanager
+def healthy(
+    method: Method, folder: Path, *, family: str = "llama", model: Path | None = None, **settings: Any
+) -> Iterator[Subject]:
+    """The subject of a run with these settings, through the code that a run goes through."""
+    own = model or make_model_with_bos(folder / "base", family)
+    where = {"prompts" if method in ("grpo", "ppo") else "data": rows_for(method, folder)}
+    usual: Mapping[str, Any] = {"reward": "length:1-20"} if method in ("grpo", "ppo") else {}
+    config = config_type(method)(
+        model=own, out=folder / "run", device="cpu", sinks=(), **{**usual, **where, **settings}
+    )
+    with process_group("cpu") as ranks:
+        yield preflight_subject(config, named_run(method, config).prepare(start_run(config, ranks)))
+
+
+def failing(subject: Subject) -> dict[str, str]:
+    """The names of all checks of the table that fail, with what they saw."""
+    found = run_checks(subject, CHECKS.values())
+    return {one.check.name: one.result.details for one in found if one.result.holds is False}
+
+
+def says_only(subject: Subject, named: str, fails: set[str]) -> None:
+    """Whether these checks fail, no other does, and one of them names what is wrong."""
+    said = failing(subject)
+    assert set(said) == fails
+    assert any(named in words for words in said.values())
+
+
+def _as_turns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same row as a conversation."""
+    speakers = {"prompt": "user", "completion": "assistant", "chosen": "assistant", "rejected": "assistant"}
+    return {
+        key: [{"role": who, "content": row[key]}]
+        for key, who in speakers.items()
+        if isinstance(row.get(key), str)
+    }

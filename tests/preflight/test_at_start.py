@@ -1,0 +1,101 @@
+"""A run that is looked over before its first step: it goes the same way, or it does not begin."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.cli.main import main
+from plaudit.errors import UserError
+from plaudit.methods.named_runs import named_run
+from plaudit.methods.registry import config_type
+from plaudit.methods.run import train
+from plaudit.preflight import registry
+from plaudit.preflight.check import Check, failed
+from tests.preflight.subjects import Method, make_model_with_bos, rows_for
+
+METHODS: tuple[Method, ...] = ("sft", "reward", "dpo", "grpo")
+"""One of each trainer."""
+
+
+def trained(method: Method, folder: Path, out: str, **settings: Any) -> Path:
+    """A run of three steps."""
+    where = {"prompts" if method == "grpo" else "data": rows_for(method, folder)}
+    usual: dict[str, Any] = {"reward": "length:1-20"} if method == "grpo" else {}
+    config = config_type(method)(
+        model=folder / "base",
+        out=folder / out,
+        device="cpu",
+        sinks=(),
+        steps=3,
+        **{**usual, **where, **settings},
+    )
+    train(config, named_run(method, config))
+    return folder / out
+
+
+def weights(run_folder: Path) -> str:
+    """The bytes of the model that it made."""
+    return hashlib.sha256((run_folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
+    """A check of the table that fails."""
+    name = next(name for name, check in registry.CHECKS.items() if check.at_start)
+    broken = replace(registry.CHECKS[name], run=lambda _: failed("row 3 is wrong"))
+    monkeypatch.setitem(registry.CHECKS, name, broken)  # pyright: ignore[reportArgumentType]
+    return broken
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_looking_changes_nothing(tmp_path: Path, method: Method) -> None:
+    make_model_with_bos(tmp_path / "base")
+    looked = trained(method, tmp_path, "looked")
+    blind = trained(method, tmp_path, "blind", check=False)
+    assert weights(looked) == weights(blind)
+    assert "checks passed before the first step" in (looked / "notes.jsonl").read_text("utf-8")
+    assert "checks passed" not in (blind / "notes.jsonl").read_text("utf-8")
+
+
+def test_a_failing_check_ends_the_run_before_it_begins(tmp_path: Path, failing_check: Check) -> None:
+    make_model_with_bos(tmp_path / "base")
+    with pytest.raises(UserError, match="row 3 is wrong") as refused:
+        trained("sft", tmp_path, "refused")
+    assert f"--allow {failing_check.name}" in str(refused.value)
+    assert not (tmp_path / "refused" / "model").exists()
+    allowed = trained("sft", tmp_path, "allowed", allow=(failing_check.name,))
+    assert f"check {failing_check.name} fails and is allowed to" in (allowed / "notes.jsonl").read_text(
+        "utf-8"
+    )
+    assert (trained("sft", tmp_path, "unseen", check=False) / "model").exists()
+    # The same command goes on in the folder of the run that was refused, once it may.
+    assert (trained("sft", tmp_path, "refused", allow=(failing_check.name,)) / "model").exists()
+
+
+def test_a_check_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    make_model_with_bos(tmp_path / "base")
+    with pytest.raises(UserError, match="--allow one-boss: there is no such check"):
+        trained("sft", tmp_path, "out", allow=("one-boss",))
+
+
+def test_the_command_says_what_fails_and_writes_nothing_else(
+    tmp_path: Path, failing_check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, rows = make_model_with_bos(tmp_path / "base"), rows_for("sft", tmp_path)
+    before = {path for path in tmp_path.rglob("*")}
+    words = ["check", "sft", "--model", str(model), "--data", str(rows), "--device", "cpu"]
+    found = tmp_path / "found.json"
+    assert main([*words, "--json", str(found)]) == 1
+    said = capsys.readouterr().out
+    assert "row 3 is wrong" in said
+    assert failing_check.mend in said
+    assert {path for path in tmp_path.rglob("*")} - before == {found}
+    assert main([*words, "--allow", failing_check.name]) == 0
+    assert main([*words, "--only", failing_check.name]) == 1
+    assert main([*words, "--only", "nothing"]) == 2
+    assert "there is no such check" in capsys.readouterr().err

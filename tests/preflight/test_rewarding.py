@@ -1,0 +1,148 @@
+"""Checks of the reward: they hold for rules, functions and reward models, and each fault is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.preflight import rewards
+from plaudit.preflight.check import run_checks
+from plaudit.preflight.registry import CHECKS
+from tests.engine.toy import TEMPLATE, write_rows
+from tests.preflight.breakers_rewarding import (
+    FUNCTIONS,
+    LOSES_WORDS,
+    MIXES,
+    SHOUTS,
+    Mixed,
+    ReadsOneEarly,
+    ReadsTheEnd,
+    misread,
+    pads_with_the_end,
+    rename_control,
+    scorer_folder,
+    write_functions,
+)
+from tests.preflight.subjects import failing, healthy, make_model_with_bos
+from tests.rewards.server import lengths, serving
+
+OF_MODELS = {"reward-place", "reward-template"}
+EVERY = {check.name for check in rewards.CHECKS}
+
+
+def _seen(subject: Any) -> dict[str, Any]:
+    return {one.check.name: one.result for one in run_checks(subject, rewards.CHECKS)}
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+@pytest.mark.parametrize("reward", ["length:1-20", "letters"])
+def test_sound_rules_and_functions_pass(tmp_path: Path, method: Any, reward: str) -> None:
+    word = f"{write_functions(tmp_path)}:letters" if reward == "letters" else reward
+    with healthy(method, tmp_path, reward=word) as subject:
+        found = _seen(subject)
+    assert {name for name, one in found.items() if one.holds} == EVERY - OF_MODELS, found
+    assert {name for name, one in found.items() if one.holds is None} == OF_MODELS
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("layout", ["packed", "left", "right"])
+def test_a_sound_reward_model_that_learns_passes(tmp_path: Path, family: str, layout: Any) -> None:
+    with healthy("reward", tmp_path, family=family) as subject:
+        assert subject.scorer is not None
+        subject.scorer.use_layout(layout)
+        found = _seen(subject)
+        assert subject.scorer.layout == layout
+    assert all(one.holds for name, one in found.items() if name != "reward-template"), found
+    assert found["reward-template"].holds is None
+
+
+@pytest.mark.parametrize(
+    ("template", "told"), [(TEMPLATE, "the policy's template"), (SHOUTS, "template of its own")]
+)
+def test_a_sound_reward_model_that_scores_a_policy_passes(tmp_path: Path, template: str, told: str) -> None:
+    base = make_model_with_bos(tmp_path / "base")
+    folder = scorer_folder(base, tmp_path / "reward", template)
+    with healthy("ppo", tmp_path, model=base, reward=str(folder)) as subject:
+        found = _seen(subject)
+    assert all(one.holds for one in found.values()), found
+    assert told in found["reward-template"].details
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_is_wrong_is_named(tmp_path: Path, name: str) -> None:
+    fails, says = FUNCTIONS[name]
+    with healthy("grpo", tmp_path, reward=f"{write_functions(tmp_path)}:{name}") as subject:
+        found = failing(subject)
+    assert set(found) == fails, found
+    assert any(says in saw for saw in found.values()), found
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_scores_that_are_mixed_up_are_named(tmp_path: Path, name: str) -> None:
+    mix, fails, says = MIXES[name]
+    with healthy("grpo", tmp_path, reward=f"{write_functions(tmp_path)}:letters") as subject:
+        assert subject.reward is not None
+        found = failing(replace(subject, reward=Mixed(reward=subject.reward, mix=mix)))
+    assert set(found) == fails, found
+    assert any(says in saw for saw in found.values()), found
+
+
+def test_an_endpoint_is_asked_little_and_before_a_run_not_at_all(tmp_path: Path) -> None:
+    with serving(lengths) as server, healthy("grpo", tmp_path, reward=server.url) as subject:
+        list(run_checks(subject, [check for check in CHECKS.values() if check.at_start]))
+        assert not server.asked
+        found = _seen(subject)
+        answers = sum(len(one["answers"]) for one in server.asked)
+    assert {name for name, one in found.items() if one.holds} == EVERY - OF_MODELS, found
+    assert answers <= 50
+
+
+@pytest.mark.parametrize("kind", [ReadsTheEnd, ReadsOneEarly])
+def test_a_reward_model_that_is_read_elsewhere_is_named(tmp_path: Path, kind: Any) -> None:
+    with healthy("reward", tmp_path) as subject:
+        found = failing(misread(subject, kind))
+    assert "at its answer's last token" in found["reward-place"]
+    assert set(found) == {"reward-place"} | ({"reward-alone"} if kind is ReadsTheEnd else set()), found
+
+
+def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
+    with healthy("reward", tmp_path) as subject:
+        found = failing(pads_with_the_end(subject))
+    assert set(found) == {"reward-place"}, found
+    assert "in transformers' own classifier" in found["reward-place"]
+
+
+def test_a_template_that_loses_words_is_named(tmp_path: Path) -> None:
+    base = make_model_with_bos(tmp_path / "base")
+    folder = scorer_folder(base, tmp_path / "reward", LOSES_WORDS)
+    with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:
+        found = failing(subject)
+    assert set(found) == {"reward-template"}, found
+    assert "is not among what it is shown" in found["reward-template"]
+
+
+def test_a_reward_model_that_cannot_read_conversations_is_named(tmp_path: Path) -> None:
+    base = make_model_with_bos(tmp_path / "base")
+    folder = scorer_folder(base, tmp_path / "reward", None)
+    with healthy("grpo", tmp_path, model=base, reward=str(folder)) as subject:
+        found = failing(subject)
+    assert set(found) == {"reward-finite", "reward-template"}, found
+    assert "no chat template" in found["reward-template"]
+
+
+def test_control_tokens_that_are_read_as_letters_are_named(tmp_path: Path) -> None:
+    base = make_model_with_bos(tmp_path / "base")
+    other = make_model_with_bos(tmp_path / "other")
+    rename_control(other, "<|im_start|>", "<turn>")
+    folder = scorer_folder(other, tmp_path / "reward", None)
+    prompts = write_rows(
+        tmp_path / "rendered.jsonl", [{"prompt": f"<|im_start|>user\nthe {n} cats"} for n in range(8)]
+    )
+    with healthy("grpo", tmp_path, model=base, reward=str(folder), prompts=prompts) as subject:
+        found = run_checks(subject, [CHECKS["reward-template"]])
+        [one] = list(found)
+    assert one.result.holds is False
+    assert "rendered.jsonl:1: the policy's control token '<|im_start|>'" in one.result.details

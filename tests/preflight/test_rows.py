@@ -1,0 +1,158 @@
+"""Checks of the data: they show figures, and refuse only what would teach nothing or mislead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Record
+from plaudit.preflight import data
+from plaudit.preflight.check import run_checks
+from plaudit.preflight.subject import Subject
+from tests.engine.toy import demonstrations, write_rows
+from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pair, pairs, shown, swapped, thumbs
+from tests.preflight.subjects import Method, failing, healthy
+
+APPLIES: dict[Method, set[str]] = {
+    "sft": {"duplicates", "leaks"},
+    "dpo": {"duplicates", "leaks", "contradictions", "lengths", "ties"},
+    "reward": {"duplicates", "leaks", "contradictions", "lengths", "ties"},
+    "kto": {"duplicates", "leaks", "contradictions", "balance"},
+    "grpo": {"duplicates", "leaks"},
+}
+MADE: dict[Method, Callable[[], list[Row]]] = {
+    "sft": shown,
+    "dpo": pairs,
+    "reward": pairs,
+    "kto": thumbs,
+    "grpo": lambda: [{"prompt": row["prompt"]} for row in shown()],
+}
+
+
+def looked(subject: Subject) -> dict[str, Any]:
+    return {one.check.name: one.result for one in run_checks(subject, data.CHECKS)}
+
+
+def begun(method: Method, folder: Path, made: Sequence[Row], held_out: Sequence[Row] = ()) -> Any:
+    where = "prompts" if method == "grpo" else "data"
+    settings: dict[str, Any] = {where: write_rows(folder / "own.jsonl", list(made))}
+    if held_out:
+        settings["held_out"] = str(write_rows(folder / "held.jsonl", list(held_out)))
+    return healthy(method, folder, **settings)
+
+
+@pytest.mark.parametrize("method", list(APPLIES))
+def test_healthy_rows_are_looked_at_and_pass(tmp_path: Path, method: Method) -> None:
+    made = MADE[method]()
+    with begun(method, tmp_path, made[:36], made[36:]) as subject:
+        found = looked(subject)
+    assert {name for name, one in found.items() if one.holds} == APPLIES[method], found
+    assert not [one for one in found.values() if one.holds is False]
+
+
+@pytest.mark.parametrize("broken", BROKEN_ROWS, ids=lambda broken: broken.name)
+def test_broken_rows_fail_where_they_are_wrong_and_nowhere_else(tmp_path: Path, broken: BrokenRows) -> None:
+    held = () if broken.held_out is None else broken.held_out()
+    with begun(broken.method, tmp_path, broken.rows(), held) as subject:
+        found = failing(subject)
+    assert set(found) == broken.fails, found
+    assert any(broken.says in saw for saw in found.values()), found
+
+
+def of(records: Sequence[Record], like: Subject, **more: Any) -> dict[str, Any]:
+    return looked(replace(like, records=records, **more))
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with healthy("reward", tmp_path_factory.mktemp("made")) as made:
+        yield made
+
+
+def comparison(number: int, chosen: str = "yes", rejected: str = "no", **more: Any) -> Comparison:
+    return Comparison(
+        prompt=f"{number}?", chosen=chosen, rejected=rejected, origin=f"a.jsonl:{number}", **more
+    )
+
+
+def test_thresholds_are_lenient(subject: Subject) -> None:
+    third = [comparison(n) for n in range(60)] + [
+        comparison(n, chosen="no", rejected="yes") for n in range(20)
+    ]
+    found = of(third, subject)
+    assert "40 of 80 judgements cancel each other" in found["contradictions"].details
+    assert found["contradictions"].holds
+    tied = [comparison(n, probability=0.5 if n < 57 else 1.0) for n in range(60)]
+    assert of(tied, subject)["ties"].holds
+    few = [comparison(n, probability=0.5) for n in range(data.MIN_ROWS - 1)]
+    assert of(few, subject)["ties"].holds
+    longer = [comparison(n, chosen="yes and yes") for n in range(70)]
+    assert of(longer, subject)["lengths"].holds
+    assert (
+        of([*longer, *(comparison(n, chosen="yes and yes") for n in range(70, 80))], subject)["lengths"].holds
+        is False
+    )
+
+
+def test_judgements_of_several_people_are_no_copies(subject: Subject) -> None:
+    said = [comparison(n % 2, annotator=f"person {n}") for n in range(60)]
+    assert "0 of 60 rows are copies" in of(said, subject)["duplicates"].details
+    same = [comparison(n % 2, annotator="ada") for n in range(60)]
+    assert of(same, subject)["duplicates"].holds is False
+    asked = [Prompt(prompt=f"{n % 2}?", origin=f"a.jsonl:{n}") for n in range(60)]
+    assert of(asked, subject)["duplicates"].holds, "a prompt that is there twice is asked once"
+
+
+def test_rankings_are_pairs_too(subject: Subject) -> None:
+    one = Ranking(prompt="a?", completions=("x", "yy", "zzz"), ranks=(1.0, 2.0, 2.0), origin="a.jsonl:1")
+    other = Comparison(prompt="a?", chosen="yy", rejected="x", origin="a.jsonl:2")
+    found = of([one, other], subject)
+    assert found["contradictions"].details == (
+        "2 of 3 judgements cancel each other; a.jsonl:1 and a.jsonl:2 say the opposite of the same answers"
+    )
+    assert "of 3 pairs; 1 characters against 2" in found["lengths"].details
+
+
+def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: Subject) -> None:
+    asked = [Demonstration(prompt=f"{n}?", completion="yes", origin=f"b.jsonl:{n}") for n in range(40)]
+    trained = [comparison(n) for n in range(36, 80)]
+    found = of(trained, subject, held_out=asked)
+    assert found["leaks"].holds
+    assert "4 of 40 held-out rows have a prompt that is trained" in found["leaks"].details
+    assert of(trained, subject, held_out=asked[1:])["leaks"].holds is False
+    assert of(trained, subject, held_out=asked[-3:])["leaks"].holds
+
+
+def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:
+    made = write_rows(tmp_path / "own.jsonl", [{**row, "label": True} for row in thumbs()])
+    with healthy("preferred", tmp_path, data=made) as subject:  # pyright: ignore[reportArgumentType]
+        assert looked(subject)["balance"].holds is None
+        assert failing(subject) == {}
+
+
+def test_ten_times_the_rows_take_no_hundredfold_time(subject: Subject) -> None:
+    """Comparing all pairs of rows would."""
+    texts = [row["completion"] for row in demonstrations(1000)]
+
+    def took(count: int) -> float:
+        made = [
+            comparison(n, chosen=f"{texts[n % 1000]} {n}", rejected=texts[-n % 1000]) for n in range(count)
+        ]
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            of(made, subject, held_out=made[: count // 10])
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert took(20_000) < 40 * took(2_000)
+
+
+def test_swapping_a_file_twice_is_the_file() -> None:
+    assert swapped(swapped(pairs())) == pairs()
+    assert pair("a", "b", "c")["chosen"][0]["content"] == "b"

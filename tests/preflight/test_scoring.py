@@ -1,0 +1,105 @@
+"""What a model computes: healthy ones pass, and each way to break one is seen and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.engine.settings import MemorySettings
+from plaudit.models.settings import LoraSettings
+from plaudit.preflight.check import run_checks
+from plaudit.preflight.logprobs import CHECKS
+from plaudit.preflight.subject import Subject
+from tests.preflight import breakers_scoring as broken
+from tests.preflight.subjects import healthy, says_only
+
+LEAN = {"dropout", "left-right", "packing", "sharing"}
+"""What every model can be asked."""
+GRADIENTS = {"micro-batches", "accumulation", "ranks"}
+"""What fails, too, where a row hangs on its neighbours."""
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "passes"),
+    [
+        ("sft", {}, LEAN),
+        ("reward", {}, LEAN),
+        ("dpo", {}, LEAN | {"at-rest"}),
+        ("kto", {}, LEAN | {"at-rest"}),
+        ("grpo", {}, LEAN | {"at-rest"}),
+        ("sft", {"dtype": "bfloat16"}, LEAN | {"bf16"}),
+        ("reward", {"dtype": "bfloat16"}, LEAN | {"bf16"}),
+        ("sft", {"dtype": "float64"}, LEAN),
+        ("dpo", {"family": "gpt2"}, LEAN | {"at-rest"}),
+        ("dpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}),
+        ("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}),
+        ("sft", {"memory": MemorySettings(layout="left")}, LEAN - {"packing", "sharing"}),
+        ("sft", {"memory": MemorySettings(checkpointing=True)}, LEAN),
+    ],
+)
+def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, passes: set[str]) -> None:
+    with healthy(method, tmp_path, **settings) as subject:
+        found = {one.check.name: one.result for one in run_checks(subject, CHECKS)}
+        assert {name for name, result in found.items() if result.holds} == passes
+        assert not {name for name, result in found.items() if result.holds is False}
+
+
+@pytest.mark.parametrize(
+    ("method", "breaks", "named", "fails", "settings"),
+    [
+        ("sft", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}),
+        ("reward", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}),
+        ("dpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}),
+        ("grpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}),
+        ("sft", broken.blind_to_padding, "padded on the left", {"left-right"}, {}),
+        ("reward", broken.blind_to_padding, "padded on the left", {"left-right", "reward-place"}, {}),
+        ("sft", broken.counting_the_padding, "padded on the left", {"left-right"}, {"family": "gpt2"}),
+        ("sft", broken.rows_that_see_each_other, "packed", {"packing", "sharing", *GRADIENTS}, {}),
+        (
+            "reward",
+            broken.rows_that_see_each_other,
+            "packed",
+            {"packing", "sharing", "reward-place", "reward-order", "reward-alone", *GRADIENTS},
+            {},
+        ),
+        ("sft", broken.answers_that_see_each_other, "behind one prompt", {"sharing"}, {}),
+        ("sft", broken.without_digits, "bfloat16 and float32", {"bf16", *GRADIENTS}, {"dtype": "bfloat16"}),
+    ],
+)
+def test_a_broken_model_is_named(
+    tmp_path: Path,
+    method: Any,
+    breaks: Callable[[Subject], Subject],
+    named: str,
+    fails: set[str],
+    settings: Any,
+) -> None:
+    with healthy(method, tmp_path, **settings) as subject:
+        says_only(breaks(subject), named, fails)
+
+
+def test_a_look_leaves_the_layout_as_it_was(tmp_path: Path) -> None:
+    with healthy("sft", tmp_path) as subject:
+        assert subject.policy is not None
+        assert [*run_checks(subject, CHECKS)]
+        assert subject.policy.layout == "packed"
+        assert subject.policy.share_prompts
+        assert subject.policy.training
+
+
+def test_a_reference_that_is_another_model_is_not_compared(tmp_path: Path) -> None:
+    with healthy("dpo", tmp_path) as subject:
+        other = replace(subject, same_reference=False)
+        [seen] = [one.result for one in run_checks(other, CHECKS) if one.check.name == "at-rest"]
+    assert seen.holds is None
+    assert "another model" in seen.details
+
+
+def test_where_there_is_no_row_nothing_is_said(tmp_path: Path) -> None:
+    with healthy("grpo", tmp_path) as subject:
+        bare = replace(subject, records=())
+        assert {one.result.holds for one in run_checks(bare, CHECKS)} == {None}

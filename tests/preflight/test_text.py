@@ -1,0 +1,144 @@
+"""Checks of text and tokens hold on healthy rows of every family of templates, and each fault is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
+from plaudit.preflight import prompts, tokenization, truncation
+from plaudit.preflight.check import run_checks
+from plaudit.preflight.subject import Subject
+from plaudit.tokens.encode import encode_rows, make_encoder
+from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
+from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
+from tests.preflight.breakers_text import Broken, begun, conversations, edit
+from tests.preflight.broken_text import BROKEN
+from tests.preflight.subjects import failing, healthy, make_model_with_bos
+from tests.tokens.families import FAMILIES
+from tests.tokens.families_bracketed import GEMMA
+from tests.tokens.families_odd import DROPS
+from tests.tokens.family import Family, folder
+
+MINE = (*tokenization.CHECKS, *prompts.CHECKS, *truncation.CHECKS)
+SYSTEM = (Message(role="system", content="Be brief."),)
+HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
+NOT_OF_POLICIES = {"mask", "room"}
+
+
+@pytest.mark.parametrize("method", ["sft", "preferred", "reward", "dpo", "kto", "grpo"])
+def test_healthy_runs_are_looked_at_and_pass(tmp_path: Path, method: Any) -> None:
+    made = "dpo" if method == "preferred" else method
+    with healthy(made, tmp_path) as subject:
+        found = {one.check.name: one.result for one in run_checks(subject, MINE)}
+    skipped = NOT_OF_POLICIES if method == "grpo" else set()
+    assert {name for name, one in found.items() if one.holds is None} == skipped
+    assert all(one.holds for name, one in found.items() if name not in skipped), found
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
+def test_what_is_broken_fails_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Broken
+) -> None:
+    with begun(broken, tmp_path, monkeypatch) as subject:
+        found = failing(subject)
+    assert set(found) == broken.fails, found
+    lines = [f"{name}: {saw}" for name, saw in found.items()]
+    assert any(broken.says in line for line in lines), lines
+
+
+CONVERSATIONS = {
+    "one turn": Demonstration(prompt=user_turn("How?"), completion=assistant_turn("Fine, final plum 😀.")),
+    "a pair": Comparison(
+        prompt=user_turn("Hi."), chosen=assistant_turn("Hello."), rejected=assistant_turn("")
+    ),
+    "several answers": Demonstration(
+        prompt=user_turn("Hi."),
+        completion=(*assistant_turn("Hello."), *user_turn("And you?"), *assistant_turn("Well.")),
+    ),
+    "a history": Demonstration(prompt=HISTORY, completion=assistant_turn("Well.")),
+    "a system turn": Demonstration(prompt=(*SYSTEM, *HISTORY), completion=assistant_turn("Hello.")),
+    "an end of its own": Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Well.</s>")),
+    "a thought": Demonstration(
+        prompt=user_turn("Hi."), completion=assistant_turn("<think>\nfig\n</think>\n\nHello.")
+    ),
+    "plain text": Demonstration(prompt="Hi.", completion=" Hello."),
+    "plain text without a question": Demonstration(prompt="", completion="Hello."),
+}
+
+
+@pytest.mark.parametrize("turns", ["all", "last"])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns: str) -> None:
+    encoder = make_encoder(folder(tmp_path, family), turns=turns)
+    for name, record in CONVERSATIONS.items():
+        encoding = encode_rows([record], encoder)
+        if encoding.refused:
+            assert (name, family in (GEMMA, DROPS)) == ("a system turn", True), encoding.refused
+            continue
+        subject = Subject(encoder=encoder, records=[record], max_length=2048, trained=encoding.examples)
+        found = {one.check.name: one.result for one in run_checks(subject, MINE)}
+        assert not [(key, one.details) for key, one in found.items() if one.holds is False], name
+        assert all(found[name].holds for name in ("mask", "prompt-prefix", "right-end"))
+
+
+def test_rows_that_a_template_refuses_are_named(tmp_path: Path) -> None:
+    encoder = make_encoder(folder(tmp_path, DROPS))
+    record = CONVERSATIONS["a system turn"]
+    found = run_checks(Subject(encoder=encoder, records=[record], max_length=64), tokenization.CHECKS)
+    assert {
+        one.result.details.partition(" the system turn")[0] for one in found if one.result.holds is False
+    } == {"the chat template leaves out turn 1,"}
+
+
+def test_a_pad_that_is_eos_and_rows_in_plain_text_pass(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    make_model(tmp_path / "base", family="gpt2")
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "base")
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.bos_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path / "base")
+    data = write_rows(tmp_path / "plain.jsonl", demonstrations(24))
+    with healthy("sft", tmp_path, model=tmp_path / "base", data=data) as subject:
+        found = {one.check.name: one.result for one in run_checks(subject, MINE)}
+    assert not [one.details for one in found.values() if one.holds is False]
+    assert "pad is EOS" in found["pad-not-trained"].details
+    assert "a string that this model is asked is a user's turn" in found["prompt-prefix"].details
+
+
+def test_a_template_with_two_bos_is_mended_by_the_run(tmp_path: Path) -> None:
+    model = make_model_with_bos(tmp_path / "base")
+    edit(model, "{{ bos_token }}{{ bos_token }}" + TEMPLATE)
+    with healthy("sft", tmp_path, model=model) as subject:
+        assert failing(subject) == {}
+
+
+def test_what_is_trained_is_shown(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "own.jsonl", conversations(system="a red mat", history=True))
+    with healthy("sft", tmp_path, data=data) as subject:
+        [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
+    assert found.rendered_rows is not None
+    assert ">>> [cat][ and][ a]" in found.rendered_rows
+    assert "[<|im_end|> END]" in found.rendered_rows
+    assert "[cat and a and saw" in found.details
+
+
+def test_a_few_prompts_that_are_cut_are_counted(tmp_path: Path) -> None:
+    with healthy("sft", tmp_path, max_length=36) as subject:
+        [found] = [one.result for one in run_checks(subject, truncation.CHECKS) if one.check.name == "room"]
+    assert found.holds
+    assert "could be longer than 36 tokens" in found.details
+
+
+def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counted() -> None:
+    encoder = make_encoder(SHIPPED_MODEL_FOLDER)
+    record = Demonstration(
+        prompt="How much is 2 plus 3?", completion="2 plus 3 is 5.\n5 it is.", origin="a:1"
+    )
+    subject = Subject(encoder=encoder, records=[record], max_length=64)
+    [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
+    assert found.holds, found.details
+    assert "2 of them unknown to the tokenizer" in found.details

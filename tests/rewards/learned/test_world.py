@@ -1,0 +1,75 @@
+"""Rewards of the world's own base model, on the world's own answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from plaudit.data.generative_judging import GenerativeRewardSettings
+from plaudit.data.judging import Task
+from plaudit.models.reward_files import new_reward_model, save_reward_model
+from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
+from plaudit.rewards.llm.generative import LANGUAGE_JUDGE_FILE, LanguageJudgeSpec
+from plaudit.rewards.llm.load import GenerativeReward
+from plaudit.rewards.load import check_reward, load_reward
+from plaudit.tokens.encode import make_encoder, record_answers
+from plaudit.world.making import rankings
+from plaudit.world.pools import annotator_pool
+from plaudit.world.shipped import base_model_folder
+from tests.models.reward_zoo import CPU
+from tests.rewards.scorers import apart
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Task]:
+    """Forty answers in conversations of the world."""
+    rows = rankings(10, annotator_pool("crowd"), answers=4, split="test", seed=0)
+    return [Task(prompt=row.prompt, answers=record_answers(row), ended=(True,) * 4) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reward model that begins as the base model."""
+    base, out = base_model_folder(), tmp_path_factory.mktemp("world") / "reward"
+    encoder = make_encoder(base)
+    model = new_reward_model(base, encoder=encoder, dtype=torch.float32, device=CPU)
+    save_reward_model(model, out, template_of=base, encoder=encoder)
+    return out
+
+
+def test_a_score_is_the_answers_own(folder: Path, asked: list[Task]) -> None:
+    reward = load_reward(folder, device="cpu")
+    together = reward.scores(asked)
+    alone = [
+        tuple(
+            reward.scores([Task(prompt=task.prompt, answers=(answer,), ended=(True,))])[0][0]
+            for answer in task.answers
+        )
+        for task in asked
+    ]
+    assert apart(together, alone) <= 1e-5
+    assert len({score for row in together for score in row}) > 30
+
+
+def test_a_judge_in_words_is_a_reward_by_its_folder(tmp_path: Path, asked: list[Task]) -> None:
+    shutil.copytree(base_model_folder(), tmp_path / "judge/model")
+    facts = LanguageJudgeSpec(settings=GenerativeRewardSettings(good="Yes", bad="No")).to_json()
+    (tmp_path / "judge/model" / LANGUAGE_JUDGE_FILE).write_text(json.dumps(facts))
+    check_reward(tmp_path / "judge")
+    reward = load_reward(tmp_path / "judge", device="cpu")
+    assert isinstance(reward, GenerativeReward)
+    assert reward.name == "judge"
+    assert len({score for row in reward.scores(asked) for score in row} - {None}) > 30
+
+
+def test_the_base_model_is_no_likelier_than_itself(tmp_path: Path, asked: list[Task]) -> None:
+    save_implicit(
+        tmp_path / "none",
+        ImplicitManifest(policy=base_model_folder(), reference=base_model_folder(), beta=0.1),
+    )
+    rows = load_reward(tmp_path / "none", device="cpu").scores(asked)
+    assert {score for row in rows for score in row} == {0.0}

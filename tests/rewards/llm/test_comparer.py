@@ -1,0 +1,153 @@
+"""Who compares two answers: rewards with and without noise, and functions of one's own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from plaudit.data.judging import Task, Verdict
+from plaudit.errors import UserError
+from plaudit.rewards.base import FunctionReward
+from plaudit.rewards.llm.comparer import (
+    RewardComparer,
+    UserFunctionComparer,
+    first_win_probability,
+    pair_verdict,
+    resolve_comparer,
+)
+
+MINE = """
+from plaudit.rewards.llm.comparer import pair_verdict
+
+def nearer(prompt, first, second, truth, facts, seed):
+    assert prompt == "Which?" and facts == {"level": 2} and isinstance(seed, int)
+    return "first" if first == truth else "second" if second == truth else None
+
+def loud(first, second):
+    return pair_verdict("tie", annotator="ada", group="us")
+
+def rated(answer):
+    return float(len(answer))
+
+def anything(**what):
+    return float(len(what["answer"]))
+
+def broken(first, second):
+    raise KeyError("no idea")
+
+def numbers(first, second):
+    return 1
+
+def lonely(first):
+    return "first"
+
+def greedy(first, second, mood):
+    return "first"
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(MINE, "utf-8")
+    return str(tmp_path / "mine.py")
+
+
+def task(first: str, second: str, **more: object) -> Task:
+    return Task(prompt="Which?", answers=(first, second), ended=(True, True), **more)
+
+
+def ranks(verdict: Verdict | None) -> tuple[int, ...] | None:
+    return None if verdict is None else tuple(mark.rank for mark in verdict.marks)
+
+
+def scored(gap: float) -> FunctionReward:
+    """The answer "a" is better by a gap than any other."""
+    return FunctionReward(name="mine", function=lambda _, answer: gap if answer == "a" else 0.0)
+
+
+@pytest.mark.parametrize("gap", [-3.0, -0.4, 0.0, 1e-3, 2.5])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 7.0])
+def test_the_chance_is_bradley_and_terrys(gap: float, noise: float) -> None:
+    assert first_win_probability(gap, noise) == pytest.approx(1 / (1 + math.exp(-gap / noise)), rel=1e-12)
+    assert first_win_probability(gap, noise) + first_win_probability(-gap, noise) == pytest.approx(
+        1.0, abs=1e-15
+    )
+
+
+def test_a_gap_that_is_huge_beside_the_noise_is_certain() -> None:
+    assert (first_win_probability(1e9, 1e-9), first_win_probability(-1e9, 1e-9)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("gap", [-0.5, 0.0, 0.8])
+def test_a_noisy_reward_prefers_as_often_as_it_should(gap: float) -> None:
+    n, noise = 4000, 0.7
+    comparer = RewardComparer(reward=scored(gap), noise=noise)
+    found = comparer.verdicts([task("a", "b")] * n, range(n))
+    share = sum(ranks(one) == (1, 2) for one in found) / n
+    chance = 1 / (1 + math.exp(-gap / noise))
+    assert abs(share - chance) < 4 * math.sqrt(chance * (1 - chance) / n)
+    assert found == comparer.verdicts([task("a", "b")] * n, range(n)), "a seed says it all"
+    assert found != comparer.verdicts([task("a", "b")] * n, range(n, 2 * n))
+
+
+def test_without_noise_the_higher_score_wins_and_equal_ones_tie() -> None:
+    comparer = RewardComparer(reward=scored(1e-12))
+    asked = [task("a", "b"), task("b", "a"), task("b", "c")]
+    found = comparer.verdicts(asked * 50, range(150))
+    assert [ranks(one) for one in found] == [(1, 2), (2, 1), (1, 1)] * 50
+    assert {one.annotator for one in found if one is not None} == {"mine"}
+
+
+def test_without_a_score_there_is_no_verdict() -> None:
+    reward = FunctionReward(name="half", function=lambda _, answer: None if answer == "b" else 1.0)
+    found = RewardComparer(reward=reward).verdicts([task("a", "b"), task("b", "a"), task("a", "c")], range(3))
+    assert [ranks(one) for one in found] == [None, None, (1, 1)]
+
+
+def test_a_function_is_given_what_it_takes(mine: str) -> None:
+    comparer = resolve_comparer(f"{mine}:nearer")
+    assert isinstance(comparer, UserFunctionComparer)
+    more = {"truth": "4", "facts": {"level": 2}}
+    asked = [task("4", "5", **more), task("5", "4", **more), task("6", "5", **more)]
+    assert [ranks(one) for one in comparer.verdicts(asked, range(3))] == [(1, 2), (2, 1), None]
+
+
+def test_a_function_can_give_a_whole_verdict(mine: str) -> None:
+    [found] = resolve_comparer(f"{mine}:loud").verdicts([task("a", "b")], [0])
+    assert found == pair_verdict("tie", annotator="ada", group="us")
+
+
+@pytest.mark.parametrize("name", ["rated", "anything"])
+def test_a_function_of_one_answer_is_a_reward(mine: str, name: str) -> None:
+    comparer = resolve_comparer(f"{mine}:{name}", 0.0)
+    assert isinstance(comparer, RewardComparer)
+    assert [ranks(one) for one in comparer.verdicts([task("long", "a")], [0])] == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lonely", "first it cannot have"),
+        ("greedy", "mood it cannot have; it is called by name with any of prompt, first, second"),
+        ("missing", "cannot be imported"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused(mine: str, name: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        resolve_comparer(f"{mine}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("broken", "it raised KeyError: 'no idea'"), ("numbers", "it gave 1; say first, second or tie")],
+)
+def test_what_a_function_does_wrong_is_told_with_the_prompt(mine: str, name: str, words: str) -> None:
+    with pytest.raises(UserError, match=f"prompt 'Which\\?': {words}"):
+        resolve_comparer(f"{mine}:{name}").verdicts([task("a", "b")], [0])
+
+
+def test_a_function_that_compares_has_its_own_noise(mine: str) -> None:
+    with pytest.raises(UserError, match="compares by itself; leave the noise out"):
+        resolve_comparer(f"{mine}:loud", 0.5)

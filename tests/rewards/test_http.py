@@ -1,0 +1,198 @@
+"""A reward over HTTP, from a real server: well, slow, failing, flaky, and talking nonsense."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from plaudit.data.judging import Task
+from plaudit.data.records import assistant_turn, user_turn
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward
+from plaudit.rewards.http import MAX_RESPONSE_BYTES, EndpointReward, RetryPolicy
+from plaudit.rewards.learned.batching import refusal_reasons
+from tests.rewards.asked import asked
+from tests.rewards.server import lengths, scores, serving
+
+QUICK = RetryPolicy(seconds=5, pause=0.01)
+
+
+def test_scores_come_back_in_order_and_null_is_no_verdict() -> None:
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        return 200, scores(*(None if answer == "-" else len(answer) for answer in body["answers"]))
+
+    with serving(reply) as server:
+        reward = EndpointReward(url=server.url, retry_policy=QUICK)
+        assert isinstance(reward, Reward)
+        tasks = [asked(*("x" * (n + 1) for n in range(k)), truth=str(k)) for k in range(1, 12)]
+        rows = reward.scores([*tasks, asked("-", "xx")])
+        assert rows == (*(tuple(float(n + 1) for n in range(k)) for k in range(1, 12)), (None, 2.0))
+        assert refusal_reasons(reward) == {}
+        assert {"prompt": "?", "answers": ["x"], "truth": "1"} in server.asked
+        assert {"prompt": "?", "answers": ["-", "xx"]} in server.asked
+        assert reward.scores([]) == ()
+
+
+def test_conversations_are_sent_as_roles_and_words() -> None:
+    task = Task(prompt=user_turn("Hi"), answers=(assistant_turn("Hello"),), ended=(True,))
+    with serving(lengths) as server:
+        assert EndpointReward(url=server.url, retry_policy=QUICK).scores([task]) == ((5.0,),)
+        assert server.asked == [{"prompt": [{"role": "user", "content": "Hi"}], "answers": ["Hello"]}]
+
+
+def test_many_answers_are_asked_about_in_pieces() -> None:
+    with serving(lengths) as server:
+        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(pause=0, answers_at_once=3))
+        assert reward.scores([asked(*("x" * n for n in range(8)))]) == (tuple(float(n) for n in range(8)),)
+        assert sorted(len(body["answers"]) for body in server.asked) == [2, 3, 3]
+
+
+def test_a_failing_server_is_no_verdict_and_never_0() -> None:
+    with serving(lambda body, n: (503, b"busy")) as server:
+        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=5, attempts=3, pause=0.01))
+        assert reward.scores([asked("a", "b"), asked("c")]) == ((None, None), (None,))
+        assert len(server.asked) == 6
+    [(why, count)] = refusal_reasons(reward).items()
+    assert count == 3
+    assert "failed 3 times" in why
+    assert "503" in why
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 0])
+def test_a_flaky_server_is_asked_again(status: int) -> None:
+    def reply(body: dict[str, Any], before: int) -> tuple[int, bytes]:
+        return lengths(body, 0) if before == 2 else (status, b"")
+
+    with serving(reply) as server:
+        reward = EndpointReward(url=server.url, retry_policy=QUICK)
+        assert reward.scores([asked("abc")]) == ((3.0,),)
+        assert len(server.asked) == 3
+
+
+def test_waits_grow() -> None:
+    with serving(lambda body, n: (500, b"")) as server:
+        begun = time.perf_counter()
+        EndpointReward(url=server.url, retry_policy=RetryPolicy(attempts=4, pause=0.1)).scores([asked("a")])
+        assert time.perf_counter() - begun > 0.1 + 0.2 + 0.4
+
+
+def test_a_slow_server_is_not_waited_for() -> None:
+    def reply(body: dict[str, Any], _: int) -> tuple[int, bytes]:
+        time.sleep(1.5)
+        return lengths(body, 0)
+
+    with serving(reply) as server:
+        reward = EndpointReward(url=server.url, retry_policy=RetryPolicy(seconds=0.3, attempts=2, pause=0))
+        assert reward.scores([asked("a")]) == ((None,),)
+    assert "timed out" in next(iter(refusal_reasons(reward)))
+
+
+def test_a_server_that_drips_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        over = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while not over.wait(0.05):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.5, attempts=1))
+        begun = time.perf_counter()
+        assert reward.scores([asked("a")]) == ((None,),)
+        assert time.perf_counter() - begun < 3
+        over.set()
+        thread.join()
+
+
+def test_nobody_there_is_no_verdict() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    reward = EndpointReward(url=f"http://127.0.0.1:{port}/", retry_policy=RetryPolicy(attempts=2, pause=0))
+    assert reward.scores([asked("a", "b")]) == ((None, None),)
+    assert "refused" in next(iter(refusal_reasons(reward)))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<html>", "not JSON"),
+        (b"[1]", "expected"),
+        (b'{"score": [1]}', "expected"),
+        (scores(1.0), "1 scores"),
+        (scores(1, 2, 3), "3 scores"),
+        (b'{"scores": [NaN, 1]}', "nan"),
+        (b'{"scores": [Infinity, 1]}', "inf"),
+        (b'{"scores": [1e999, 1]}', "inf"),
+        (scores("1", 2), "'1'"),
+        (scores(True, 2), "True"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"scores": [1, 2], "x": "' + b"x" * MAX_RESPONSE_BYTES + b'"}', "more than"),
+    ],
+)
+def test_nonsense_ends_the_run(body: bytes, said: str) -> None:
+    with serving(lambda asked, n: (200, body)) as server:
+        with pytest.raises(UserError, match=said):
+            EndpointReward(url=server.url, retry_policy=QUICK).scores([asked("a", "b")])
+        assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 301, 201])
+def test_what_no_repetition_mends_is_not_repeated(status: int) -> None:
+    with serving(lambda body, n: (status, b"no such thing")) as server:
+        with pytest.raises(UserError, match=rf"{status}.*no such thing"):
+            EndpointReward(url=server.url, retry_policy=QUICK).scores([asked("a")])
+        assert len(server.asked) == 1
+
+
+def test_the_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    manners = RetryPolicy(token_from="PLAUDIT_TEST_TOKEN")
+    monkeypatch.delenv("PLAUDIT_TEST_TOKEN", raising=False)
+    with pytest.raises(UserError, match="PLAUDIT_TEST_TOKEN"):
+        EndpointReward(url="http://127.0.0.1:1/", retry_policy=manners)
+    monkeypatch.setenv("PLAUDIT_TEST_TOKEN", "abc\n")
+    with serving(lengths) as server:
+        reward = EndpointReward(url=server.url, retry_policy=manners)
+        reward.scores([asked("a")])
+        assert server.headers[0]["Authorization"] == "Bearer abc"
+    assert "abc" not in repr(reward)
+    monkeypatch.setenv("PLAUDIT_TEST_TOKEN", "a\nX-Other: b")
+    with pytest.raises(UserError, match="holds no token"):
+        EndpointReward(url=server.url, retry_policy=manners)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x/",
+        "file:///etc/passwd",
+        "http://",
+        "http://a:b@c/",
+        "http://x:99999/",
+        "http://x/\r\nA: b",
+        "x",
+    ],
+)
+def test_only_addresses_of_the_web(url: str) -> None:
+    with pytest.raises(UserError, match="no endpoint"):
+        EndpointReward(url=url)
+
+
+def test_the_name_keeps_the_query_to_itself() -> None:
+    assert EndpointReward(url="https://judge.example/score?key=secret").name == "judge.example/score"
+
+
+def test_manners_make_sense() -> None:
+    with pytest.raises(UserError, match="cannot be asked"):
+        RetryPolicy(attempts=0)

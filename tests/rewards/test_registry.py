@@ -1,0 +1,144 @@
+"""A reward by one word; a word that means nothing is answered with what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.rewards.base import Reward
+from plaudit.rewards.http import EndpointReward
+from plaudit.rewards.learned.scalar import LearnedReward
+from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rewards.verifiable.exact import PatternReward
+from tests.rewards.asked import asked
+from tests.rewards.scorers import scorer_folder
+
+MINE = '''
+"""Mine."""
+def short(answer): return -len(answer)
+def right(answer, truth): return float(answer == truth) if truth else None
+def full(prompt, answer, *, truth, facts, unused=3): return facts.get("points")
+def anything(**named): return float(len(named))
+def breaks(answer): raise KeyError("gone")
+def text(answer): return "1.0"
+def nan(answer): return float("nan")
+def yes(answer): return True
+def tensor(answer):
+    import torch
+    return torch.tensor(2.0)
+def strange(answer, weather): return 1.0
+def empty(): return 1.0
+def by_place(answer, /): return 1.0
+points = 3
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine_of_a_user.py"
+    path.write_text(MINE)
+    return path
+
+
+@pytest.mark.parametrize("word", ["exact", "number", "mathematics", "format:think,answer", "length:10-50"])
+def test_built_in_ones_have_the_name_they_are_called_by(word: str) -> None:
+    reward = resolve_reward(word)
+    assert isinstance(reward, Reward)
+    assert reward.name == word
+
+
+def test_patterns_and_addresses() -> None:
+    assert resolve_reward("pattern:a:b") == PatternReward(pattern="a:b")
+    assert resolve_reward("http://x:80/y") == EndpointReward(url="http://x:80/y")
+    with pytest.raises(UserError, match="no regular expression"):
+        resolve_reward("pattern:(")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert isinstance(resolve_reward(str(scorer_folder(tmp_path))), LearnedReward)
+
+
+def test_functions_are_given_what_they_take(mine: Path) -> None:
+    task = asked("ab", "b", truth="b", facts={"points": 7})
+    for name, wanted in {
+        "short": (-2.0, -1.0),
+        "right": (0.0, 1.0),
+        "full": (7.0, 7.0),
+        "anything": (6.0, 6.0),
+        "yes": (1.0, 1.0),
+        "tensor": (2.0, 2.0),
+    }.items():
+        reward = resolve_reward(f"{mine}:{name}")
+        assert isinstance(reward, UserFunctionReward)
+        assert reward.scores([task]) == (wanted,)
+    assert resolve_reward(f"{mine}:right").scores([asked("b")]) == ((None,),)
+
+
+def test_functions_of_modules(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(mine.parent)
+    assert resolve_reward("mine_of_a_user:short").scores([asked("abc")]) == ((-3.0,),)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("breaks", r"breaks, prompt 2 \('\?'\), answer 'z': it raised KeyError: 'gone'"),
+        ("text", r"it gave '1.0'; a score is a finite number"),
+        ("nan", "it gave nan"),
+    ],
+)
+def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) -> None:
+    reward = resolve_reward(f"{mine}:{name}")
+    with pytest.raises(UserError, match=said if name != "breaks" else "breaks, prompt 1"):
+        reward.scores([asked("y"), asked("z")])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("strange", "weather it cannot have"),
+        ("empty", "does not take the answer"),
+        ("by_place", "called by name"),
+        ("points", "is a int"),
+        ("missing", "cannot be imported"),
+    ],
+)
+def test_what_cannot_be_called_is_said_at_once(mine: Path, name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        resolve_reward(f"{mine}:{name}")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("exakt", "Did you mean exact"),
+        ("patern:a", "Did you mean pattern:REGEX"),
+        ("legnth:1-2", "Did you mean length:10-50"),
+        ("zzz", "There is exact, number"),
+        ("pattern", "has to be told what: pattern:REGEX"),
+        ("pattern:", "what to look for"),
+        ("length:5", "fewest and the most"),
+        ("runs/none", "no such folder"),
+        ("no_such_module_at_all:f", "cannot be imported"),
+        ("missing.py:f", "cannot be imported"),
+        ("", "there is no reward ''"),
+    ],
+)
+def test_other_words_are_answered_with_what_there_is(word: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        resolve_reward(word)
+
+
+def test_a_file_that_is_no_python_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    with pytest.raises(UserError, match="cannot be imported"):
+        resolve_reward(f"{tmp_path / 'bad.py'}:f")
+
+
+def test_functions_can_be_given_directly() -> None:
+    function: Callable[[str], float] = len
+    with pytest.raises(UserError):
+        UserFunctionReward(name="len", function=function)

@@ -1,0 +1,159 @@
+"""Mathematical equivalence, on answers as people and models write them; and what must not hang it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from plaudit.rewards.verifiable.math import equivalent
+
+SAME = [
+    ("1/2", "0.5"),
+    (r"\frac{1}{2}", "0.5"),
+    (r"\dfrac{2}{4}", r"\frac12"),
+    (r"\frac1{2}", "1/2"),
+    (r"1\frac{1}{2}", "1.5"),
+    (r"-\frac{3}{4}", "-0.75"),
+    (r"\sqrt{8}", r"2\sqrt{2}"),
+    (r"\sqrt2", "2^{1/2}"),
+    (r"\sqrt[3]{27}", "3"),
+    (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt{2}}{2}"),
+    ("√2", "sqrt(2)"),
+    (r"\sqrt{3+2\sqrt{2}}", r"1+\sqrt{2}"),
+    ("(-8)^{1/3}", "-2"),
+    (r"2 \cdot 3", "6"),
+    (r"2 \times 3^2", "18"),
+    ("2**3", "8"),
+    ("-2^2", "-4"),
+    ("2^{-1}", "0.5"),
+    ("2^3^2", "512"),
+    ("1,234,567", "1234567"),
+    ("1{,}234", "1234"),
+    ("1.50", "1.5"),
+    ("1.5e3", "1500"),
+    (r"50\%", "1/2"),
+    ("5!", "120"),
+    ("|-3|", "3"),
+    (r"\left|x-1\right|", "|1-x|"),
+    (r"\pi", "π"),
+    (r"2\pi r", r"r \cdot \pi + \pi r"),
+    (r"\sin^2 x + \cos^2 x", "1"),
+    (r"\sin(2x)", r"2\sin x\cos x"),
+    (r"\sin 2x \cos x", r"\cos(x)\sin(2x)"),
+    ("sin x cos x", "cos x sin x"),
+    (r"\sin\sqrt{x}", r"\sin(x^{1/2})"),
+    (r"\tan x", r"\frac{\sin x}{\cos x}"),
+    (r"\ln(e^2)", "2"),
+    (r"\log_2 8", "3"),
+    (r"\log 100", "2"),
+    (r"\ln 8", r"3\ln 2"),
+    ("e^{x+1}", "e e^x"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("2(x+3)", "2x+6"),
+    ("(x-1)(x+1)", "x^2-1"),
+    ("x_1 + x_2", "x_{2}+x_{1}"),
+    ("ab", "ba"),
+    (r"\alpha+\beta", r"\beta+\alpha"),
+    ("x=3", "3"),
+    ("3", "x = 3"),
+    ("y = 2x + 1", "2x - y + 1 = 0"),
+    ("x > 3", "3 < x"),
+    (r"x \leq 3", "2x ≤ 6"),
+    ("(1, 2)", r"\left(1, \frac{4}{2}\right)"),
+    (r"\{1, 2\}", r"\{2, 1\}"),
+    ("{1,2}", r"\{1,2\}"),
+    ("1, 2", "2 and 1"),
+    ("x = 1 or x = 2", r"\{1, 2\}"),
+    (r"\pm 3", "3, -3"),
+    (r"1 \pm \sqrt{2}", r"1-\sqrt{2}, 1+\sqrt{2}"),
+    ("[0, 1)", r"[0,\frac{2}{2})"),
+    (r"(-\infty, 3]", r"(-\infty,3]"),
+    (r"(0,1)\cup(2,3)", r"(2,3)\cup(0,1)"),
+    ("((1,2),(3,4))", "((1,2),(3,4))"),
+    ("5 cm", "5"),
+    (r"5\text{ cm}", "5"),
+    ("$5$", "5"),
+    (r"90^\circ", "90"),
+    ("90°", "90"),
+    ("4.", "4"),
+    ("9^(9^9)", "9^(9^9)"),
+]
+OTHER = [
+    ("1/3", "0.333"),
+    ("0.33333333333", "1/3"),
+    ("1.414", r"\sqrt{2}"),
+    ("3.14159", r"\pi"),
+    ("2", "3"),
+    ("x", "y"),
+    ("x+1", "x-1"),
+    ("x^2", "x^3"),
+    ("|x|", "x"),
+    ("(1,2)", "(2,1)"),
+    ("[0,1]", "(0,1)"),
+    ("1,2", "1,2,3"),
+    ("1,1", "1,2"),
+    (r"\{1,1,2\}", r"\{1,2,2\}"),
+    ("x=3", "x=4"),
+    ("x=3", "x>3"),
+    ("x>3", "x<3"),
+    ("y=2x", "y=2x+1"),
+    (r"\sin x", r"\cos x"),
+    ("1/0", "1"),
+    ("", "1"),
+    ("no idea", "1"),
+    ("__import__('os').system('true')", "1"),
+    ("(((1", "1"),
+    ("1)", "1"),
+    ("9^9", "9^8"),
+    ("9^(9^9)", "9^(9^8)"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_same(one: str, other: str) -> None:
+    assert equivalent(one, other) is True
+    assert equivalent(other, one) is True
+
+
+@pytest.mark.parametrize(("answer", "truth"), OTHER)
+def test_not_the_same(answer: str, truth: str) -> None:
+    assert equivalent(answer, truth) is False
+
+
+@pytest.mark.parametrize("truth", [r"\int_0^1 f", "[1, 2", r"\begin{cases} 1 \end{cases}", "?"])
+def test_a_truth_that_cannot_be_read_gives_no_verdict(truth: str) -> None:
+    assert equivalent("1", truth) is None
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "9^9^9^9^9^9",
+        "9**9**9",
+        "(9^9^9)!",
+        "500!" * 50,
+        "((((9^999)^999)^999)^999)^999",
+        "+".join(["(99/7)^999"] * 40),
+        "(" * 400 + "1" + ")" * 400,
+        "{" * 10_000,
+        "-" * 10_000 + "1",
+        "-" * 401 + "1",
+        "2^" * 200 + "2",
+        r"\frac" * 90 + "1",
+        r"\sqrt" * 80 + "2",
+        "exp(exp(exp(exp(9))))",
+        r"\sin(10^{300})",
+        "0.1" + "1" * 400,
+        "1" * 400 + "^" + "1" * 90,
+        "(x+1)^999999",
+        "1e999",
+        "a" * 400,
+        ",".join("123456789" * 20),
+    ],
+)
+def test_nothing_hangs(bomb: str) -> None:
+    begun = time.perf_counter()
+    assert equivalent(bomb, "1") is False
+    assert equivalent("1", bomb) in (False, None)
+    assert time.perf_counter() - begun < 5

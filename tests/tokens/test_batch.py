@@ -1,0 +1,65 @@
+"""The token batch: shapes, masks, groups; what no model can score is refused when it is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from plaudit.errors import UserError
+from plaudit.tokens.batch import Completion, Example, batch_of
+
+
+def _answer(*ids: int, finished: bool = True) -> Completion:
+    return Completion(ids=ids, mask=(True,) * len(ids), finished=finished)
+
+
+def test_every_field_of_a_ragged_batch() -> None:
+    masked = Completion(ids=(7, 8, 2), mask=(False, True, True), finished=False)
+    batch = batch_of(
+        [
+            Example(prompt=(1, 5, 6), completions=(_answer(9), masked), origin="a:1"),
+            Example(prompt=(1,), completions=(_answer(4, 2),), origin="a:2"),
+        ]
+    )
+    assert batch.prompt_PL.tolist() == [[1, 5, 6], [1, 0, 0]]
+    assert batch.prompt_length_P.tolist() == [3, 1]
+    assert batch.completion_NT.tolist() == [[9, 0, 0], [7, 8, 2], [4, 2, 0]]
+    assert batch.length_N.tolist() == [1, 3, 2]
+    assert batch.mask_NT.tolist() == [[True, False, False], [False, True, True], [True, True, False]]
+    assert batch.group_N.tolist() == [0, 0, 1]
+    assert batch.finished_N.tolist() == [True, False, True]
+    assert batch.origin_N == ("a:1", "a:1", "a:2")
+
+
+def test_moving_keeps_every_field() -> None:
+    batch = batch_of([Example(prompt=(1,), completions=(_answer(4, 2),), origin="a:1")])
+    moved = batch.to("cpu")
+    assert moved.completion_NT.tolist() == batch.completion_NT.tolist()
+    assert moved.origin_N == batch.origin_N
+
+
+def test_counts_of_an_example() -> None:
+    half = Completion(ids=(7, 8, 2), mask=(False, True, True), finished=True)
+    example = Example(prompt=(1, 5), completions=(half, _answer(4)))
+    assert example.tokens == 6
+    assert example.trained_tokens == 3
+
+
+def test_a_prompt_without_tokens_is_refused_by_row() -> None:
+    with pytest.raises(UserError, match=r"a\.jsonl:3: the prompt has no tokens.*write a prompt"):
+        Example(prompt=(), completions=(_answer(2),), origin="a.jsonl:3")
+
+
+def test_a_completion_without_tokens_is_refused() -> None:
+    with pytest.raises(UserError, match="at least one token"):
+        Completion(ids=(), mask=(), finished=True)
+
+
+def test_a_mask_of_another_length_is_refused() -> None:
+    with pytest.raises(UserError, match="2 tokens has a mask of 3"):
+        Completion(ids=(1, 2), mask=(True, True, True), finished=True)
+
+
+@pytest.mark.parametrize("examples", [[], [Example(prompt=(1,), completions=())]])
+def test_a_batch_without_completions_is_refused(examples: list[Example]) -> None:
+    with pytest.raises(UserError, match="at least one completion"):
+        batch_of(examples)

@@ -1,0 +1,198 @@
+"""What users of other systems suffered from, one test an issue: masks, BOS and EOS, padding, cuts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plaudit.data.records import Comparison, Demonstration, assistant_turn, user_turn
+from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.encode import (
+    Encoder,
+    RefusedRow,
+    encode_record,
+    encode_rows,
+    make_encoder,
+    truncate_prompt,
+)
+from tests.tokens.families import FAMILIES
+from tests.tokens.families_bracketed import GEMMA, LLAMA2
+from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
+from tests.tokens.families_odd import CHANNELS, PHI
+from tests.tokens.family import Family, folder
+
+PAIR = Comparison(
+    prompt=user_turn("Name three fruits."),
+    chosen=assistant_turn("Pear, fig."),
+    rejected=assistant_turn("No."),
+)
+STOCK = pytest.mark.parametrize("family", [LLAMA3, THINKING, GEMMA, CHANNELS], ids=lambda family: family.name)
+
+
+def encoder_of(where: Path, family: Family) -> Encoder:
+    return make_encoder(folder(where, family))
+
+
+def trained_text(encoder: Encoder, example: Example, k: int = 0) -> str:
+    answer = example.completions[k]
+    return encoder.info.decode([i for i, on in zip(answer.ids, answer.mask, strict=True) if on])
+
+
+@STOCK
+def test_a_template_without_generation_markers_still_trains_the_answer(
+    tmp_path: Path, family: Family
+) -> None:
+    """marin#7237: stock Llama 3, Qwen3, Gemma 3 and gpt-oss templates gave an all-zero mask, unnoticed."""
+    encoder = encoder_of(tmp_path, family)
+    assert "endgeneration" not in family.template
+    example = encode_record(PAIR, encoder)
+    assert "Pear, fig." in trained_text(encoder, example, 0)
+    assert "No." in trained_text(encoder, example, 1)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_an_answer_ends_in_one_end_token_never_two(tmp_path: Path, family: Family) -> None:
+    """TRL#4481, TRL#3318: a second EOS was put behind chat answers (<|im_end|><|im_end|>)."""
+    encoder = encoder_of(tmp_path, family)
+    for answer in encode_record(PAIR, encoder).completions:
+        assert answer.ids[-1] in encoder.stop_ids
+        assert sum(i in encoder.stop_ids for i in answer.ids) == 1
+
+
+def test_an_answer_that_brings_its_own_end_token_gets_no_second(tmp_path: Path) -> None:
+    """TRL#4481, from the data's side: rows whose answers were already closed by hand, once or twice."""
+    encoder = encoder_of(tmp_path, CHATML)
+    clean = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello."))
+    for closed in (
+        "Hello.<|im_end|>",
+        "Hello.<|im_end|>\n",
+        "Hello.<|im_end|><|im_end|>",
+        "Hello.<|endoftext|>",
+    ):
+        row = replace(clean, completion=assistant_turn(closed))
+        assert encode_record(row, encoder) == encode_record(clean, encoder)
+    text = Demonstration(prompt="Hi.", completion=" Hello.")
+    assert encode_record(replace(text, completion=" Hello.<|im_end|>\n"), encoder) == encode_record(
+        text, encoder
+    )
+
+
+@pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if family.adds_bos], ids=lambda family: family.name
+)
+def test_one_bos_before_the_prompt_and_none_before_an_answer(tmp_path: Path, family: Family) -> None:
+    """axolotl#1616: a BOS before chosen and rejected; unsloth#2648, NeMo-RL#855, DeepSeek-R1#151: two."""
+    encoder = encoder_of(tmp_path, family)
+    bos = encoder.info.bos
+    for record in (PAIR, Comparison(prompt="Hi.", chosen=" Hello.", rejected=" No.")):
+        example = encode_record(record, encoder)
+        assert example.prompt[0] == bos
+        assert example.prompt.count(bos) == 1
+        assert all(bos not in answer.ids for answer in example.completions)
+
+
+def test_a_text_that_brings_its_own_bos_has_one(tmp_path: Path) -> None:
+    """DeepSeek-R1#151, NeMo-RL#855: template or user writes the BOS, then the tokenizer writes it again."""
+    encoder = encoder_of(tmp_path, LLAMA2)
+    for text in ("<s>Hi.", "<s><s>Hi."):
+        assert encoder.encode_prompt(text).count(encoder.info.bos) == 1
+    doubled = make_encoder(
+        encoder.info, template="{{ bos_token }}" + LLAMA3.template.replace("eot_id", "eos")
+    )
+    assert doubled.encode_prompt(user_turn("Hi.")).count(encoder.info.bos) == 1
+
+
+def test_the_last_trained_token_is_the_end_of_turn_and_no_padding_is_trained(tmp_path: Path) -> None:
+    """TRL#3750: the reward went to the first PAD token; here the batch says where each answer's end is."""
+    encoder = encoder_of(tmp_path, PHI)
+    batch = batch_of([encode_record(PAIR, encoder)])
+    assert batch.length_N[0] != batch.length_N[1]
+    for n in range(2):
+        end = int(batch.length_N[n]) - 1
+        assert int(batch.completion_NT[n, end]) == encoder.info.id_of("<|end|>")
+        assert bool(batch.mask_NT[n, end])
+        assert not batch.mask_NT[n, end + 1 :].any()
+
+
+@pytest.mark.parametrize("pad", [None, "<|endoftext|>", "<|end|>"])
+def test_neither_the_pad_token_nor_its_absence_changes_a_token(tmp_path: Path, pad: str | None) -> None:
+    """transformers#35352, TRL#2778, TRL#7318: pad = eos makes a reader stop at an EOS inside the prompt."""
+    row = Comparison(
+        prompt=(*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?")),
+        chosen=assistant_turn("Well."),
+        rejected=assistant_turn("Fine, thanks."),
+    )
+    usual = encode_record(row, encoder_of(tmp_path / "usual", PHI))
+    example = encode_record(row, encoder_of(tmp_path / "other", replace(PHI, pad=pad)))
+    assert example == usual
+    batch = batch_of([example])
+    assert batch.prompt_length_P.tolist() == [len(example.prompt)]
+    assert batch.mask_NT.sum(dim=1).tolist() == batch.length_N.tolist()
+
+
+def test_every_declared_stop_token_is_known(tmp_path: Path) -> None:
+    """TRL#7039: with several EOS ids finished answers were counted as cut (clipped ratio near 0.97)."""
+    encoder = encoder_of(tmp_path, PHI)
+    names = ("<|end|>", "<|assistant|>", "<|endoftext|>")
+    assert encoder.stop_ids == tuple(encoder.info.id_of(name) for name in names)
+    assert all(answer.finished for answer in encode_record(PAIR, encoder).completions)
+
+
+def test_an_end_token_that_the_model_does_not_stop_at_is_said_and_added_to_the_stops(tmp_path: Path) -> None:
+    """TRL#7039, before it happens: answers are trained to end where the generation settings know no end."""
+    encoder = encoder_of(tmp_path, replace(LLAMA3, stops=()))
+    assert encoder.stop_ids == (encoder.info.id_of("<|eot_id|>"), encoder.info.eos)
+    assert any("<|eot_id|>" in note and "stop tokens" in note for note in encoder.notes)
+
+
+def test_a_cut_takes_from_the_prompt_and_keeps_the_end_trained(tmp_path: Path) -> None:
+    """torchtune#2967, llm-course#33: the EOS fell out of the loss after a cut; the model never stopped."""
+    encoder = encoder_of(tmp_path, LLAMA3)
+    example = encode_record(PAIR, encoder)
+    whole = len(example.prompt) + len(example.completions[0].ids)
+    shorter = truncate_prompt(example, whole - 5, bos=encoder.info.bos)
+    assert isinstance(shorter, Example)
+    assert shorter.completions == example.completions
+    assert shorter.prompt == (example.prompt[0], *example.prompt[6:])
+    assert all(answer.mask[-1] and answer.ids[-1] in encoder.stop_ids for answer in shorter.completions)
+
+
+def test_the_end_is_found_in_the_answer_never_in_the_prompt(tmp_path: Path) -> None:
+    """TRL#6805: an EOS of the prompt counted as the answer's; OpenRLHF#238: EOS forced on a cut answer."""
+    encoder = encoder_of(tmp_path, CHATML)
+    example = encode_record(PAIR, encoder)
+    end = encoder.info.eos
+    assert example.prompt.count(end) == 2
+    assert [answer.ids.count(end) for answer in example.completions] == [1, 1]
+    refused = truncate_prompt(example, len(example.completions[0].ids))
+    assert isinstance(refused, RefusedRow)
+
+
+def test_a_prompts_length_is_a_fact_not_read_off_padding(tmp_path: Path) -> None:
+    """OpenRLHF#217, TRL#6800, verl#6361: wrong positions under padding, NaN from masked tokens.
+
+    The batch carries every length, so that positions follow from it whatever the padding holds.
+    """
+    encoder = encoder_of(tmp_path, CHATML)
+    short = encode_record(PAIR, encoder)
+    long = encode_record(replace(PAIR, prompt=user_turn("Name three fruits, and name them slowly.")), encoder)
+    batch = batch_of([short, long])
+    assert batch.prompt_length_P.tolist() == [len(short.prompt), len(long.prompt)]
+    assert batch.prompt_PL[0, : len(short.prompt)].tolist() == list(short.prompt)
+
+
+def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path: Path) -> None:
+    """TRL#6548, TRL#6588, TRL#3382, TRL#5826: cutting by the longer answer emptied the shorter: 0/0 = NaN."""
+    encoder = encoder_of(tmp_path, CHATML)
+    long = replace(PAIR, chosen=assistant_turn("Pear, fig, plum. " * 30), origin="pairs.jsonl:1")
+    size = len(encode_record(long, encoder).completions[0].ids)
+    tight = encode_rows([long, replace(PAIR, origin="pairs.jsonl:2")], encoder, max_tokens=size + 2)
+    assert [example.origin for example in tight.examples] == ["pairs.jsonl:1", "pairs.jsonl:2"]
+    assert len(tight.examples[0].prompt) == 2
+    assert trained_text(encoder, tight.examples[0], 1) == "No.<|im_end|>"
+    tighter = encode_rows([long], encoder, max_tokens=size)
+    assert tighter.examples == ()
+    assert f"an answer of {size:,} tokens does not fit in {size:,}" in tighter.refused[0].reason
+    assert all(any(answer.mask) for example in tight.examples for answer in example.completions)

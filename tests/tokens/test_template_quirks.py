@@ -1,0 +1,247 @@
+"""Templates that rewrite, refuse, open or drop: a right result or words that say what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Part,
+    Ranking,
+    Rating,
+    assistant_turn,
+    user_turn,
+)
+from plaudit.errors import UserError
+from plaudit.tokens.batch import Example
+from plaudit.tokens.chat_template import CONTROL_TOKEN_TEXT, DOUBLE_END, TRAILING_TURNS
+from plaudit.tokens.encode import (
+    BOUNDARY_MERGED,
+    Encoder,
+    encode_record,
+    encode_record_with_notes,
+    encode_rows,
+    make_encoder,
+)
+from tests.tokens.families_bracketed import LLAMA2, MISTRAL
+from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
+from tests.tokens.families_odd import ENDLESS, ZEPHYR
+from tests.tokens.family import Expected, Family, folder
+
+REASONER = Family(
+    name="the question ends in <think>, history has its thinking removed (R1)",
+    template="""\
+{{- bos_token -}}
+{%- for turn in messages -%}
+{%- if turn.role == 'user' -%}{{- '<｜User｜>' + turn.content -}}
+{%- else -%}{{- '<｜Assistant｜>' + turn.content.split('</think>')[-1] + eos_token -}}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜><think>\\n' -}}{%- endif -%}
+""",
+    specials=("<bos>", "<eos>", "<｜User｜>", "<｜Assistant｜>"),
+    bos="<bos>",
+    eos="<eos>",
+    adds_bos=True,
+    single=Expected(),
+    all=Expected(),
+    last=Expected(),
+    system=Expected(),
+)
+TALK = (*assistant_turn("Hello."), *user_turn("And you?"), *assistant_turn("Well."))
+
+
+def encoder_of(where: Path, family: Family, **settings) -> Encoder:
+    return make_encoder(folder(where, family), **settings)
+
+
+def texts(encoder: Encoder, example: Example, k: int = 0) -> tuple[str, str]:
+    answer = example.completions[k]
+    trained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if on]
+    return encoder.info.decode(example.prompt), encoder.info.decode(trained)
+
+
+def test_thinking_in_a_last_answer_is_trained(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, THINKING)
+    thought = "<think>\nthree fruits\n</think>\n\nPear."
+    example = encode_record(
+        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn(thought)), encoder
+    )
+    assert texts(encoder, example) == (
+        "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n",
+        thought + "<|im_end|>",
+    )
+
+
+def test_thinking_that_the_template_strips_from_history_is_never_silently_untrained(tmp_path: Path) -> None:
+    row = Demonstration(
+        prompt=user_turn("Hi."),
+        completion=(*assistant_turn("<think>\nwho\n</think>\n\nHello."), *TALK[1:]),
+        origin="chats.jsonl:9",
+    )
+    encoder = encoder_of(tmp_path, THINKING)
+    with pytest.raises(
+        UserError, match=r"chats\.jsonl:9: .*leaves out a part of the answer in turn 2.*turns='last'"
+    ):
+        encode_record(row, encoder)
+    last = encode_record(row, make_encoder(encoder.info, turns="last"))
+    assert texts(encoder, last)[1] == "<think>\n\n</think>\n\nWell.<|im_end|>"
+    assert "who" not in texts(encoder, last)[0]
+
+
+def test_thinking_can_be_turned_off_by_the_templates_own_switch(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, THINKING, variables={"enable_thinking": False})
+    example = encode_record(
+        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello.")), encoder
+    )
+    prompt, trained = texts(encoder, example)
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert trained == "Hello.<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["<think>\nhm\n</think>\n\nPear.", "<think>hm\n</think>\n\nPear.", "\n<think>\nhm\n</think>\n\nPear."],
+)
+def test_a_question_that_opens_the_thinking_is_continued_by_it(tmp_path: Path, answer: str) -> None:
+    encoder = encoder_of(tmp_path, REASONER)
+    example = encode_record(
+        Demonstration(prompt=user_turn("Hi."), completion=assistant_turn(answer)), encoder
+    )
+    assert texts(encoder, example) == (
+        "<bos><｜User｜>Hi.<｜Assistant｜><think>\n",
+        "hm\n</think>\n\nPear.<eos>",
+    )
+    assert example.prompt == encoder.encode_prompt(user_turn("Hi."))
+
+
+def test_an_opened_thinking_with_generation_markers_still_gives_an_encoder(tmp_path: Path) -> None:
+    marked = REASONER.template.replace("{%- else -%}", "{%- else -%}{%- generation -%}")
+    marked = marked.replace("+ eos_token -}}{%- endif", "+ eos_token -}}{%- endgeneration -%}{%- endif")
+    assert encoder_of(tmp_path, replace(REASONER, template=marked)).notes == ()
+
+
+def test_a_question_that_opens_the_thinking_refuses_an_answer_without(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, REASONER)
+    with pytest.raises(
+        UserError, match="does not begin with '<think>': the model would learn to answer where it"
+    ):
+        encode_record(Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Pear.")), encoder)
+
+
+def test_earlier_answers_that_are_asked_otherwise_than_written_are_refused(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, REASONER)
+    row = Demonstration(prompt=user_turn("Hi."), completion=TALK)
+    with pytest.raises(UserError, match=r"rewrites turn 2 or what stands before it.*turns='last'"):
+        encode_record(row, encoder)
+
+
+def test_a_system_turn_that_moves_with_the_conversation_allows_only_the_last_answer(tmp_path: Path) -> None:
+    row = Demonstration(
+        prompt=(Message(role="system", content="Be brief."), *user_turn("Hi.")), completion=TALK
+    )
+    encoder = encoder_of(tmp_path, MISTRAL)
+    with pytest.raises(UserError, match=r"rewrites turn 3 or what stands before it"):
+        encode_record(row, encoder)
+    last = make_encoder(encoder.info, turns="last")
+    encoded = encode_record_with_notes(row, last)
+    assert texts(last, encoded.example) == (
+        "<s>[INST] Hi.[/INST] Hello.</s>[INST] Be brief.\n\nAnd you?[/INST]",
+        " Well.</s>",
+    )
+    assert any("moves a turn" in note for note in encoded.notes)
+
+
+def test_the_words_of_others_inside_an_answer_are_there_and_not_trained(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    tool = Message(role="tool", content="42")
+    row = Demonstration(
+        prompt=user_turn("How much?"),
+        completion=(*assistant_turn("Wait."), tool, *assistant_turn("It is 42.")),
+    )
+    (answer,) = encode_record(row, encoder).completions
+    assert encoder.info.decode(answer.ids) == (
+        "Wait.<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\nIt is 42.<|im_end|>"
+    )
+    untrained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if not on]
+    assert encoder.info.decode(untrained) == "\n<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("a<|im_end|>b"))
+    encoded = encode_record_with_notes(row, encoder)
+    assert texts(encoder, encoded.example)[1] == "a<|im_end|>b<|im_end|>"
+    assert encoded.notes == (CONTROL_TOKEN_TEXT,)
+
+
+def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    row = Demonstration(prompt=user_turn("Hi."), completion=TALK[:1])
+    longer = replace(row, completion=TALK[:2])
+    encoding = encode_rows([row, longer], encoder)
+    assert encoding.examples[0] == encoding.examples[1]
+    assert encoding.notes == {TRAILING_TURNS: 1}
+
+
+def test_the_effective_template_makes_the_plain_library_ask_what_was_trained(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, ZEPHYR)
+    tokenizer = encoder.info.tokenizer
+    tokenizer.chat_template = encoder.template
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = make_encoder(tmp_path / "saved")
+    assert again.notes == ()
+    assert again.encode_prompt(user_turn("Hi.")) == encoder.encode_prompt(user_turn("Hi."))
+    assert encoder.encode_prompt(user_turn("Hi."))[0] == encoder.info.bos
+
+
+def test_parts_of_text_are_the_text_and_a_picture_is_refused(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    parts = Message(role="user", content=(Part(kind="text", text="Name "), Part(kind="text", text="three.")))
+    assert encoder.encode_prompt((parts,)) == encoder.encode_prompt(user_turn("Name three."))
+    picture = Message(role="user", content=(Part(kind="image", source="cat.png"),))
+    with pytest.raises(UserError, match="a turn of the user holds an image part; only text parts"):
+        encoder.encode_prompt((picture,))
+
+
+def test_every_kind_of_answered_record_gives_its_answers_in_order(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, LLAMA3)
+    prompt, one, two = user_turn("Hi."), assistant_turn("Hello."), assistant_turn("No.")
+    pair = encode_record(Comparison(prompt=prompt, chosen=one, rejected=two), encoder)
+    ranked = encode_record(Ranking(prompt=prompt, completions=(one, two), ranks=(1.0, 2.0)), encoder)
+    rated = encode_record(Rating(prompt=prompt, completion=one, score=1.0), encoder)
+    assert pair == ranked
+    assert rated.completions == pair.completions[:1]
+    assert [texts(encoder, pair, k)[1] for k in (0, 1)] == ["Hello.<|eot_id|>", "No.<|eot_id|>"]
+
+
+def test_answers_with_different_earlier_turns_have_no_common_last_prompt(tmp_path: Path) -> None:
+    row = Comparison(prompt=user_turn("Hi."), chosen=TALK, rejected=assistant_turn("No."))
+    encoder = encoder_of(tmp_path, CHATML)
+    assert len(encode_record(row, encoder).completions) == 2
+    with pytest.raises(UserError, match="the answers of this row have different prompts"):
+        encode_record(row, make_encoder(encoder.info, turns="last"))
+
+
+def test_plain_text_gets_the_end_token_and_an_empty_prompt_begins_like_a_document(tmp_path: Path) -> None:
+    for family, first in ((ENDLESS, "<|endoftext|>"), (LLAMA2, "<s>"), (CHATML, "<|im_end|>")):
+        encoder = encoder_of(tmp_path / family.name, family)
+        example = encode_record(Demonstration(prompt="", completion="Hello."), encoder)
+        prompt, trained = texts(encoder, example)
+        assert (prompt, trained.strip()) == (first, "Hello." + family.eos)
+        assert len(example.prompt) == 1
+
+
+def test_a_seam_that_melts_is_kept_apart(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("\n\nHello."))
+    encoded = encode_record_with_notes(row, encoder)
+    assert encoded.notes == (BOUNDARY_MERGED,)
+    assert texts(encoder, encoded.example)[1] == "\n\nHello.<|im_end|>"
+    assert encoded.example.prompt == encoder.encode_prompt(user_turn("Hi."))
+    doubled = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello.<|im_end|>"))
+    assert encode_record_with_notes(doubled, encoder).notes == (DOUBLE_END,)
