@@ -1,7 +1,4 @@
-"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF.
-
-What ``plaudit lab`` prints: the exercises, what was seen, and how many claims hold.
-"""
+"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF, and their output."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from plaudit.lab.page import PAGE_FILE
 from plaudit.lab.registry import EXERCISES, claim_verdict, claims_summary
 
 if TYPE_CHECKING:
-    from plaudit.lab.exercise import Exercise, ExerciseResult
     from plaudit.pipeline.spec import Pipeline
 
 _EPILOG = """\
@@ -57,7 +53,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the exercises, write a config, or run some of them and print their results."""
-    pass  # MERGED
     from plaudit.lab.registry import exercises_named
 
     _refuse_ignored_options(args)
@@ -117,7 +112,6 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
     """Run one exercise after another; a fault in one does not keep the others from running."""
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
-    pass  # MERGED
     from plaudit.pipeline.run import StoppedError
 
     results: dict[str, ExerciseResult] = {}
