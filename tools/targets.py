@@ -171,7 +171,7 @@ def command(words):
 rows = "prompts" if method == "grpo" else "comparisons"
 command(["world", "make", rows, "--n", "60", "--out", "rows.jsonl"])
 settings = ["--model", command(["world", "base"]), "--out", "run"]
-data = ["--prompts", "rows.jsonl", "--reward", "length:1-50"] if method == "grpo" else ["--data", "rows.jsonl"]
+data = ["--data", "rows.jsonl"] if method == "dpo" else ["--prompts", "rows.jsonl", "--reward", "length:1-50"]
 torch.Tensor.backward = torch.autograd.backward = torch.autograd.grad = stop
 sys.setprofile(see)
 try:

@@ -12,11 +12,9 @@ from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
 from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
-from plaudit.lab.exercise import Exercise, ExerciseResult, Table
-from plaudit.lab.page import PAGE_FILE
-from plaudit.lab.registry import EXERCISES, claim_verdict, claims_summary
 
 if TYPE_CHECKING:
+    from plaudit.lab.exercise import Exercise, ExerciseResult, Table
     from plaudit.pipeline.spec import Pipeline
 
 _EPILOG = """\
@@ -159,6 +157,8 @@ _VERDICT_WIDTH = 15
 
 def print_exercises() -> None:
     """The exercises with their questions, and how to go on."""
+    from plaudit.lab.registry import EXERCISES
+
     name_width = max(len(one.name) for one in EXERCISES)
     print("What goes wrong in RLHF, as exercises on the embedded world:\n")
     for one in EXERCISES:
@@ -171,6 +171,9 @@ def print_exercises() -> None:
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
     """The claims with what they were decided by, and the table."""
+    from plaudit.lab.page import PAGE_FILE
+    from plaudit.lab.registry import claim_verdict, claims_summary
+
     console = make_console()
     console.print()
     for claim in result.claims:
@@ -184,6 +187,9 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
+    from plaudit.lab.page import PAGE_FILE
+    from plaudit.lab.registry import claims_summary
+
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
     for name, result in results.items() if len(results) > 1 else ():

@@ -53,9 +53,8 @@ class ProofSetup:
 
     def row(self, name: str, **settings: Any) -> PreferenceLossRow:
         """The algorithm at the lab's β, with other settings where they are given."""
-        defaults: dict[str, Any] = (
-            {"beta": self.beta} if "beta" in PREFERENCE_ALGORITHMS[name].parameters else {}
-        )
+        described = PREFERENCE_ALGORITHMS.get(name)
+        defaults = {"beta": self.beta} if described is not None and "beta" in described.parameters else {}
         return self.row_factory(name, **{**defaults, **settings})
 
 
