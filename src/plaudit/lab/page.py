@@ -115,7 +115,7 @@ def exercise_page(
 
 def lab_style() -> str:
     """What a page of the lab has beside the common style sheet."""
-    return report_style() + read_stylesheet("plaudit.lab", "lab.css")
+    return report_style() + str(read_stylesheet("plaudit.lab", "lab.css"))
 
 
 def claims_list(result: ExerciseResult) -> Html:

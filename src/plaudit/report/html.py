@@ -13,34 +13,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import re
-from collections.abc import Mapping
-from importlib import resources
 
-# Controls, marks that reverse or hide text, half surrogates, and what Unicode reserves as no character. Tab
-# and line feed stay; so do the joiners that emoji, Arabic and Indic scripts are written with.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"
-)
+from markupsafe import Markup as Html
 
-Attributes = Mapping[str, str | int]
-"""Names and values of an element's attributes."""
-
-
-class Html(str):
-    """Text that is markup already; anything joined to it becomes plain text again, and is escaped."""
-
-    __slots__ = ()
-
-
-def element(name: str, attributes: Attributes, *inside: str) -> Html:
-    """One element with what stands inside it.
-
-    >>> element("p", {"class": "a&b"}, "1 < 2, ", element("b", {}, "bold"))
-    '<p class="a&amp;b">1 &lt; 2, <b>bold</b></p>'
-    """
-    return Html(f"{_start_tag(name, attributes)}{join_html(*inside)}</{name}>")
+from plaudit.report.charts.svg import Attributes, element
+from plaudit.report.page import stylesheet
+from plaudit.report.words import escape_invisible, shortened
 
 
 def void_element(name: str, attributes: Attributes) -> Html:
@@ -51,7 +29,9 @@ def void_element(name: str, attributes: Attributes) -> Html:
 def join_html(*parts: str) -> Html:
     """Parts one after another; what is not markup is escaped."""
     return Html(
-        "".join(part if isinstance(part, Html) else html.escape(escape_invisible(part)) for part in parts)
+        "".join(
+            str(part) if isinstance(part, Html) else html.escape(escape_invisible(part)) for part in parts
+        )
     )
 
 
@@ -86,26 +66,6 @@ def text_column(label: str, content: Html, kind: str) -> Html:
     return element("div", {"class": kind}, element("h4", {}, label), content)
 
 
-def escape_invisible(text: str) -> str:
-    """The text with characters that cannot be seen, or that turn others round, written by their numbers.
-
-    >>> escape_invisible("tab\\tstays, \\x1b[1m and \\u202e do not")
-    'tab\\tstays, ⟨U+001B⟩[1m and ⟨U+202E⟩ do not'
-    """
-    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
-
-
-def shortened(text: str, max_length: int) -> str:
-    """At most so many characters of the text, and how many more there were.
-
-    >>> shortened("a long answer", 6)
-    'a long … (7 more characters)'
-    """
-    if len(text) <= max_length:
-        return text
-    return f"{text[:max_length]} … ({len(text) - max_length:,} more characters)"
-
-
 def _start_tag(name: str, attributes: Attributes) -> str:
     pairs = (f' {key}="{html.escape(escape_invisible(str(value)))}"' for key, value in attributes.items())
     return f"<{name}{''.join(pairs)}>"
@@ -118,12 +78,12 @@ def document(title: str, main: Html, *, style: str = "") -> str:
 
 
 def read_stylesheet(package: str, name: str) -> str:
-    """The text of a style sheet that lies beside a package's code."""
-    return resources.files(package).joinpath(name).read_text("utf-8")
+    """A style sheet."""
+    return stylesheet(name.removesuffix(".css"))
 
 
 def _html_head(title: str, extra_style: str) -> Html:
-    style = Html(read_stylesheet("plaudit.report.charts", "page.css") + extra_style)
+    style = Html(str(stylesheet("page")) + str(extra_style))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     # Only this one style sheet, known by its hash, may take effect; nothing may be loaded, run or sent.
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

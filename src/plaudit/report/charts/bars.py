@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from plaudit.report.charts.axes import (
     WIDTH,
     Axis,
@@ -24,7 +26,7 @@ from plaudit.report.charts.axes import (
     svg_text,
     truncated,
 )
-from plaudit.report.html import Html, element
+from plaudit.report.charts.svg import element
 from plaudit.report.words import Number, counted, number_text, percent
 
 _LEFT, _RIGHT = 44, 352
@@ -68,7 +70,7 @@ class ReliabilityBin:
 
 def reliability_diagram(
     title: str, bins: Sequence[ReliabilityBin], *, unit: str = "", note: str = "", of: str = "pair"
-) -> Html:
+) -> Markup:
     """A reliability diagram: on the diagonal, predictions came true as often as was predicted.
 
     Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
@@ -101,7 +103,7 @@ def reliability_diagram(
 
 def histogram(
     title: str, bins: Sequence[HistogramBin], *, unit: str = "", zero: str = "", note: str = ""
-) -> Html:
+) -> Markup:
     """How often each value came; bins below 0 have their own colour and pattern, and ``zero`` names 0."""
     low, high = (bins[0].low, bins[-1].high) if bins else (-1, 1)
     x = Axis(low=low, high=high, ticks=round_ticks(low, high))
@@ -129,7 +131,7 @@ def _count_axis(bins: Sequence[HistogramBin | ReliabilityBin]) -> Axis:
     return Axis(low=0, high=top, ticks=ticks)
 
 
-def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> Iterator[Html]:
+def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> Iterator[Markup]:
     observed, across = reliability_bin.observed, plot.x_position(reliability_bin.predicted)
     if observed.low is not None and observed.high is not None:
         ends = f"M{across} {plot.y_position(observed.low)}V{plot.y_position(observed.high)}"
@@ -139,7 +141,7 @@ def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> 
 
 def _draw_bar(
     histogram_bin: HistogramBin, plot: Plot, kind: str, tip: str, *, shows_count: bool = True
-) -> Iterator[Html]:
+) -> Iterator[Markup]:
     left, right, top = (
         plot.x_position(histogram_bin.low),
         plot.x_position(histogram_bin.high),
@@ -194,7 +196,7 @@ class StackedBar:
     """How much falls to each part."""
 
 
-def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Html:
+def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Markup:
     """A bar of full width for each row, divided as its counts are; ``names`` says what the parts are."""
     assert len(names) == len(PART_CLASSES)
     description = "; ".join(f"{row.label}: {_counts_description(row, names)}" for row in rows)
@@ -207,7 +209,7 @@ def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: 
     )
 
 
-def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Html]:
+def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Markup]:
     yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
     yield svg_text("number", WIDTH, top + 11, " : ".join(f"{count:,}" for count in row.counts))
     total, left = sum(row.counts), 0.5
@@ -227,7 +229,7 @@ def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Ht
         left += width
 
 
-def _part_legend(shade: str, name: str) -> Html:
+def _part_legend(shade: str, name: str) -> Markup:
     box = element("rect", {"class": f"bar {shade}", "x": "-5", "y": "-5", "width": "10", "height": "10"})
     sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, box)
     return element("span", {"class": "key beside-others"}, sign, name)

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from markupsafe import Markup
+
 from plaudit.report.charts.axes import WIDTH, svg_drawing, svg_text, truncated
-from plaudit.report.html import Html, element
+from plaudit.report.charts.svg import element
 
 _BOX_HEIGHT, _ROW_GAP, _BOX_GAP, _MARGIN = 38, 26, 10, 1
 _MAX_BOX_WIDTH, _MAX_BOXES_PER_ROW, _PASSAGE_WIDTH, _BOX_PADDING = 130, 4, 8, 6
@@ -38,7 +40,7 @@ class FlowBox:
     """How it is drawn: ``done``, or ``open`` for what has not been done."""
 
 
-def flow_chart(title: str, steps: Sequence[FlowBox]) -> Html:
+def flow_chart(title: str, steps: Sequence[FlowBox]) -> Markup:
     """The drawing of all steps; what a step needs and is not among them is passed over."""
     by_name = {step.name: step for step in steps}
     needs = _transitive_reduction(
@@ -184,13 +186,13 @@ def _box_widths(natural_widths: Sequence[int | float], room: int | float) -> lis
     return [wish * share for wish in bounded]
 
 
-def _arrow(boxes: Mapping[str | _ArrowPassage, _BoxPosition], start: str, end: str) -> Iterator[Html]:
+def _arrow(boxes: Mapping[str | _ArrowPassage, _BoxPosition], start: str, end: str) -> Iterator[Markup]:
     first, last = boxes[start], boxes[end]
     passages = [place for name, place in boxes.items() if isinstance(name, tuple) and name[0] == start]
     yield from _arrow_path([first, *(place for place in passages if place.top < last.top), last])
 
 
-def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Html]:
+def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Markup]:
     path = f"M{stops[0].middle:.1f} {stops[0].top + _BOX_HEIGHT:.1f}"
     for before, current in pairwise(stops):
         high, low = before.top + _BOX_HEIGHT, current.top - (5 if current is stops[-1] else 0)
@@ -204,7 +206,7 @@ def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Html]:
     yield element("path", {"class": "tip", "d": f"M{across - 3.5:.1f} {down - 6:.1f}h7l-3.5 6Z"})
 
 
-def _draw_box(step: FlowBox, place: _BoxPosition) -> Html:
+def _draw_box(step: FlowBox, place: _BoxPosition) -> Markup:
     name_letters, caption_letters = (
         max(3, int((place.width - _BOX_PADDING) / letter)) for letter in (_LETTER_WIDTH, _SMALL_LETTER_WIDTH)
     )

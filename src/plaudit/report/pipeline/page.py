@@ -50,10 +50,17 @@ from plaudit.report.pipeline.warnings import MAX_NOTE_LENGTH, ReportWarning, rep
 from plaudit.report.reward_models.summary import accuracy_sentence, reported_models
 from plaudit.report.run.data import read_run_data
 from plaudit.report.run.page import report_html as page_of_training
-from plaudit.report.run.page import short_hash, version_text
+from plaudit.report.run.page import version_text
 from plaudit.report.words import counted, duration, percent
 
 _MAX_NOTES = 40
+
+
+def short_hash(digest: str) -> Html:
+    """The beginning of a hash; the whole of it for those who point at it."""
+    return element("code", {"title": digest}, f"{digest[:12]}…")
+
+
 _CheckRow = tuple[str, CheckOutcome]
 
 
