@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from plaudit.evaluation.reward_models.result import Bin, Estimate
 from plaudit.evaluation.stats.bootstrap import wilson_interval
@@ -91,6 +92,10 @@ def value_cell(value: Number | None, write: Callable[[Number], str] = number_tex
     return Cell(text=NO_VALUE if value is None else write(value))
 
 
+@overload
+def estimate_span(estimate: Estimate) -> Span: ...
+@overload
+def estimate_span(estimate: None) -> None: ...
 def estimate_span(estimate: Estimate | None) -> Span | None:
     """An estimate as charts draw it."""
     return None if estimate is None else Span(value=estimate.value, low=estimate.low, high=estimate.high)
