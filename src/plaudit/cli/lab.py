@@ -15,12 +15,12 @@ from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
 from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
-from plaudit.lab.exercise import Exercise, ExerciseResult, Table
-from plaudit.lab.page import PAGE_FILE
-from plaudit.lab.registry import EXERCISES, claim_verdict, claims_summary
+from plaudit.lab.exercise import Exercise
+from plaudit.lab.registry import EXERCISES
+from plaudit.report.lab.page import PAGE_FILE
+from plaudit.report.lab.result import ExerciseResult, Table
 
 if TYPE_CHECKING:
-    from plaudit.lab.exercise import Exercise, ExerciseResult
     from plaudit.pipeline.spec import Pipeline
 
 _EPILOG = """\
@@ -137,8 +137,7 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
 
 
 def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
-    from plaudit.lab.page import write_exercise_page
-    from plaudit.lab.registry import analyse_exercise, exercise_folder
+    from plaudit.lab.registry import analyse_exercise, exercise_folder, write_exercise_page
     from plaudit.pipeline.run import StageSelection, run_pipeline
 
     folder = exercise_folder(exercise, args.out)
@@ -152,7 +151,7 @@ def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.
 
 def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
     """The page over all exercises that are there, also those of earlier calls."""
-    from plaudit.lab.page import write_overview_page
+    from plaudit.lab.registry import write_overview_page
 
     if results:
         write_overview_page(out, results)
@@ -180,12 +179,12 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
     console = make_console()
     console.print()
     for claim in result.claims:
-        console.print(f"  {claim_verdict(claim):{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
+        console.print(f"  {claim.verdict:{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
         console.print(escape_terminal(claim.statement))
         console.print(f"  {'':{_VERDICT_WIDTH}}{escape_terminal(claim.evidence)}", style="dim")
     if result.table is not None:
         console.print(_rich_table(result.table))
-    console.print(f"  {claims_summary(result)}. The page: {out / exercise.name / PAGE_FILE}\n")
+    console.print(f"  {result.summary}. The page: {out / exercise.name / PAGE_FILE}\n")
 
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
@@ -193,7 +192,7 @@ def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
     for name, result in results.items() if len(results) > 1 else ():
-        console.print(f"  {name:{name_width}}  {claims_summary(result)}")
+        console.print(f"  {name:{name_width}}  {result.summary}")
     if results:
         console.print(f"All exercises: {out / PAGE_FILE}")
 

@@ -1,52 +1,13 @@
-"""Tables of the page: cells with intervals, and rows that a phone shows one under the other.
-
-What was found, in sentences: which policy is better, and whether the figures allow saying so.
-"""
+"""What was found, in sentences: which policy is better, and whether the figures allow saying so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.report.html import Html, element, join_html, shortened
-from plaudit.report.words import Number, number_text, percent, timestamp_text
-
-MAX_NAME_LENGTH = 40
-"""Letters of a policy's or a stage's name that have room."""
-
-
-def short_name(text: str) -> str:
-    """A name as it has room in a sentence or a table."""
-    return shortened(text, MAX_NAME_LENGTH)
-
-
-def time_text(timestamp: str) -> str:
-    """A time of day as it was written down, in words where it is one.
-
-    >>> time_text("2026-11-21T12:03:00Z"), time_text("yesterday")
-    ('2026-11-21 at 12:03 UTC', 'yesterday')
-    """
-    try:
-        return timestamp_text(datetime.fromisoformat(timestamp).astimezone(UTC))
-    except ValueError:
-        return short_name(timestamp)
-
-
-def interval_text(estimate: Estimate, *, share: bool = False) -> str:
-    """From where to where a figure may be.
-
-    >>> interval_text(Estimate(value=0.7, low=0.61, high=0.79, n=9, prompts=9), share=True)
-    '61.0 to 79.0'
-    """
-    if estimate.low is None or estimate.high is None:
-        return "interval not known"
-    ends = [
-        percent(end).removesuffix(" %") if share else number_text(end)
-        for end in (estimate.low, estimate.high)
-    ]
-    return " to ".join(ends)
+from plaudit.report.figures import interval_text
+from plaudit.report.words import number_text, percent, short_name
 
 
 def contest_against_reference(evaluation: PolicyEvaluation, policy: str) -> Contest | None:
@@ -144,37 +105,3 @@ def _overlap_sentence(others: Sequence[PolicyFigures], best: PolicyFigures) -> I
             f"Its interval overlaps with that of {', '.join(overlapping)}: do not take their order for "
             "certain."
         )
-
-
-NO_VALUE = "–"
-"""What stands where there is no figure."""
-
-
-def estimate_cell(estimate: Estimate | None, write: Callable[[Number], str] = number_text) -> Html:
-    """A figure with its interval."""
-    if estimate is None:
-        return join_html(NO_VALUE)
-    ends = element("span", {"class": "interval"}, interval_text(estimate, share=write is percent))
-    return join_html(write(estimate.value), " ", ends)
-
-
-def value_cell(value: Number | None, write: Callable[[Number], str] = number_text) -> Html:
-    """A figure without one."""
-    return join_html(NO_VALUE if value is None else write(value))
-
-
-def figures_table(caption: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """A row of figures for each thing; on a phone the columns' names stand in the cells."""
-    head = element("tr", {}, *(element("th", {"scope": "col"}, name) for name in ("", *columns)))
-    body = [
-        element(
-            "tr",
-            {},
-            element("th", {"scope": "row"}, name),
-            *(element("td", {"data-of": column}, cell) for column, cell in zip(columns, cells, strict=True)),
-        )
-        for name, cells in rows
-    ]
-    parts = (element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, *body))
-    box = {"class": "wide", "tabindex": 0, "role": "region", "aria-label": caption}
-    return element("div", box, element("table", {"class": "numbers stacked"}, *parts))

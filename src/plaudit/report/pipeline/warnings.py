@@ -11,15 +11,10 @@ from dataclasses import dataclass
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.report.html import shortened
+from plaudit.report.figures import interval_text
 from plaudit.report.pipeline.data import PipelineData
-from plaudit.report.pipeline.text import (
-    contest_against_reference,
-    interval_text,
-    interval_verdict,
-    short_name,
-)
-from plaudit.report.words import number_text, percent
+from plaudit.report.pipeline.text import contest_against_reference, interval_verdict
+from plaudit.report.words import number_text, percent, short_name, shortened
 
 LENGTH_FACTOR = 1.25
 """A mean length so many times the reference's, or the reference's so many times it."""
