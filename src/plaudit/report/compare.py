@@ -27,8 +27,8 @@ from plaudit.report.pipeline.data import (
     is_pipeline,
     read_pipeline_folder,
 )
+from plaudit.report.pipeline.findings import best_policy_summary, contest_against_reference
 from plaudit.report.pipeline.sections import split_curves
-from plaudit.report.pipeline.text import best_policy_summary, contest_against_reference
 from plaudit.report.run.data import MetricColumn, RunData, read_run_data
 from plaudit.report.words import counted, percent, short_name, shortened
 
@@ -98,22 +98,7 @@ def _training_stage(facts: RunData) -> StageData:
         kind="",
         state="done" if facts.finished else "begun",
         folder=facts.path,
-        needs=(),
-        settings={},
-        inputs=(),
-        outputs={},
-        key="",
-        result="",
-        code={},
-        seconds=None,
-        ended="",
-        command="",
-        summary_lines=(),
-        checks=(),
         training_run=facts,
-        policy_evaluation=None,
-        reward_evaluations=(),
-        changed_files=(),
     )
 
 

@@ -22,7 +22,7 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.lab.charts import answers_side_by_side, chart_over_steps
 from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
-from plaudit.report.pipeline.warnings import LENGTH_FACTOR
+from plaudit.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -15,21 +14,8 @@ from plaudit.report.page import render_macro
 from plaudit.report.words import Number, counted, number_text, shortened
 
 _MAX_TEXT_LENGTH = 400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerColumn:
-    """What a policy said to a prompt, beside others.
-
-    Example: ``AnswerColumn(label="free: 48 tokens, worth 0.1", kind="now", text="It is so. It is so.")``
-    """
-
-    label: str
-    """Who said it."""
-    kind: str
-    """``before`` for the first policy, ``now`` for the others."""
-    text: str
-    """What was said."""
+_Column = tuple[str, str, str]
+"""Who said something, how that is drawn (the first policy ``before``, others ``now``), and what it said."""
 
 
 def chart_over_steps(title: str, unit: str, runs: Mapping[str, Sequence[tuple[int, float]]]) -> Markup:
@@ -61,16 +47,16 @@ def answers_side_by_side(names: Mapping[str, str], rows: Sequence[PromptAnswers]
     return render_macro("answers", "Answers to the same prompts", answers)
 
 
-def _answer_columns(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[AnswerColumn]:
+def _answer_columns(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[_Column]:
     answer_by_policy = {answer.policy: answer for answer in row.said}
     for index, (name, label) in enumerate(names.items()):
         if name in answer_by_policy:
             answer = answer_by_policy[name]
             worth = "not known" if answer.gold is None else number_text(answer.gold)
-            yield AnswerColumn(
-                label=f"{label}: {answer.tokens} tokens, worth {worth}",
-                kind="now" if index else "before",
-                text=shortened(answer.text, _MAX_TEXT_LENGTH),
+            yield (
+                f"{label}: {answer.tokens} tokens, worth {worth}",
+                "now" if index else "before",
+                shortened(answer.text, _MAX_TEXT_LENGTH),
             )
 
 
@@ -80,9 +66,7 @@ def answer_counts(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt
     return render_macro("answers", "Answers, and how often each came", answers)
 
 
-def _count_columns(
-    evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str
-) -> Iterator[AnswerColumn]:
+def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[_Column]:
     for index, (name, label) in enumerate(names.items()):
         counts = Counter(
             answer.text
@@ -91,9 +75,10 @@ def _count_columns(
             for answer in row.said
             if answer.policy == name
         )
-        text = "\n".join(f"{count} × {text}" for text, count in counts.most_common())
-        yield AnswerColumn(
-            label=f"{label}: {counted(len(counts), 'answer')}",
-            kind="now" if index else "before",
-            text=shortened(text, 3 * _MAX_TEXT_LENGTH),
+        lines = "\n".join(f"{count} × {text}" for text, count in counts.most_common())
+        text = shortened(lines, 3 * _MAX_TEXT_LENGTH)
+        yield (
+            f"{label}: {counted(len(counts), 'answer')}",
+            "now" if index else "before",
+            shortened(text, 3 * _MAX_TEXT_LENGTH),
         )

@@ -13,7 +13,7 @@ from plaudit.report.figures import Cell
 from plaudit.report.lab.result import ExerciseResult, Table
 from plaudit.report.page import render
 from plaudit.report.pipeline.data import CONFIG_FILE, PipelineData
-from plaudit.report.pipeline.stages import progress_text, reported_stages, stages_chart
+from plaudit.report.pipeline.page import progress_text, reported_stages, stages_chart
 from plaudit.report.words import unbroken
 
 PAGE_FILE = "lab.html"

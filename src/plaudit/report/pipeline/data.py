@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,37 +77,37 @@ class StageData:
     """How far it has come."""
     folder: Path
     """Where it lies."""
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     """The stages that it builds on."""
-    settings: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
     """As they were resolved."""
-    inputs: tuple[StageInput, ...]
+    inputs: tuple[StageInput, ...] = ()
     """What went in."""
-    outputs: Mapping[str, str]
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
-    key: str
+    key: str = ""
     """The sha256 of everything that decides the result."""
-    result: str
+    result: str = ""
     """The sha256 of what the stages below read."""
-    code: Mapping[str, object]
+    code: Mapping[str, object] = field(default_factory=dict[str, object])
     """plaudit's version, and in a checkout its commit."""
-    seconds: float | None
+    seconds: float | None = None
     """How long it took."""
-    ended: str
+    ended: str = ""
     """When it ended, as it was written down."""
-    command: str
+    command: str = ""
     """The single command that does the same."""
-    summary_lines: tuple[str, ...]
+    summary_lines: tuple[str, ...] = ()
     """Its outcome, in sentences."""
-    checks: tuple[CheckOutcome, ...]
+    checks: tuple[CheckOutcome, ...] = ()
     """What the checks before it found."""
-    training_run: RunData | None
+    training_run: RunData | None = None
     """Of a training stage: its run folder."""
-    policy_evaluation: PolicyEvaluation | None
+    policy_evaluation: PolicyEvaluation | None = None
     """Of an evaluation: what it found."""
-    reward_evaluations: tuple[RewardEvaluation, ...]
+    reward_evaluations: tuple[RewardEvaluation, ...] = ()
     """Of a stage that judges reward models: what it found."""
-    changed_files: tuple[str, ...]
+    changed_files: tuple[str, ...] = ()
     """Files that the page reads and that are not as the stage left them."""
 
     @property
@@ -292,20 +292,7 @@ def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str
         folder=folder,
         needs=tuple(needs),
         settings={key: value for key, value in planned.items() if key != "do"},
-        inputs=(),
-        outputs={},
-        key="",
-        result="",
-        code={},
-        seconds=None,
-        ended="",
-        command="",
-        summary_lines=(),
-        checks=(),
         training_run=_training_run(folder / "run"),
-        policy_evaluation=None,
-        reward_evaluations=(),
-        changed_files=(),
     )
 
 

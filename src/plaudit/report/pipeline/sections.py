@@ -44,13 +44,7 @@ from plaudit.report.figures import (
     value_cell,
 )
 from plaudit.report.pipeline.data import PipelineData, StageData
-from plaudit.report.reward_models.sections import (
-    CalibrationBlock,
-    ProbesBlock,
-    calibration_blocks,
-    calibration_table,
-    probes_blocks,
-)
+from plaudit.report.reward_models.sections import calibration_blocks, calibration_table, probes_blocks
 from plaudit.report.reward_models.summary import finding, reported_models
 from plaudit.report.run.data import RunData
 from plaudit.report.run.page import reward_against_kl, run_sentence
@@ -83,25 +77,6 @@ class TrainingCurves:
     """The other ones; empty where there are none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedRewards:
-    """What the reward models of a pipeline are worth.
-
-    Example: ``ReportedRewards(stages=(stage,), finding="…", calibration=[…], …)``
-    """
-
-    stages: tuple[StageData, ...]
-    """The stages that judged them."""
-    finding: str
-    """How often they are right, and how right anybody could be."""
-    calibration: list[CalibrationBlock]
-    """How sure each may be."""
-    calibration_table: Table
-    """The same in figures."""
-    probes: list[ProbesBlock]
-    """What each likes too much."""
-
-
 def training_curves(stage: StageData, run: RunData) -> TrainingCurves:
     """A few curves of a stage that tell most, the others, and reward and judge along √KL."""
     history = run.history
@@ -126,19 +101,19 @@ def split_curves(metric_names: Container[str]) -> tuple[Sequence[Curve], Sequenc
     return first, [curve for curve in CURVES if curve not in first]
 
 
-def reported_rewards(pipeline: PipelineData) -> ReportedRewards | None:
-    """Every reward model that a stage judged; None where none did."""
-    stages = tuple(stage for stage in pipeline.stages if stage.reward_evaluations)
-    if not stages:
-        return None
+def reward_models_parts(pipeline: PipelineData) -> dict[str, object]:
+    """What the reward models of a pipeline are worth; nothing where no stage judged any."""
+    stages = [stage for stage in pipeline.stages if stage.reward_evaluations]
     models = reported_models([found for stage in stages for found in stage.reward_evaluations])
-    return ReportedRewards(
-        stages=stages,
-        finding=finding(models),
-        calibration=calibration_blocks(models),
-        calibration_table=calibration_table(models),
-        probes=probes_blocks(models),
-    )
+    if not models:
+        return {"reward_stages": ()}
+    return {
+        "reward_stages": stages,
+        "reward_finding": finding(models),
+        "calibration": calibration_blocks(models),
+        "calibration_table": calibration_table(models),
+        "probes": probes_blocks(models),
+    }
 
 
 _MAX_POINTS = 14
@@ -399,32 +374,12 @@ class SampledAnswer:
     """Its worth, reward and length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledPrompt:
-    """A prompt with the answers of every policy.
-
-    Example: ``SampledPrompt(prompt="What does the owl eat?", category="fact", answers=(SampledAnswer(…),))``
-    """
-
-    prompt: str
-    """What was asked."""
-    category: str | None
-    """Of what kind it is."""
-    answers: tuple[SampledAnswer, ...]
-    """In the order of the policies."""
-
-
-def sampled_answers(evaluation: PolicyEvaluation) -> list[SampledPrompt]:
-    """A few prompts with every policy's answers."""
+def sampled_answers(evaluation: PolicyEvaluation) -> list[tuple[PromptAnswers, list[SampledAnswer]]]:
+    """A few prompts with every policy's answers, beside each other."""
     if not evaluation.shown:
         return []
     reference = reference_name(evaluation)
-    return [
-        SampledPrompt(
-            prompt=row.prompt, category=row.category, answers=tuple(_sampled_answers(row, reference))
-        )
-        for row in evaluation.shown[:MAX_PROMPTS]
-    ]
+    return [(row, [*_sampled_answers(row, reference)]) for row in evaluation.shown[:MAX_PROMPTS]]
 
 
 def reference_name(evaluation: PolicyEvaluation) -> str:

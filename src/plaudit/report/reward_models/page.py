@@ -1,14 +1,19 @@
-"""report.html of reward models: what was found about one or several of them, on a page that stands alone."""
+"""What an evaluation of reward models leaves behind: summary.json, scores.jsonl, and report.html for eyes."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from plaudit.data.records import text_to_json
 from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
+from plaudit.evaluation.reward_models.pairs import ScoredPair
 from plaudit.evaluation.reward_models.result import Mistake, RewardEvaluation
+from plaudit.files.atomic import AtomicFile, make_output_folder
 from plaudit.report.figures import Cell, Table
 from plaudit.report.page import render
 from plaudit.report.reward_models.sections import (
@@ -37,6 +42,43 @@ from plaudit.report.words import counted, number_text, shortened
 _MAX_MISTAKES = 12
 _MAX_TEXT_LENGTH = 1000
 _MAX_NAME_LENGTH = 120
+
+
+def write_reward_evaluations(evaluated: Sequence[EvaluatedReward], out: Path) -> tuple[Path, ...]:
+    """Several models on the same evidence, into one folder; each file appears whole or not at all."""
+    make_output_folder(out)
+    evaluations = [one.evaluation for one in evaluated]
+    summary = {"evaluations": [one.as_json() for one in evaluations]}
+    with AtomicFile(out / "summary.json") as file:
+        file.stream.write(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")
+    names = [one.model for one in evaluations]
+    with AtomicFile(out / "scores.jsonl") as file:
+        for pair_by_model in zip(*(one.pairs for one in evaluated), strict=True):
+            row = json.dumps(_score_row(names, pair_by_model), ensure_ascii=False, allow_nan=False)
+            file.stream.write(row.encode() + b"\n")
+    page = write_reward_page(evaluations, out / "report.html")
+    return out / "summary.json", out / "scores.jsonl", page
+
+
+def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dict[str, object]:
+    """The line of scores.jsonl: one pair with the rewards of every model."""
+    pair = pair_by_model[0]
+    optional_fields = {
+        "category": pair.category,
+        "annotator": pair.annotator,
+        "group": pair.group,
+        "strength": pair.strength,
+        "places": pair.places,
+        "truths": None if pair.truths == (None, None) else pair.truths,
+        "origin": pair.origin or None,
+    }
+    return {
+        "prompt": text_to_json(pair.prompt),
+        "answers": pair.answers,
+        "chance": pair.p_first,
+        "rewards": {name: one.rewards for name, one in zip(names, pair_by_model, strict=True)},
+        **{name: value for name, value in optional_fields.items() if value is not None},
+    }
 
 
 def write_reward_page(evaluations: Sequence[RewardEvaluation], path: Path) -> Path:

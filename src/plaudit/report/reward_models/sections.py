@@ -307,21 +307,6 @@ def _odds_span(odds: Odds | None) -> Span | None:
 _KL_BOUND_NOTE = "√KL is an upper bound where answers share a reward."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkScores:
-    """What the models reach on a public benchmark.
-
-    Example: ``BenchmarkScores(name="RewardBench", table=Table(…), notes=("…",))``
-    """
-
-    name: str
-    """What it is called."""
-    table: Table
-    """The scores by its own rules."""
-    notes: tuple[str, ...]
-    """What must be known to read them."""
-
-
 def best_of_n_sentences(models: Sequence[ReportedModel]) -> list[str]:
     """What choosing by each model would give; nothing where no truth is known."""
     is_single = len(models) == 1
@@ -339,8 +324,8 @@ def best_of_n_charts(models: Sequence[ReportedModel]) -> list[Markup]:
     return truths + [_proxy_chart(model, is_single=len(models) == 1) for model in with_curve]
 
 
-def benchmark_scores(models: Sequence[ReportedModel]) -> list[BenchmarkScores]:
-    """The scores on each benchmark that a file was."""
+def benchmark_scores(models: Sequence[ReportedModel]) -> list[tuple[str, Table, list[str]]]:
+    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
     found = [(model, model.evaluation.benchmark) for model in models]
     names = dict.fromkeys(benchmark.name for _, benchmark in found if benchmark)
     return [
@@ -412,7 +397,7 @@ def _is_above(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low > high
 
 
-def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> BenchmarkScores:
+def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> tuple[str, Table, list[str]]:
     def overall(found: RewardEvaluation) -> Cell:
         return value_cell(found.benchmark and found.benchmark.overall, percent)
 
@@ -425,12 +410,6 @@ def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> BenchmarkSc
 
     benchmarks = [model.evaluation.benchmark for model in models if model.evaluation.benchmark]
     parts = dict.fromkeys(section.name for benchmark in benchmarks for section in benchmark.sections)
-    return BenchmarkScores(
-        name=name,
-        table=models_table(
-            f"{name}, scored by its own rules",
-            models,
-            {"overall": overall, **{part: score(part) for part in parts}},
-        ),
-        notes=tuple(dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)),
-    )
+    rows = {"overall": overall, **{part: score(part) for part in parts}}
+    notes = dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)
+    return name, models_table(f"{name}, scored by its own rules", models, rows), [*notes]

@@ -58,34 +58,6 @@ class SampledText:
         return [(match[1], match[2]) for match in matches if match] if all(matches) else []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledPrompt:
-    """A prompt and the texts under it.
-
-    Example: ``SampledPrompt(prompt="Name a fruit.", texts=(SampledText(…),))``
-    """
-
-    prompt: str
-    """What the model was asked."""
-    texts: tuple[SampledText, ...]
-    """The first completion, the last one and the one in the data, as far as there are such."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow:
-    """A figure of every step as numbers.
-
-    Example: ``MetricRow(name="loss", meaning="mean loss", values=["3.2", "1.8", "1.7", "3.3"])``
-    """
-
-    name: str
-    """What it is called."""
-    meaning: str
-    """What it says; empty where nobody wrote that down."""
-    values: list[str]
-    """The first, the last, the lowest and the highest one."""
-
-
 def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
     """Writes ``report.html`` from what lies in the run folder, finished or not; returns where it is.
 
@@ -100,7 +72,7 @@ def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
 def report_html(run_data: RunData, command: str) -> str:
     """The HTML of the whole page."""
     history, exchanges = run_data.history, run_data.exchanges
-    shown_exchanges = [_sampled_prompt(exchange) for exchange in exchanges[:_MAX_EXCHANGES]]
+    shown_exchanges = [(row.prompt, _sampled_texts(row)) for row in exchanges[:_MAX_EXCHANGES]]
     notes = run_data.notes[-_MAX_NOTES:]
     return render(
         "run",
@@ -120,13 +92,14 @@ def report_html(run_data: RunData, command: str) -> str:
     )
 
 
-def _sampled_prompt(exchange: Exchange) -> SampledPrompt:
+def _sampled_texts(exchange: Exchange) -> list[SampledText]:
+    """The first completion, the last one and the one in the data, as far as there are such."""
     (first, first_text), (last, _) = exchange.first, exchange.last
     texts = [SampledText(label=f"At step {first:,}", kind="before", text=first_text)] if first != last else []
     texts.append(_last_text(exchange))
     if exchange.expected is not None:
         texts.append(SampledText(label="In the data", kind="expected", text=exchange.expected))
-    return SampledPrompt(prompt=exchange.prompt, texts=tuple(texts))
+    return texts
 
 
 def _last_text(exchange: Exchange) -> SampledText:
@@ -336,8 +309,9 @@ def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
     return f"best {write(value)} at step {step:,}"
 
 
-def _metric_row(column: MetricColumn) -> MetricRow:
+def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
+    """The name of a figure, what it means, and its first, last, lowest and highest value."""
     values = (column.values[0], column.last, column.lowest, column.highest)
     write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
     texts = [NO_VALUE if value is None else write(value) for value in values]
-    return MetricRow(name=column.name, meaning=_MEANINGS.get(column.name, ""), values=texts)
+    return column.name, _MEANINGS.get(column.name, ""), texts
