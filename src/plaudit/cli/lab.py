@@ -15,13 +15,11 @@ from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
 from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
-from plaudit.lab.exercise import Exercise
-from plaudit.lab.registry import EXERCISES
-from plaudit.report.lab.page import PAGE_FILE
-from plaudit.report.lab.result import ExerciseResult, Table
 
 if TYPE_CHECKING:
+    from plaudit.lab.exercise import Exercise
     from plaudit.pipeline.spec import Pipeline
+    from plaudit.report.lab.result import ExerciseResult, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -57,7 +55,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the exercises, write a config, or run some of them and print their results."""
-    pass  # MERGED
     from plaudit.lab.registry import exercises_named
 
     _refuse_ignored_options(args)
@@ -117,7 +114,6 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
     """Run one exercise after another; a fault in one does not keep the others from running."""
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
-    pass  # MERGED
     from plaudit.pipeline.run import StoppedError
 
     results: dict[str, ExerciseResult] = {}
@@ -164,6 +160,8 @@ _VERDICT_WIDTH = 15
 
 def print_exercises() -> None:
     """The exercises with their questions, and how to go on."""
+    from plaudit.lab.registry import EXERCISES
+
     name_width = max(len(one.name) for one in EXERCISES)
     print("What goes wrong in RLHF, as exercises on the embedded world:\n")
     for one in EXERCISES:
@@ -176,6 +174,8 @@ def print_exercises() -> None:
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
     """The claims with what they were decided by, and the table."""
+    from plaudit.report.lab.page import PAGE_FILE
+
     console = make_console()
     console.print()
     for claim in result.claims:
@@ -189,6 +189,8 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
+    from plaudit.report.lab.page import PAGE_FILE
+
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
     for name, result in results.items() if len(results) > 1 else ():
