@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from plaudit.report import figures
 from plaudit.report.figures import Cell
@@ -21,6 +21,7 @@ PAGE_FILE = "lab.html"
 _INTERVAL = re.compile(r"(\S[^()]*) \(([^()]+ to [^()]+)\)")
 
 
+@runtime_checkable
 class Question(Protocol):
     """What a page says of an exercise beside its result."""
 
