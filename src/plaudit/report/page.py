@@ -21,11 +21,9 @@ from markupsafe import Markup
 
 from plaudit.report.words import (
     counted,
-    duration,
     escape_invisible,
     short_name,
     shortened,
-    time_text,
     timestamp_text,
     unbroken,
 )
@@ -36,12 +34,12 @@ _BREAK = re.compile(r"\s*\n\s*")
 
 def render(template: str, **data: object) -> str:
     """The text of a page; a name that the template uses and ``data`` lacks is an error."""
-    return _environment().get_template(f"{template}.html.j2").render(data)
+    return environment().get_template(f"{template}.html.j2").render(data)
 
 
 def render_macro(name: str, *data: object) -> Markup:
     """A part of a page, as its macro in ``macros.html.j2`` makes it."""
-    return getattr(_environment().get_template("macros.html.j2").module, name)(*data)
+    return getattr(environment().get_template("macros.html.j2").module, name)(*data)
 
 
 def stylesheet(*names: str) -> Markup:
@@ -66,7 +64,8 @@ class _TemplateLayout(Extension):
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of this package, their filters, and the rules that they print by."""
     environment = Environment(
         loader=PackageLoader("plaudit.report"),
         autoescape=True,
@@ -78,10 +77,8 @@ def _environment() -> Environment:
     environment.filters |= {
         "counted": counted,
         "digest": _digest,
-        "duration": duration,
         "short": short_name,
         "shortened": shortened,
-        "time": time_text,
         "timestamp": timestamp_text,
         "unbroken": unbroken,
     }
