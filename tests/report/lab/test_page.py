@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.registry import EXERCISES
-from plaudit.report.charts.svg import element
+from plaudit.report.charts.axes import element
 from plaudit.report.lab.page import exercise_page, overview_page
 from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.pipeline.data import read_pipeline_folder

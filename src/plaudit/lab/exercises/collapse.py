@@ -25,8 +25,14 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.charts import answer_counts, chart_over_steps
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answer_counts,
+    chart_over_steps,
+)
 from plaudit.report.words import Number, number_text, percent
 
 BASE, START, WITH_KL, WITHOUT_KL = "base", "sft", "leashed", "free"

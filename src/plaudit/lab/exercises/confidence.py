@@ -23,8 +23,7 @@ from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_re
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.charts import charts_side_by_side
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
 from plaudit.report.pipeline.sections import policy_reliability_chart
 from plaudit.world.prompts import question_of_prompt
 

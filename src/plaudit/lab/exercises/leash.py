@@ -20,8 +20,14 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab.charts import answers_side_by_side, chart_over_steps
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answers_side_by_side,
+    chart_over_steps,
+)
 from plaudit.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"

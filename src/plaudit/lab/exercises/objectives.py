@@ -21,8 +21,14 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.charts import answers_side_by_side, charts_side_by_side
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answers_side_by_side,
+    charts_side_by_side,
+)
 from plaudit.world.annotators import Aspect
 from plaudit.world.gold import gold_of
 

@@ -28,8 +28,7 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.axes import Span
-from plaudit.report.lab.charts import chart_over_root_kl
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
 from plaudit.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"

@@ -1,21 +1,36 @@
-"""Axes with few, readable ticks.
+"""What charts share: escaped elements, axes with few readable ticks, numbers with intervals, and marks.
 
-What charts share: a number with its interval, and marks that differ in shape as well as in colour.
-
-Where a drawing has its axes, and what every drawing has: a name, and words for who does not see it.
+Marks differ in shape as well as in colour, and every drawing has a name and words for who does not see it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from plaudit.report.charts.svg import element
-from plaudit.report.words import Number, trim_exponent
+from plaudit.report.words import Number, escape_invisible, trim_exponent
+
+Attributes = Mapping[str, str | int]
+"""Names and values of an element's attributes."""
+
+
+def element(name: str, attributes: Attributes, *inside: str) -> Markup:
+    """One element with what stands inside it.
+
+    >>> print(element("text", {"class": "a&b"}, "1 < 2, ", element("tspan", {}, "bold")))
+    <text class="a&amp;b">1 &lt; 2, <tspan>bold</tspan></text>
+    """
+    pairs = (f' {key}="{_escaped(str(value))}"' for key, value in attributes.items())
+    return Markup(f"<{name}{''.join(pairs)}>{''.join(map(_escaped, inside))}</{name}>")
+
+
+def _escaped(text: str) -> Markup:
+    return text if isinstance(text, Markup) else escape(escape_invisible(text))
+
 
 _FLAT_TOLERANCE = 1e-4
 """Values that agree in so many digits are drawn as a level line: their ticks could not be told apart."""

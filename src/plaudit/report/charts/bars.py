@@ -19,6 +19,7 @@ from plaudit.report.charts.axes import (
     chart_figure,
     draw_axes,
     draw_x_axis,
+    element,
     point_mark,
     round_ticks,
     share_axis,
@@ -26,7 +27,6 @@ from plaudit.report.charts.axes import (
     svg_text,
     truncated,
 )
-from plaudit.report.charts.svg import element
 from plaudit.report.words import Number, counted, number_text, percent
 
 _LEFT, _RIGHT = 44, 352

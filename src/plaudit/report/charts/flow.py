@@ -12,8 +12,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from plaudit.report.charts.axes import WIDTH, svg_drawing, svg_text, truncated
-from plaudit.report.charts.svg import element
+from plaudit.report.charts.axes import WIDTH, element, svg_drawing, svg_text, truncated
 
 _BOX_HEIGHT, _ROW_GAP, _BOX_GAP, _MARGIN = 38, 26, 10, 1
 _MAX_BOX_WIDTH, _MAX_BOXES_PER_ROW, _PASSAGE_WIDTH, _BOX_PADDING = 130, 4, 8, 6

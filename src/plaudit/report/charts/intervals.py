@@ -20,6 +20,7 @@ from plaudit.report.charts.axes import (
     chart_figure,
     draw_axes,
     draw_x_axis,
+    element,
     interval_line,
     legend_item,
     point_mark,
@@ -30,7 +31,6 @@ from plaudit.report.charts.axes import (
     truncated,
     value_axis,
 )
-from plaudit.report.charts.svg import element
 from plaudit.report.words import Number, number_text, percent
 
 _ROWS_LEFT, _ROWS_RIGHT = 14, 232

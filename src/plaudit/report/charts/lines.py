@@ -21,6 +21,7 @@ from plaudit.report.charts.axes import (
     Span,
     chart_figure,
     draw_axes,
+    element,
     legend_item,
     point_mark,
     round_ticks,
@@ -28,7 +29,6 @@ from plaudit.report.charts.axes import (
     svg_text,
     value_axis,
 )
-from plaudit.report.charts.svg import element
 from plaudit.report.run.data import MetricColumn, MetricHistory
 from plaudit.report.words import Number, number_text
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plaudit.report.charts.svg import element
+from plaudit.report.charts.axes import element
 from plaudit.report.words import escape_invisible
 
 
