@@ -63,7 +63,10 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
             raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
     shared_parts = 0
     parts = [folder.parts for folder in real]
-    while all(len(one) > shared_parts + 1 and one[shared_parts] == parts[0][shared_parts] for one in parts):
+    while all(
+        len(path_parts) > shared_parts + 1 and path_parts[shared_parts] == parts[0][shared_parts]
+        for path_parts in parts
+    ):
         shared_parts += 1
     return tuple(
         ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
@@ -78,8 +81,8 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
     {}
     """
     settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
-    names = dict.fromkeys(name for one in settings_by_run for name in one)
-    values = {name: tuple(one.get(name, NO_VALUE) for one in settings_by_run) for name in names}
+    names = dict.fromkeys(name for settings in settings_by_run for name in settings)
+    values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
     return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
 
 
@@ -113,8 +116,8 @@ def _read_settings(pipeline: PipelineData) -> Any:
 
 def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
     """Every setting under its full name; a list of single entries, as of stages, is read as those entries."""
-    if isinstance(setting, list) and all(isinstance(one, Mapping) and len(one) == 1 for one in setting):
-        setting = {key: nested for one in setting for key, nested in one.items()}
+    if isinstance(setting, list) and all(isinstance(entry, Mapping) and len(entry) == 1 for entry in setting):
+        setting = {key: nested for entry in setting for key, nested in entry.items()}
     if isinstance(setting, Mapping) and setting:
         for key, nested in setting.items():
             yield from _flatten(nested, f"{name}.{key}" if name else str(key))
@@ -136,10 +139,10 @@ def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
 
 
 _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
-    ("True worth", "mean of answers", lambda _, one: one.gold),
+    ("True worth", "mean of answers", lambda _, policy: policy.gold),
     ("Share of wins", "raw, against the reference", win_rate),
-    ("KL", "nats an answer from the reference", lambda _, one: one.kl),
-    ("Length", "tokens of an answer", lambda _, one: one.length),
+    ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
+    ("Length", "tokens of an answer", lambda _, policy: policy.length),
 )
 _WIN_RATE_TITLE = "Share of wins"
 
@@ -221,10 +224,10 @@ def _figure_chart(
 ) -> Iterator[Markup]:
     rows = [
         IntervalRow(
-            label=short_name(one),
-            spans=tuple(estimate_span(_policy_figure(run, one, figure_of)) for run in runs),
+            label=short_name(policy),
+            spans=tuple(estimate_span(_policy_figure(run, policy, figure_of)) for run in runs),
         )
-        for one in policies
+        for policy in policies
     ]
     rows = [row for row in rows if any(row.spans)]
     if rows:
@@ -274,7 +277,7 @@ def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> I
     """One figure of all runs that have it: on held-out rows, where there are any."""
     names = [curve.held_out_metric, curve.train_metric]
     metric = next(
-        (one for one in names if one and any(one in run_columns for run_columns in columns.values())), ""
+        (name for name in names if name and any(name in run_columns for run_columns in columns.values())), ""
     )
     lines = [
         line
@@ -303,7 +306,8 @@ def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine
 
 def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:
     return next(
-        (facts.history.columns for one, facts in run.pipeline.training_stages if one.name == stage), {}
+        (facts.history.columns for trained, facts in run.pipeline.training_stages if trained.name == stage),
+        {},
     )
 
 
@@ -312,7 +316,10 @@ def _run_policies(run: ComparedRun) -> tuple[PolicyFigures, ...]:
 
 
 def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estimate | None:
-    return next((figure_of(run.pipeline, one) for one in _run_policies(run) if one.name == policy), None)
+    return next(
+        (figure_of(run.pipeline, candidate) for candidate in _run_policies(run) if candidate.name == policy),
+        None,
+    )
 
 
 def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:

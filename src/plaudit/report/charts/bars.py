@@ -76,9 +76,9 @@ def reliability_diagram(
     Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
     """
     filled = [promise for promise in bins if promise.bin.count]
-    low = math.floor(10 * min((one.bin.low for one in filled), default=0.5) + 1e-9) / 10
-    high = math.ceil(10 * max((one.bin.high for one in filled), default=1.0) - 1e-9) / 10
-    ends = [number for one in filled for number in one.observed.numbers]
+    low = math.floor(10 * min((reliability.bin.low for reliability in filled), default=0.5) + 1e-9) / 10
+    high = math.ceil(10 * max((reliability.bin.high for reliability in filled), default=1.0) - 1e-9) / 10
+    ends = [number for reliability in filled for number in reliability.observed.numbers]
     x, y = share_axis(low, high), share_axis(math.floor(5 * min([low, *ends])) / 5, 1.0)
     upper = Plot(x=x, y=y, left=_LEFT, right=_RIGHT, top=_UPPER[0], bottom=_UPPER[1])
     lower = Plot(x=x, y=_count_axis(filled), left=_LEFT, right=_RIGHT, top=_LOWER[0], bottom=_LOWER[1])
@@ -88,10 +88,12 @@ def reliability_diagram(
     parts = [
         *draw_axes(upper),
         diagonal,
-        *(part for one in filled for part in _reliability_point(one, upper, of)),
+        *(part for reliability in filled for part in _reliability_point(reliability, upper, of)),
     ]
     parts += [
-        part for one in filled for part in _draw_bar(one.bin, lower, "first", _bin_description(one, of))
+        part
+        for reliability in filled
+        for part in _draw_bar(reliability.bin, lower, "first", _bin_description(reliability, of))
     ]
     parts.append(element("path", {"class": "base", "d": f"M{_LEFT} {_LOWER[1]}H{_RIGHT}"}))
     parts.append(svg_text("note", _LEFT, _LOWER[1] + 14, f"{of}s in each bin"))
@@ -108,11 +110,20 @@ def histogram(
     low, high = (bins[0].low, bins[-1].high) if bins else (-1, 1)
     x = Axis(low=low, high=high, ticks=round_ticks(low, high))
     plot = Plot(x=x, y=_count_axis(bins), left=_LEFT, right=_RIGHT, top=_HISTOGRAM[0], bottom=_HISTOGRAM[1])
-    description = "; ".join(f"{_range_text(one)}: {one.count:,}" for one in bins) or "nothing was counted"
+    description = (
+        "; ".join(f"{_range_text(histogram_bin)}: {histogram_bin.count:,}" for histogram_bin in bins)
+        or "nothing was counted"
+    )
     parts = [*draw_axes(plot)]
-    for one in bins:
-        kind = "second" if one.high <= 0 else "first"
-        parts += _draw_bar(one, plot, kind, f"{_range_text(one)}: {one.count:,}", shows_count=False)
+    for histogram_bin in bins:
+        kind = "second" if histogram_bin.high <= 0 else "first"
+        parts += _draw_bar(
+            histogram_bin,
+            plot,
+            kind,
+            f"{_range_text(histogram_bin)}: {histogram_bin.count:,}",
+            shows_count=False,
+        )
     if zero and low < 0 < high:
         across = plot.x_position(0)
         parts.append(
@@ -125,7 +136,13 @@ def histogram(
 
 
 def _count_axis(bins: Sequence[HistogramBin | ReliabilityBin]) -> Axis:
-    most = max((one.bin.count if isinstance(one, ReliabilityBin) else one.count for one in bins), default=0)
+    most = max(
+        (
+            counted_bin.bin.count if isinstance(counted_bin, ReliabilityBin) else counted_bin.count
+            for counted_bin in bins
+        ),
+        default=0,
+    )
     top = max(most, 1) * 1.08
     ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(0, top) if tick == int(tick))
     return Axis(low=0, high=top, ticks=ticks)

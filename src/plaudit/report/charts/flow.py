@@ -142,8 +142,8 @@ def _order_rows(
             above[name].append(last)
     order: dict[str | _ArrowPassage, float] = {}
     for row in rows_with_passages:
-        row.sort(key=lambda one: _mean_position([order[parent] for parent in above[one]]))
-        order |= {one: (at + 0.5) / len(row) for at, one in enumerate(row)}
+        row.sort(key=lambda entry: _mean_position([order[parent] for parent in above[entry]]))
+        order |= {entry: (at + 0.5) / len(row) for at, entry in enumerate(row)}
     return rows_with_passages
 
 
@@ -160,15 +160,15 @@ def _position_boxes(
     rows: Sequence[Sequence[str | _ArrowPassage]], natural_widths: Mapping[str, int | float]
 ) -> Iterator[_BoxPosition]:
     for at, row in enumerate(rows):
-        row_widths = [natural_widths[one] for one in row if isinstance(one, str)]
+        row_widths = [natural_widths[entry] for entry in row if isinstance(entry, str)]
         passages = len(row) - len(row_widths)
         room = WIDTH - 2 * _MARGIN - _BOX_GAP * (len(row) - 1) - _PASSAGE_WIDTH * passages
         remaining_widths = iter(_box_widths(row_widths, room))
-        widths = [_PASSAGE_WIDTH if isinstance(one, tuple) else next(remaining_widths) for one in row]
+        widths = [_PASSAGE_WIDTH if isinstance(entry, tuple) else next(remaining_widths) for entry in row]
         left = (WIDTH - sum(widths) - _BOX_GAP * (len(row) - 1)) / 2
-        for one, box_width in zip(row, widths, strict=True):
+        for entry, box_width in zip(row, widths, strict=True):
             yield _BoxPosition(
-                name=one, left=left, width=box_width, top=_MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
+                name=entry, left=left, width=box_width, top=_MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
             )
             left += box_width + _BOX_GAP
 

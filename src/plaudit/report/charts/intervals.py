@@ -240,7 +240,7 @@ def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") 
         bottom=_SCATTER_BOTTOM,
     )
     description = "; ".join(
-        f"{one.label}: {one.y.text(number_text)} at {number_text(one.x)}" for one in spec.points
+        f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points
     )
     point_parts = [part for spot in spec.points for part in _scatter_point(spot, plot)]
     svg = svg_drawing(

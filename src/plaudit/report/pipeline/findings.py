@@ -37,8 +37,8 @@ MAX_NOTE_LENGTH = 600
 
 def contest_against_reference(evaluation: PolicyEvaluation, policy: str) -> Contest | None:
     """The first judge's contest of a policy against the reference, or else its first contest."""
-    contests = [one for one in evaluation.contests if one.policy == policy]
-    against_reference = [one for one in contests if one.against == evaluation.reference]
+    contests = [contest for contest in evaluation.contests if contest.policy == policy]
+    against_reference = [contest for contest in contests if contest.against == evaluation.reference]
     return next(iter(against_reference or contests), None)
 
 
@@ -57,7 +57,7 @@ def best_policy_summary(evaluation: PolicyEvaluation) -> str:
     """The finding in sentences: which policy is best, against which, and whether luck alone could have made
     it so.
     """
-    others = [one for one in evaluation.policies if one.name != evaluation.reference]
+    others = [policy for policy in evaluation.policies if policy.name != evaluation.reference]
     best = _best_policy(evaluation, others)
     if best is None:
         return "There is no figure by which the policies could be ranked."
@@ -71,22 +71,26 @@ def best_policy_summary(evaluation: PolicyEvaluation) -> str:
 
 
 def _best_policy(evaluation: PolicyEvaluation, others: Sequence[PolicyFigures]) -> PolicyFigures | None:
-    if (with_gold := [one for one in others if one.gold is not None]) and evaluation.gold is not None:
-        return max(with_gold, key=lambda one: one.gold.value if one.gold else 0.0)
+    if (
+        with_gold := [policy for policy in others if policy.gold is not None]
+    ) and evaluation.gold is not None:
+        return max(with_gold, key=lambda policy: policy.gold.value if policy.gold else 0.0)
     win_rates = {
-        one.name: contest.raw.value
-        for one in others
-        if (contest := contest_against_reference(evaluation, one.name)) and contest.raw
+        policy.name: contest.raw.value
+        for policy in others
+        if (contest := contest_against_reference(evaluation, policy.name)) and contest.raw
     }
     return max(
-        (one for one in others if one.name in win_rates), key=lambda one: win_rates[one.name], default=None
+        (policy for policy in others if policy.name in win_rates),
+        key=lambda policy: win_rates[policy.name],
+        default=None,
     )
 
 
 def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Iterator[str]:
     if best.gold is None:
         return
-    reference = next((one for one in evaluation.policies if one.name == evaluation.reference), None)
+    reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
     sentence = (
         f"{short_name(best.name)} is best: its answers are worth {_value_with_interval(best.gold)} on average"
     )
@@ -121,9 +125,12 @@ def _overlap_sentence(others: Sequence[PolicyFigures], best: PolicyFigures) -> I
     if best.gold is None or best.gold.low is None:
         return
     overlapping = [
-        short_name(one.name)
-        for one in others
-        if one is not best and one.gold and one.gold.high is not None and one.gold.high >= best.gold.low
+        short_name(policy.name)
+        for policy in others
+        if policy is not best
+        and policy.gold
+        and policy.gold.high is not None
+        and policy.gold.high >= best.gold.low
     ]
     if overlapping:
         yield (
@@ -159,20 +166,20 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
 
     A policy that is named before the reference is what the reference was made from: nothing drove it away.
     """
-    names = [one.name for one in evaluation.policies]
+    names = [policy.name for policy in evaluation.policies]
     reference_index = names.index(evaluation.reference) if evaluation.reference in names else -1
     reference = evaluation.policies[reference_index] if reference_index >= 0 else None
     later = evaluation.policies[reference_index + 1 :] or evaluation.policies[:reference_index]
     return (
         *_prompt_count_warning(evaluation),
-        *(warning for one in later if reference for warning in _change_warnings(one, reference)),
+        *(warning for policy in later if reference for warning in _change_warnings(policy, reference)),
         *(
             warning
-            for one in (*([reference] if reference else []), *later)
-            for warning in _distance_and_end_warnings(one, reference)
+            for policy in (*([reference] if reference else []), *later)
+            for warning in _distance_and_end_warnings(policy, reference)
         ),
-        *(warning for one in later for warning in _win_rate_warnings(evaluation, one)),
-        *(warning for one in evaluation.contests for warning in _judge_warnings(one)),
+        *(warning for policy in later for warning in _win_rate_warnings(evaluation, policy)),
+        *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
 
 

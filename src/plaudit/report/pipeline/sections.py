@@ -126,9 +126,11 @@ def kl_charts(evaluation: PolicyEvaluation) -> list[Markup]:
 
 def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
     points_of_policies = [
-        ScatterPoint(label=short_name(one.name), x=sqrt(max(one.kl.value, 0.0)), y=estimate_span(estimate))
-        for one in evaluation.policies
-        if one.kl is not None and (estimate := one.gold if truth else one.reward) is not None
+        ScatterPoint(
+            label=short_name(policy.name), x=sqrt(max(policy.kl.value, 0.0)), y=estimate_span(estimate)
+        )
+        for policy in evaluation.policies
+        if policy.kl is not None and (estimate := policy.gold if truth else policy.reward) is not None
     ][:_MAX_POINTS]
     if len(points_of_policies) < 2:
         return
@@ -231,18 +233,22 @@ def categories_table(evaluation: PolicyEvaluation) -> Table | None:
 
 
 def _win_rate_charts(evaluation: PolicyEvaluation, judge: str, *, is_single: bool) -> Iterator[Markup]:
-    contests = [one for one in evaluation.contests if one.judge == judge][:_MAX_CONTESTS]
+    contests = [contest for contest in evaluation.contests if contest.judge == judge][:_MAX_CONTESTS]
     judge_suffix = "" if is_single else f", by {short_name(judge)}"
-    styled = any(one.style_controlled for one in contests)
+    styled = any(contest.style_controlled for contest in contests)
     rows = [
-        IntervalRow(label=_contest_label(one), spans=_contest_spans(one, styled=styled)) for one in contests
+        IntervalRow(label=_contest_label(contest), spans=_contest_spans(contest, styled=styled))
+        for contest in contests
     ]
     half = GuideLine(low=0.5, high=0.5, label="as often as not")
     series = ["raw", "at equal length", *(["at equal style"] if styled else [])]
     yield share_chart(
         f"Share of wins{judge_suffix}", "of pairs", IntervalRows(rows=rows, series=series, guide=half)
     )
-    counts = [StackedBar(label=_contest_label(one), counts=(one.won, one.tied, one.lost)) for one in contests]
+    counts = [
+        StackedBar(label=_contest_label(contest), counts=(contest.won, contest.tied, contest.lost))
+        for contest in contests
+    ]
     yield stacked_bar_chart(f"Won, tied and lost{judge_suffix}", "pairs", counts, ("won", "tied", "lost"))
 
 
@@ -256,10 +262,12 @@ def _contest_label(contest: Contest) -> str:
 
 
 def _ratings_chart(ratings: Sequence[Rating]) -> Markup:
-    ranked = sorted(ratings, key=lambda one: -one.elo)
+    ranked = sorted(ratings, key=lambda rating: -rating.elo)
     rows = [
-        IntervalRow(label=short_name(one.name), spans=(Span(value=one.elo, low=one.low, high=one.high),))
-        for one in ranked
+        IntervalRow(
+            label=short_name(rating.name), spans=(Span(value=rating.elo, low=rating.low, high=rating.high),)
+        )
+        for rating in ranked
     ]
     chart_data = IntervalRows(
         rows=rows, series=("rating",), guide=GuideLine(low=1000, high=1000, label="the mean")

@@ -47,13 +47,13 @@ _MAX_NAME_LENGTH = 120
 def write_reward_evaluations(evaluated: Sequence[EvaluatedReward], out: Path) -> tuple[Path, ...]:
     """Several models on the same evidence, into one folder; each file appears whole or not at all."""
     make_output_folder(out)
-    evaluations = [one.evaluation for one in evaluated]
-    summary = {"evaluations": [one.as_json() for one in evaluations]}
+    evaluations = [found.evaluation for found in evaluated]
+    summary = {"evaluations": [found.as_json() for found in evaluations]}
     with AtomicFile(out / "summary.json") as file:
         file.stream.write(json.dumps(summary, ensure_ascii=False, indent=2, allow_nan=False).encode() + b"\n")
-    names = [one.model for one in evaluations]
+    names = [found.model for found in evaluations]
     with AtomicFile(out / "scores.jsonl") as file:
-        for pair_by_model in zip(*(one.pairs for one in evaluated), strict=True):
+        for pair_by_model in zip(*(found.pairs for found in evaluated), strict=True):
             row = json.dumps(_score_row(names, pair_by_model), ensure_ascii=False, allow_nan=False)
             file.stream.write(row.encode() + b"\n")
     page = write_reward_page(evaluations, out / "report.html")
@@ -76,7 +76,7 @@ def _score_row(names: Sequence[str], pair_by_model: Sequence[ScoredPair]) -> dic
         "prompt": text_to_json(pair.prompt),
         "answers": pair.answers,
         "chance": pair.p_first,
-        "rewards": {name: one.rewards for name, one in zip(names, pair_by_model, strict=True)},
+        "rewards": {name: scored.rewards for name, scored in zip(names, pair_by_model, strict=True)},
         **{name: value for name, value in optional_fields.items() if value is not None},
     }
 

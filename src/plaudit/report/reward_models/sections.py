@@ -91,7 +91,7 @@ def calibration_blocks(models: Sequence[ReportedModel]) -> list[CalibrationBlock
 def _calibration_charts(model: ReportedModel, *, is_single: bool) -> Iterator[Markup]:
     evaluation, model_prefix = model.evaluation, "" if is_single else f"{model.name}: "
     if evaluation.calibration is not None:
-        bins = [reliability_bin(one) for one in evaluation.calibration.by_width]
+        bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
         yield reliability_diagram(
             f"{model_prefix}Reliability",
             bins,
@@ -124,9 +124,9 @@ def _calibration_sentences(model: ReportedModel, *, is_single: bool) -> Iterator
 
 def _confidence_sentence(name: str, calibration: Calibration) -> str:
     overconfidence = (
-        sum(one.pairs * (one.confidence - one.right) for one in calibration.by_mass) / calibration.pairs
+        sum(part.pairs * (part.confidence - part.right) for part in calibration.by_mass) / calibration.pairs
     )
-    mean_confidence = sum(one.pairs * one.confidence for one in calibration.by_mass) / calibration.pairs
+    mean_confidence = sum(part.pairs * part.confidence for part in calibration.by_mass) / calibration.pairs
     verdict = "about as sure as it may be"
     if abs(overconfidence) >= _NEGLIGIBLE_DIFFERENCE:
         verdict = "surer than it may be" if overconfidence > 0 else "less sure than it might be"
@@ -404,7 +404,9 @@ def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> tuple[str, 
     def score(part: str) -> Callable[[RewardEvaluation], Cell]:
         def write(found: RewardEvaluation) -> Cell:
             sections = found.benchmark.sections if found.benchmark else ()
-            return estimate_cell(next((one.score for one in sections if one.name == part), None), percent)
+            return estimate_cell(
+                next((section.score for section in sections if section.name == part), None), percent
+            )
 
         return write
 
