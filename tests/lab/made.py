@@ -9,10 +9,11 @@ from pathlib import Path
 from plaudit.engine.step_report import Number
 from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers, write_policy_evaluation
 from plaudit.files import atomic
-from plaudit.lab.exercise import Exercise, ExerciseResult
+from plaudit.lab.exercise import Exercise
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import run_pipeline
 from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.lab.result import ExerciseResult
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.report.pipeline.pipelines import FOUND, policy
 

@@ -14,8 +14,9 @@ from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
 
 if TYPE_CHECKING:
-    from plaudit.lab.exercise import Exercise, ExerciseResult, Table
+    from plaudit.lab.exercise import Exercise
     from plaudit.pipeline.spec import Pipeline
+    from plaudit.report.lab.result import ExerciseResult, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -129,8 +130,7 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
 
 
 def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
-    from plaudit.lab.page import write_exercise_page
-    from plaudit.lab.registry import analyse_exercise, exercise_folder
+    from plaudit.lab.registry import analyse_exercise, exercise_folder, write_exercise_page
     from plaudit.pipeline.run import StageSelection, run_pipeline
 
     folder = exercise_folder(exercise, args.out)
@@ -144,7 +144,7 @@ def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.
 
 def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
     """The page over all exercises that are there, also those of earlier calls."""
-    from plaudit.lab.page import write_overview_page
+    from plaudit.lab.registry import write_overview_page
 
     if results:
         write_overview_page(out, results)
@@ -171,29 +171,27 @@ def print_exercises() -> None:
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
     """The claims with what they were decided by, and the table."""
-    from plaudit.lab.page import PAGE_FILE
-    from plaudit.lab.registry import claim_verdict, claims_summary
+    from plaudit.report.lab.page import PAGE_FILE
 
     console = make_console()
     console.print()
     for claim in result.claims:
-        console.print(f"  {claim_verdict(claim):{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
+        console.print(f"  {claim.verdict:{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
         console.print(escape_terminal(claim.statement))
         console.print(f"  {'':{_VERDICT_WIDTH}}{escape_terminal(claim.evidence)}", style="dim")
     if result.table is not None:
         console.print(_rich_table(result.table))
-    console.print(f"  {claims_summary(result)}. The page: {out / exercise.name / PAGE_FILE}\n")
+    console.print(f"  {result.summary}. The page: {out / exercise.name / PAGE_FILE}\n")
 
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
-    from plaudit.lab.page import PAGE_FILE
-    from plaudit.lab.registry import claims_summary
+    from plaudit.report.lab.page import PAGE_FILE
 
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
     for name, result in results.items() if len(results) > 1 else ():
-        console.print(f"  {name:{name_width}}  {claims_summary(result)}")
+        console.print(f"  {name:{name_width}}  {result.summary}")
     if results:
         console.print(f"All exercises: {out / PAGE_FILE}")
 

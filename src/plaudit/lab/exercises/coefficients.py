@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.lab.charts import chart_over_steps
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     beta_labels,
     claim_greater,
@@ -19,6 +18,7 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
 
 START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 """The policies of the config: before, and by the price of their distance."""
