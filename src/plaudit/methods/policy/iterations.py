@@ -22,6 +22,7 @@ from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, RolloutCollector
 from plaudit.methods.policy.experience import ExperienceMaker
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.prompts import EncodedPrompt
 
 MAX_ROUNDS_WITHOUT_VERDICT = 3
@@ -107,6 +108,8 @@ class RolloutRounds:
     """This process among its peers."""
     seed: int
     """The seed of the shuffle within rounds."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved."""
     extra_microbatches: Callable[[int], Sequence[AnyMicrobatch]] = field(default=lambda step: ())
     """Further micro-batches of an update: text for the PTX loss."""
     needs_comparison: bool = False
@@ -162,6 +165,7 @@ class RolloutRounds:
 
     def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
         """Adapt the KL coefficient, and end the round after its last update."""
+        self.weights.moved()
         old_kl = float(metrics.get("kl_old", math.nan))
         round_number, is_last_update = (
             1 + (step - 1) // self.updates_per_round,
@@ -196,6 +200,7 @@ class RolloutRounds:
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state, in the middle of a round or before the next one."""
+        self.weights.moved()
         self.memory = RoundMemory.from_numbers(tensors["memory"].tolist())
         for part in (self.curriculum, self.replay):
             if part is not None:

@@ -12,7 +12,7 @@ Notes on the rounds of a policy run, printed before it begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,10 @@ from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.subject import Subject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
+from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import Sampler, TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -96,6 +98,8 @@ class RolloutSources:
     """The prompts to sample completions of."""
     sampler: RolloutSampler
     """Generates completions from the policy, alone or in turns with an environment."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved, for its samplers."""
     reward: RewardSource
     """Scores completions: a reward, step rewards, or an environment."""
     models: ScoringModels
@@ -117,12 +121,16 @@ def make_reward_source(config: PolicyConfig, encoder: Encoder) -> RewardSource:
     return EpisodeReward(name=config.environment, environment=function)
 
 
-def make_rollout_sampler(config: PolicyConfig, sampler: LocalSampler, scorer: RewardSource) -> RolloutSampler:
+def make_rollout_sampler(
+    config: PolicyConfig, sampler: TurnSampler, encoder: Encoder, scorer: RewardSource
+) -> RolloutSampler:
     """The sampler of completions: of the policy alone, or of episodes in turns with the environment."""
     if not isinstance(scorer, EpisodeReward):
         return sampler
     turns = config.max_turns or MAX_TURNS
-    return EpisodeSampler(sampler=sampler, environment=scorer.environment, name=scorer.name, turns=turns)
+    return EpisodeSampler(
+        sampler=sampler, encoder=encoder, environment=scorer.environment, name=scorer.name, turns=turns
+    )
 
 
 def make_rounds(
@@ -158,6 +166,7 @@ def make_rounds(
         kl_control=_make_kl_control(configured, config),
         ranks=run.ranks,
         seed=config.seed,
+        weights=sources.weights,
         extra_microbatches=_ptx_microbatches(configured, config, run),
         needs_comparison=configured.row.needs_comparison,
         curriculum=_make_curriculum(config, sources),
@@ -289,6 +298,8 @@ class PreparedRun:
     """What is trained."""
     watchers: ScoringModels
     """Who looks at answers."""
+    sampler: Sampler
+    """Draws single answers from the policy."""
     reference: PreparedReference
     """What comes with the reference."""
     rounds: RolloutRounds
@@ -315,11 +326,13 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         autocast=partial(autocast_context, run.precision, run.ranks.device),
         temperature=config.draw.temperature,
     )
-    sampler = LocalSampler.from_policy(policy, run.encoder, models.autocast)
+    weights = WeightsVersion()
+    sampler = sampler_of_policy(policy, run.encoder, models.autocast, weights)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
-        sampler=make_rollout_sampler(config, sampler, reward),
+        sampler=make_rollout_sampler(config, sampler, run.encoder, reward),
+        weights=weights,
         reward=reward,
         models=models,
         mixture_sampler=mixture_sampler,
@@ -333,6 +346,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         rows=rows,
         actor=ActorCritic(policy, critic),
         watchers=models,
+        sampler=sampler,
         reference=reference,
         rounds=rounds,
         looker=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
@@ -425,7 +439,8 @@ def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
         reference=models.reference if prepared.algorithm.row.needs_reference else None,
         same_reference=prepared.reference.is_starting_model,
         products=models.autocast,
-        sampler=LocalSampler.from_policy(models.policy, run.encoder, models.autocast),
+        sampler=prepared.sampler,
+        weights=prepared.rounds.weights,
         sampling=collector.sampling,
         reward=collector.reward if isinstance(collector.reward, Reward) else None,
     )
