@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic
 
@@ -20,7 +21,7 @@ from torch import nn
 from plaudit.engine import lineage
 from plaudit.engine.checkpoint.state import seed_everything
 from plaudit.engine.distributed import Ranks, is_first_process, process_group
-from plaudit.engine.loop import BatchOrder, InterruptCheck, InterruptedRunError, Plan, TrainingLoop
+from plaudit.engine.loop import BatchOrder, BatchRows, InterruptCheck, InterruptedRunError, Plan, TrainingLoop
 from plaudit.engine.metrics import Metric
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.run_folder import RunFolder, open_run
@@ -89,8 +90,8 @@ class TrainingJob(Generic[MicrobatchT]):
     """From a micro-batch to what a step minimises."""
     rows: int
     """How many rows are trained."""
-    microbatches: Callable[[int, Sequence[int]], Sequence[MicrobatchT]]
-    """This rank's micro-batches of a step, given its number and those of its rows."""
+    microbatches: Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]
+    """This rank's micro-batches of a step and of each step after it, given the rows of batches."""
     flops: Callable[[Sequence[MicrobatchT]], float]
     """Floating-point operations of these micro-batches."""
     evaluate: Callable[[InterruptCheck], Sequence[Metric]] | None
@@ -132,6 +133,17 @@ class Kind(Generic[MicrobatchT]):
     """Reads the rows and loads the model."""
     inputs: tuple[Path, ...] = ()
     """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+
+
+def row_batches(
+    microbatches: Callable[[int, Sequence[int]], Sequence[MicrobatchT]],
+) -> Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]:
+    """The steps of a job that learns from a batch of rows at each, given what makes micro-batches of them."""
+
+    def batches(first: int, batch_rows: BatchRows) -> Iterator[Sequence[MicrobatchT]]:
+        return (microbatches(step, batch_rows(step)) for step in count(first))
+
+    return batches
 
 
 def start_run(config: RunConfig, ranks: Ranks, folder: Path | None = None) -> Run:
@@ -195,7 +207,7 @@ def preflight_subject(config: RunConfig, job: TrainingJob[Any]) -> Subject:
     lesson = Lesson(
         module=job.module,
         objective=job.objective,
-        pieces=job.microbatches,
+        pieces=lambda step, rows: next(job.microbatches(step, lambda _: rows)),
         rows=job.rows,
         rate=config.learning_rate,
         optimizer=config.optimizer,
@@ -279,7 +291,7 @@ def _training_plan(
     return Plan(
         steps=steps,
         machine=make_machine(config, job, ranks),
-        pieces=lambda step: job.microbatches(step, order.batch_rows(1 + (step - 1) // inner)),
+        batches=lambda first: job.microbatches(first, order.batch_rows),
         epoch_after=lambda step: order.epoch_after(-(-step // inner)),
         work=job.flops,
         evaluate=job.evaluate,

@@ -55,7 +55,7 @@ from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator
-from plaudit.methods.policy.iterations import KlControl, RolloutRounds
+from plaudit.methods.policy.iterations import KlControl, RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,
@@ -405,7 +405,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
         module=prepared.actor,
         objective=objective,
         rows=len(train),
-        microbatches=prepared.rounds.microbatches,
+        microbatches=partial(policy_updates, prepared.rounds),
         flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
         evaluate=prepared.looker.evaluate if held_out_prompts else None,
         held_out_metrics=_metric_names(prepared),

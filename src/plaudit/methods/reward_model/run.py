@@ -46,7 +46,7 @@ from plaudit.methods.reward_model.objective import (
     RewardMicrobatch,
     microbatches_of,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, train
+from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, row_batches, train
 from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.load import is_reward_folder
 from plaudit.models.reward_model import Normalisation, RewardModel
@@ -225,7 +225,9 @@ def _make_job(config: RewardConfig, discriminate: bool, run: Run) -> TrainingJob
         module=model,
         objective=objective,
         rows=len(train),
-        microbatches=lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once),
+        microbatches=row_batches(
+            lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once)
+        ),
         flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
         evaluate=held_out_evaluator(objective, held_out_microbatches, ranks, HELD_OUT_METRICS)
         if held_out_microbatches
