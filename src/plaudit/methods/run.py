@@ -8,7 +8,7 @@ Run any training job: open the run folder, prepare, train or resume, write summa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -71,6 +71,8 @@ class Run:
     """The run folder; None on every rank but the first, and where nothing is written."""
     notes: list[str] = field(default_factory=list[str])
     """What was decided so far, for the user."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """What is closed when the run ends, however it ends."""
 
     def note(self, *sentences: str) -> None:
         """Tell the user; it is said once the run's sinks are open, and kept in its summary."""
@@ -197,8 +199,10 @@ def preflight_findings(config: RunConfig, kind: Kind[Any], checks: Iterable[Chec
     """Prepare a run and yield the findings of these checks; nothing is written and no step is taken."""
     refuse_unknown_checks(config.allow)
     with process_group(config.device) as ranks:
-        job = kind.prepare(start_run(config, ranks))
-        yield from run_checks(preflight_subject(config, job), checks, config.allow)
+        run = start_run(config, ranks)
+        with run.resources:
+            job = kind.prepare(run)
+            yield from run_checks(preflight_subject(config, job), checks, config.allow)
 
 
 def preflight_subject(config: RunConfig, job: TrainingJob[Any]) -> Subject:
@@ -258,6 +262,12 @@ def _open_run_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
 
 def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder | None) -> Summary | None:
     run = start_run(config, ranks, None if folder is None else folder.path)
+    with run.resources:
+        return _train_run(config, kind, run, folder)
+
+
+def _train_run(config: RunConfig, kind: Kind[Any], run: Run, folder: RunFolder | None) -> Summary | None:
+    ranks = run.ranks
     if folder is not None:
         run.note(*folder.notes, *_record_lineage(config, kind, run.encoder, folder))
     if _is_finished(config, ranks):

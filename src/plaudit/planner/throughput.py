@@ -74,13 +74,15 @@ def measure_throughput(
     started = time.perf_counter()
     with process_group(config.device) as ranks:
         before = measure_memory(str(ranks.device))
-        job = named_run(method, config).prepare(start_run(config, ranks))
-        trial = _Trial(job, config, ranks)
-        cost = (
-            trial.measure_rounds(max_seconds)
-            if job.updates_per_batch > 1 or trial.generates
-            else trial.measure_rows(max_seconds)
-        )
+        run = start_run(config, ranks)
+        with run.resources:
+            job = named_run(method, config).prepare(run)
+            trial = _Trial(job, config, ranks)
+            cost = (
+                trial.measure_rounds(max_seconds)
+                if job.updates_per_batch > 1 or trial.generates
+                else trial.measure_rows(max_seconds)
+            )
         after = measure_memory(str(ranks.device))
     measured_peak = None if before.now is None else int((after.peak - before.now) * MIB)
     return Throughput(

@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from plaudit.models.load import Precision
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.encode import Encoder
 
@@ -26,3 +28,17 @@ def sampler_of_policy(
 ) -> LocalSampler:
     """A policy in memory, which generates with the weights of the moment; ``weights`` counts their moves."""
     return LocalSampler.from_policy(policy, encoder, products, weights)
+
+
+def process_of_policy(
+    policy: Policy, model: Path, precision: Precision, weights: WeightsVersion
+) -> ProcessSampler:
+    """A process that loads the policy's folder, and is sent its weights whenever they have moved."""
+    return ProcessSampler(
+        model,
+        device=str(policy.device),
+        dtype=precision.weights,
+        products=precision.products if precision.mixed else None,
+        policy=policy,
+        weights=weights,
+    )

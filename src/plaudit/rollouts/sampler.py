@@ -122,6 +122,8 @@ def rollout_from_json(record: Mapping[str, Any]) -> Rollout:
 class WeightsVersion:
     """How often the weights of a policy have moved: whoever moves them says so, and its samplers read it.
 
+    Example: ``LocalSampler.from_policy(policy, encoder, weights=WeightsVersion())``
+
     >>> weights = WeightsVersion()
     >>> weights.moved()
     >>> weights.number

@@ -78,10 +78,11 @@ from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.subject import Subject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
-from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.build import process_of_policy, sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Sampler, TurnSampler, WeightsVersion
+from plaudit.rollouts.process import ProcessSampler
+from plaudit.rollouts.sampler import TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -298,8 +299,6 @@ class PreparedRun:
     """What is trained."""
     watchers: ScoringModels
     """Who looks at answers."""
-    sampler: Sampler
-    """Draws single answers from the policy."""
     reference: PreparedReference
     """What comes with the reference."""
     rounds: RolloutRounds
@@ -326,8 +325,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         autocast=partial(autocast_context, run.precision, run.ranks.device),
         temperature=config.draw.temperature,
     )
-    weights = WeightsVersion()
-    sampler = sampler_of_policy(policy, run.encoder, models.autocast, weights)
+    sampler, weights = _make_sampler(configured, config, run, models)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
@@ -346,15 +344,34 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         rows=rows,
         actor=ActorCritic(policy, critic),
         watchers=models,
-        sampler=sampler,
         reference=reference,
         rounds=rounds,
         looker=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
     )
 
 
+def _make_sampler(
+    configured: ConfiguredAlgorithm,
+    config: PolicyConfig,
+    run: Run,
+    models: ScoringModels,
+) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
+    """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
+    weights = WeightsVersion()
+    if config.sampler == "local":
+        return sampler_of_policy(models.policy, run.encoder, models.autocast, weights), weights
+    if config.lora.rank or configured.number("mixture"):
+        unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
+        raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
+    process = process_of_policy(models.policy, config.model, run.precision, weights)
+    return run.resources.enter_context(process), weights
+
+
 def _rollout_notes(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, sampler: LocalSampler, rounds: RolloutRounds
+    configured: ConfiguredAlgorithm,
+    config: PolicyConfig,
+    sampler: LocalSampler | ProcessSampler,
+    rounds: RolloutRounds,
 ) -> list[str]:
     """Notes for the user on how completions are drawn and paid."""
     slow_reason = sampler.fallback_reason
@@ -367,12 +384,13 @@ def _rollout_notes(
 
 
 def _make_mixture_sampler(
-    configured: ConfiguredAlgorithm, sampler: LocalSampler, models: ScoringModels
+    configured: ConfiguredAlgorithm, sampler: LocalSampler | ProcessSampler, models: ScoringModels
 ) -> LocalSampler | None:
     """The sampler of the mixture with the reference, where the row has one."""
     share = configured.number("mixture")
     if not share:
         return None
+    assert isinstance(sampler, LocalSampler)
     assert isinstance(models.reference, GeneratingReference), (
         "answers of a mixture need a reference that speaks"
     )
@@ -429,6 +447,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
 def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
     """What preflight checks look at; an environment is left out, as it scores no single completion."""
     models, collector = prepared.watchers, prepared.rounds.collector
+    sampler = prepared.looker.sampler
     return Subject(
         encoder=run.encoder,
         records=prepared.rows.records,
@@ -439,7 +458,7 @@ def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
         reference=models.reference if prepared.algorithm.row.needs_reference else None,
         same_reference=prepared.reference.is_starting_model,
         products=models.autocast,
-        sampler=prepared.sampler,
+        sampler=sampler.sampler if isinstance(sampler, EpisodeSampler) else sampler,
         weights=prepared.rounds.weights,
         sampling=collector.sampling,
         reward=collector.reward if isinstance(collector.reward, Reward) else None,
