@@ -72,7 +72,7 @@ class PolicyTrial:
         """Draw, score and look; then every move of it, each with its figures."""
         inner, said, seen = self.job.updates_per_batch, list[dict[str, Number]](), list[AnyMicrobatch]()
         for step in range((number - 1) * inner + 1, number * inner + 1):
-            pieces = self.job.microbatches(step, self.order.batch_rows(number))
+            pieces = next(self.job.microbatches(step, self.order.batch_rows))
             seen += pieces
             outcome = take_step(self.machine, pieces, RATE)
             assert outcome.fault is None, outcome.fault

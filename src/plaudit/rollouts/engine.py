@@ -19,7 +19,7 @@ from torch import Tensor
 from plaudit.errors import UserError
 from plaudit.models.decode import Decoder, MixtureDecoderFactory
 from plaudit.models.policy import Policy
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder
 
 SUM_BLOCK = 256
@@ -157,24 +157,8 @@ MAX_TOKENS_PER_CHARACTER = 4
 """The most tokens that one character can take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
-    """One completion to generate.
-
-    Example: ``GenerationRequest(prompt=(1, 5, 9), text_tail=(), uniform_T=torch.rand(64))``
-    """
-
-    prompt: tuple[int, ...]
-    """The tokens that the model is shown."""
-    text_tail: tuple[int, ...]
-    """The end of a plain text that is gone on from; empty in a conversation."""
-    uniform_T: Tensor
-    """A uniform number from 0 to 1 for each token that may be generated."""
-
-    @property
-    def max_new_tokens(self) -> int:
-        """How many tokens may be drawn."""
-        return len(self.uniform_T)
+TAIL_TOKENS = 4
+"""Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
 
 @dataclass(slots=True)
@@ -210,10 +194,10 @@ class GenerationEngine:
 
     def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
         """A rollout for each request, generated in one batch; equal prompts in a row are read once."""
-        completions = [_PartialCompletion(one, [], [], []) for one in requests]
+        completions = [_PartialCompletion(request, [], [], []) for request in requests]
         for _ in self._decode_steps(completions, settings):
             pass
-        return [self._rollout(one, settings) for one in completions]
+        return [self._rollout(completion, settings) for completion in completions]
 
     def stream(self, request: GenerationRequest, settings: SamplingSettings) -> Iterator[Rollout]:
         """The rollout of one request so far, after each of its tokens."""
@@ -228,7 +212,7 @@ class GenerationEngine:
         prompts = [
             (prompt, len(list(group))) for prompt, group in groupby(one.request.prompt for one in completions)
         ]
-        rows, uniform_NT = list(completions), _uniform_numbers(completions).to(self.policy.device)
+        rows, uniform_NT = list(completions), _uniform_numbers(completions, settings).to(self.policy.device)
         with self.decoder.attention_context(self.policy):
             with self._inference():
                 decoder = self.decoder(
@@ -282,10 +266,12 @@ class GenerationEngine:
 
     def _rollout(self, completion: _PartialCompletion, settings: SamplingSettings) -> Rollout:
         ended_by_token = completion.ids[-1] in self.encoder.stop_ids
-        before = self._decode(completion.request.text_tail)
-        text = self._decode(
-            [*completion.request.text_tail, *(completion.ids[:-1] if ended_by_token else completion.ids)]
-        )[len(before) :]
+        # Only a plain text is gone on from; behind a template's turn an answer begins anew.
+        tail = completion.request.prompt[-TAIL_TOKENS:] if self.encoder.chat_format is None else ()
+        before = self._decode(tail)
+        text = self._decode([*tail, *(completion.ids[:-1] if ended_by_token else completion.ids)])[
+            len(before) :
+        ]
         for stop in settings.stop:
             text = text.split(stop, 1)[0]
         return Rollout(
@@ -301,10 +287,12 @@ class GenerationEngine:
         return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
-def _uniform_numbers(completions: Sequence[_PartialCompletion]) -> Tensor:
-    uniform_NT = torch.zeros(
-        len(completions), max(one.request.max_new_tokens for one in completions), dtype=torch.float64
-    )
-    for a, one in enumerate(completions):
-        uniform_NT[a, : one.request.max_new_tokens] = one.request.uniform_T
+def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
+    requests = [completion.request for completion in completions]
+    longest = max(request.max_new_tokens for request in requests)
+    uniform_NT = torch.zeros(len(requests), longest, dtype=torch.float64)
+    for row, request in enumerate(requests):
+        uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
+            settings, request.prompt, request.sample, request.max_new_tokens
+        )
     return uniform_NT

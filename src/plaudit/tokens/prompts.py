@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, user_turn
+from plaudit.data.records import Prompt, Record, Text, assistant_turn, plain_text, user_turn
 from plaudit.errors import UserError
+from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
@@ -59,7 +60,7 @@ def encode_prompt_records(
     repeated = 0
     for record in records:
         try:
-            prompt = _encode_prompt(record, encoder)
+            prompt = _encode_record(record, encoder)
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
             continue
@@ -84,13 +85,35 @@ def encode_prompt_records(
     return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=notes)
 
 
-def _encode_prompt(record: Record, encoder: Encoder) -> EncodedPrompt:
-    text = record.prompt
-    turns = user_turn(text) if isinstance(text, str) and encoder.chat_format is not None else text
+def encode_prompt(prompt: Text, encoder: Encoder) -> tuple[int, ...]:
+    """What the model is shown of a prompt, as a user's turn where it has a template.
+
+    A prompt to which there is nothing to answer is refused.
+    """
+    chat_format = encoder.chat_format
+    turns = user_turn(prompt) if isinstance(prompt, str) and chat_format is not None else prompt
+    _refuse_unanswerable(turns)
+    if not isinstance(turns, str) and chat_format is not None:
+        check_roles(chat_format.template, tuple(turn.role for turn in turns))
+    return encoder.encode_prompt(turns)
+
+
+def _refuse_unanswerable(prompt: Text) -> None:
+    last = prompt if isinstance(prompt, str) else plain_text(prompt[-1:])
+    if not last.strip():
+        raise UserError("the prompt is empty; write at least one word")
+    if not isinstance(prompt, str) and prompt[-1].role not in ("user", "tool"):
+        raise UserError(
+            f"the conversation ends with a turn of the {prompt[-1].role}, so there is nothing to answer; "
+            "let it end with the user's"
+        )
+
+
+def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
     return EncodedPrompt(
         text=record.prompt,
-        prompt=encoder.encode_prompt(turns),
+        prompt=encode_prompt(record.prompt, encoder),
         truth=None if prompt_record is None else prompt_record.answer,
         facts={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,

@@ -28,7 +28,7 @@ from plaudit.methods.policy.config import (
     ShapeSettings,
 )
 from plaudit.methods.policy.experience import ScoringModels
-from plaudit.methods.policy.iterations import RolloutRounds
+from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     AnyMicrobatch,
     PolicyMicrobatch,
@@ -101,7 +101,7 @@ class Scene:
 
     def pieces(self, step: int = 1) -> Sequence[AnyMicrobatch]:
         """Those of a move; the questions are those of the script in their order."""
-        return self.rounds.microbatches(step, range(len(self.lines)))
+        return next(policy_updates(self.rounds, step, lambda _: range(len(self.lines))))
 
     def move(self, by: float = 0.02) -> None:
         """Policy and critic move."""

@@ -188,7 +188,7 @@ def twice(asked: EpisodePrompt) -> Episode:
 def collector(policy: Policy, folder: Path) -> tuple[RolloutCollector, list[EncodedPrompt]]:
     encoder = make_encoder(folder)
     episodes = EpisodeSampler(
-        sampler=LocalSampler.from_policy(policy, encoder), environment=twice, name="twice"
+        sampler=LocalSampler.from_policy(policy, encoder), encoder=encoder, environment=twice, name="twice"
     )
     questions = [
         EncodedPrompt(text=text, prompt=encoder.encode_prompt(user_turn(text)), origin=text)

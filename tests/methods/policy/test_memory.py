@@ -88,10 +88,10 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
         rounds.experience, trust=replace(rounds.experience.weighting, has_replay=True)
     )
     for step in range(1, rounds.updates_per_round + 1):
-        rounds.microbatches(step, range(lines))
+        one.pieces(step)
         rounds.after_step(step, {"kl_old": 0.0})
     one.move()
-    rounds.microbatches(rounds.updates_per_round + 1, range(lines))
+    one.pieces(rounds.updates_per_round + 1)
     now = rounds.current
     assert now is not None
     assert len(now.examples) == 2 * lines

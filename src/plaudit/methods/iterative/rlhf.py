@@ -62,7 +62,7 @@ from plaudit.methods.reward_model.run import reward
 from plaudit.rewards.combine.manifest import COMBINED_FILE
 from plaudit.rewards.llm.comparer import Comparer, resolve_comparer
 from plaudit.rewards.load import load_reward
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -375,12 +375,12 @@ def _generate_answers(
     )
     for note in (*notes, start_note):
         console.note(note)
-    sampler = LocalSampler(this_round.generator, device=config.device)
+    sampler = sampler_of_folder(this_round.generator, device=config.device)
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     groups: list[ScoredGroup] = []
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([question.text for question in chunk], settings, n=n)
+        rollouts = sampler.generate([question.prompt for question in chunk], settings, n=n)
         groups += [
             ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
             for question, answers in zip(chunk, rollouts, strict=True)

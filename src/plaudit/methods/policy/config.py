@@ -362,6 +362,8 @@ class PolicyConfig(RunConfig):
     """The cells of the row."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
+    sampler: Literal["local", "process"] = "local"
+    """Where answers are drawn: by the policy itself, or by a process that is sent its weights."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
     process: ProcessSettings = field(default_factory=ProcessSettings)

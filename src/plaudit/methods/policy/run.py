@@ -12,7 +12,7 @@ Notes on the rounds of a policy run, printed before it begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator
-from plaudit.methods.policy.iterations import KlControl, RolloutRounds
+from plaudit.methods.policy.iterations import KlControl, RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,
@@ -78,8 +78,11 @@ from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.subject import Subject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
+from plaudit.rollouts.build import process_of_policy, sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.process import ProcessSampler
+from plaudit.rollouts.sampler import TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -96,6 +99,8 @@ class RolloutSources:
     """The prompts to sample completions of."""
     sampler: RolloutSampler
     """Generates completions from the policy, alone or in turns with an environment."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved, for its samplers."""
     reward: RewardSource
     """Scores completions: a reward, step rewards, or an environment."""
     models: ScoringModels
@@ -117,12 +122,16 @@ def make_reward_source(config: PolicyConfig, encoder: Encoder) -> RewardSource:
     return EpisodeReward(name=config.environment, environment=function)
 
 
-def make_rollout_sampler(config: PolicyConfig, sampler: LocalSampler, scorer: RewardSource) -> RolloutSampler:
+def make_rollout_sampler(
+    config: PolicyConfig, sampler: TurnSampler, encoder: Encoder, scorer: RewardSource
+) -> RolloutSampler:
     """The sampler of completions: of the policy alone, or of episodes in turns with the environment."""
     if not isinstance(scorer, EpisodeReward):
         return sampler
     turns = config.max_turns or MAX_TURNS
-    return EpisodeSampler(sampler=sampler, environment=scorer.environment, name=scorer.name, turns=turns)
+    return EpisodeSampler(
+        sampler=sampler, encoder=encoder, environment=scorer.environment, name=scorer.name, turns=turns
+    )
 
 
 def make_rounds(
@@ -158,6 +167,7 @@ def make_rounds(
         kl_control=_make_kl_control(configured, config),
         ranks=run.ranks,
         seed=config.seed,
+        weights=sources.weights,
         extra_microbatches=_ptx_microbatches(configured, config, run),
         needs_comparison=configured.row.needs_comparison,
         curriculum=_make_curriculum(config, sources),
@@ -315,11 +325,12 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         autocast=partial(autocast_context, run.precision, run.ranks.device),
         temperature=config.draw.temperature,
     )
-    sampler = LocalSampler.from_policy(policy, run.encoder, models.autocast)
+    sampler, weights = _make_sampler(configured, config, run, models)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
-        sampler=make_rollout_sampler(config, sampler, reward),
+        sampler=make_rollout_sampler(config, sampler, run.encoder, reward),
+        weights=weights,
         reward=reward,
         models=models,
         mixture_sampler=mixture_sampler,
@@ -339,8 +350,28 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     )
 
 
+def _make_sampler(
+    configured: ConfiguredAlgorithm,
+    config: PolicyConfig,
+    run: Run,
+    models: ScoringModels,
+) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
+    """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
+    weights = WeightsVersion()
+    if config.sampler == "local":
+        return sampler_of_policy(models.policy, run.encoder, models.autocast, weights), weights
+    if config.lora.rank or configured.number("mixture"):
+        unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
+        raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
+    process = process_of_policy(models.policy, config.model, run.precision, weights)
+    return run.resources.enter_context(process), weights
+
+
 def _rollout_notes(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, sampler: LocalSampler, rounds: RolloutRounds
+    configured: ConfiguredAlgorithm,
+    config: PolicyConfig,
+    sampler: LocalSampler | ProcessSampler,
+    rounds: RolloutRounds,
 ) -> list[str]:
     """Notes for the user on how completions are drawn and paid."""
     slow_reason = sampler.fallback_reason
@@ -353,12 +384,13 @@ def _rollout_notes(
 
 
 def _make_mixture_sampler(
-    configured: ConfiguredAlgorithm, sampler: LocalSampler, models: ScoringModels
+    configured: ConfiguredAlgorithm, sampler: LocalSampler | ProcessSampler, models: ScoringModels
 ) -> LocalSampler | None:
     """The sampler of the mixture with the reference, where the row has one."""
     share = configured.number("mixture")
     if not share:
         return None
+    assert isinstance(sampler, LocalSampler)
     assert isinstance(models.reference, GeneratingReference), (
         "answers of a mixture need a reference that speaks"
     )
@@ -391,7 +423,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
         module=prepared.actor,
         objective=objective,
         rows=len(train),
-        microbatches=prepared.rounds.microbatches,
+        microbatches=partial(policy_updates, prepared.rounds),
         flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
         evaluate=prepared.looker.evaluate if held_out_prompts else None,
         held_out_metrics=_metric_names(prepared),
@@ -415,6 +447,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
 def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
     """What preflight checks look at; an environment is left out, as it scores no single completion."""
     models, collector = prepared.watchers, prepared.rounds.collector
+    sampler = prepared.looker.sampler
     return Subject(
         encoder=run.encoder,
         records=prepared.rows.records,
@@ -425,7 +458,8 @@ def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
         reference=models.reference if prepared.algorithm.row.needs_reference else None,
         same_reference=prepared.reference.is_starting_model,
         products=models.autocast,
-        sampler=LocalSampler.from_policy(models.policy, run.encoder, models.autocast),
+        sampler=sampler.sampler if isinstance(sampler, EpisodeSampler) else sampler,
+        weights=prepared.rounds.weights,
         sampling=collector.sampling,
         reward=collector.reward if isinstance(collector.reward, Reward) else None,
     )
