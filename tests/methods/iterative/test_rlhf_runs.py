@@ -170,7 +170,7 @@ def test_settings_of_both_runs_are_reached(toy: Toy, tmp_path: Path) -> None:
     went = well(toy, tmp_path / "run", *more, "--loop.teach", "ppo")
     assert (went.part(1, "reward") / "combined.json").exists()
     assert went.settings(1, "policy")["reward"] == str(went.part(1, "reward"))
-    assert went.settings(1, "policy")["policy"]["beta"] == 0.2
+    assert went.settings(1, "policy")["kl_coef"] == 0.2
     member = went.settings(1, "reward/members/1")
     assert (member["epochs"], member["reward"]["smoothing"]) == (2.0, 0.1)
     again = go(toy, tmp_path / "run", *more)
