@@ -31,7 +31,7 @@ def docstring_faults(source: Source) -> Iterator[Fault]:
 
 
 def _says_itself(node: ast.stmt) -> bool:
-    """Whether it is ``Name = Annotated[type, "what it is"]``: the text is the help of settings of this type."""
+    """Whether it is ``Name = Annotated[type, "what it is"]``: the text is the help of such settings."""
     value = node.value if isinstance(node, ast.Assign) else None
     if not isinstance(value, ast.Subscript) or name_of(value.value) != "Annotated":
         return False

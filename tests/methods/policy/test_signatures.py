@@ -171,6 +171,17 @@ def test_every_old_name_has_a_new_one() -> None:
     assert set(OLD_NAMES_OF_A_LOOP.values()) <= names | {f"policy.{one}" for one in names}
 
 
+def test_old_names_are_taken_where_the_settings_are_a_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = ("--model", "m", "--prompts", "p", "--comparisons", "people", "--out", "o", "--print-config")
+    old = ("--draw.answers", "4", "--trust.cap", "2", "--policy.epochs", "2", "--policy.kl-coef", "0.1")
+    with pytest.raises(SystemExit):
+        main(["train", "rlhf", *files, *old])
+    config = yaml.safe_load(capsys.readouterr().out)["policy"]
+    assert (config["group_size"], config["tis_cap"], config["update_epochs"]) == (4, 2.0, 2)
+
+
 def test_an_algorithm_made_in_python_stands_in_the_config() -> None:
     plain = PolicyConfig(**PATHS, seed=3)
     config: Any = POLICY.with_settings(replace(trpo(max_kl=0.02), entropy_coef=0.5), plain)

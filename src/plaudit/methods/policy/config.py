@@ -84,11 +84,12 @@ OLD_DEFAULTS: Mapping[str, object] = {
 }
 """What an older config.yaml says of settings that nobody had set."""
 OLD_NAMES_OF_A_LOOP: Mapping[str, str] = {
-    **{f"policy.{old}": f"policy.{new}" for old, new in _OLD_CELLS.items() if old != new},
+    **{f"policy.{old}": f"policy.{new}" for old, new in _OLD_CELLS.items() if old not in CELLS},
     **{old: f"policy.{new}" for old, new in _OLD_GROUPS.items()},
     **_OLD_DRAW,
 }
-"""The same where the algorithm's settings are the group ``policy`` (rlhf)."""
+"""The same where the algorithm's settings are the group ``policy`` (rlhf); there ``policy.beta`` is a setting
+of online preference losses now, and others refuse it with the name of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +374,8 @@ class PolicyConfig(RunConfig):
 def _old_names(described: Algorithm) -> Mapping[str, str]:
     """Two old names had another meaning in some algorithms: β of a loss, and the target of a penalty."""
     meanings = {"policy.beta": "beta", "policy.limit": "penalty_coef_target"}
-    return OLD_NAMES | {old: new for old, new in meanings.items() if new in described.parameters}
+    own = {old: new for old, new in meanings.items() if new in described.parameters}
+    return {**OLD_NAMES, **own}
 
 
 OwnPolicyConfig = own_config_type(PolicyConfig)

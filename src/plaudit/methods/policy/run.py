@@ -250,9 +250,10 @@ def round_notes(rounds: RolloutRounds, config: PolicyConfig) -> list[str]:
             f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
         )
     row = rounds.experience.row
-    if row.reward_kl in (k2, k3):
+    if row.reward_kl is k2 or row.reward_kl is k3:
+        name = "k2" if row.reward_kl is k2 else "k3"
         notes.append(
-            f"{row.reward_kl.__name__} in the reward: what the policy then climbs lacks the estimator's own "
+            f"{name} in the reward: what the policy then climbs lacks the estimator's own "
             "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
         )
     if not config.draw.sampling(0).is_unrestricted:
