@@ -66,7 +66,7 @@ def made(
     write_policy_evaluation(found, folder / "stages" / "evaluation")
     for name, run in runs.items():
         write_run(folder / "stages" / name / "run", ToyRun(steps=20, spoilt=_held))
-        told = {"do": run.do, "settings": {"policy": {"beta": run.beta}}}
+        told = {"do": run.do, "settings": {"kl_coef": run.beta}}
         atomic.write_json(folder / "stages" / name / "stage.json", told)
     return PipelineFolder(path=folder)
 

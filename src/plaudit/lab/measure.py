@@ -81,9 +81,9 @@ def kl_coefficient(folder: PipelineFolder, stage: str) -> float:
     seal = read_manifest(folder.stage(stage))
     if seal is None:
         raise UserError(f"{folder.stage(stage)}: this stage has not ended; run the exercise again")
-    setting = seal["settings"].get("policy", {}).get("beta")
-    facts = POLICY_ALGORITHMS.get(seal["do"])
-    default = 0.0 if facts is None else facts.defaults.get("beta", 0.0)
+    setting = seal["settings"].get("kl_coef")
+    described = POLICY_ALGORITHMS.get(seal["do"])
+    default = 0.0 if described is None else described.defaults.get("kl_coef", 0.0)
     return float(default if setting is None else setting)
 
 

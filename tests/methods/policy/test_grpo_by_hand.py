@@ -145,7 +145,7 @@ def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: in
     scores = list(grpo_by_hand(policy, reference, encoder, prompts, W33, how))
     went = well(
         *(place, "grpo", "out", "--batch-size", len(prompts), "--held-out", 0, "--rounds", 3),
-        *("--draw.answers", 4, "--policy.epochs", inner, "--optimizer.schedule", "constant"),
+        *("--group-size", 4, "--update-epochs", inner, "--optimizer.schedule", "constant"),
         *("--dtype", "float64", "--sample.rows", 0),
     )
     assert went.figures("reward")[::inner] == pytest.approx(scores)

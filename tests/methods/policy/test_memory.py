@@ -105,7 +105,9 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
 
 
 def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
-    went = well(make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.window", 2)
+    went = well(
+        make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.max-staleness", 2
+    )
     shares = went.figures("replayed")
     assert shares[0] == 0
     assert shares[-1] == pytest.approx(0.4, abs=0.1)

@@ -69,7 +69,7 @@ def harmless(page: Page) -> None:
 def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     write_pipeline(tmp_path / "leash")
     story = read_pipeline_folder(tmp_path / "leash")
-    (tmp_path / "lab.html").write_text(exercise_page(EXERCISE, story, SEEN, ("ppo.policy.beta: 0, not 0.1",)))
+    (tmp_path / "lab.html").write_text(exercise_page(EXERCISE, story, SEEN, ("ppo.kl_coef: 0, not 0.1",)))
     page = read_page(tmp_path / "lab.html")
     seen = page.sections["What was seen"]
     for words in ("✓ holds", "✗ does not hold", "? not decided", "became 48\u00a0%"):
@@ -77,7 +77,7 @@ def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     assert page.words["td"][:2] == ["8", "48"]
     assert page.sections["Pictures"].split("\n")[0].startswith("How long?Look at the end.")
     assert "Whether it was luck:plaudit lab leash --seed 1" in page.sections["What to try next"]
-    assert "ppo.policy.beta: 0, not 0.1" in page.sections["head"]
+    assert "ppo.kl_coef: 0, not 0.1" in page.sections["head"]
     assert "1 of 3 claims holds, 1 not decided" in page.sections["head"]
 
 

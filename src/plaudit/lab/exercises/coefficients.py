@@ -106,7 +106,7 @@ EXERCISE = Exercise(
     minutes=1.5,
     analyse=analyse,
     next_commands=(
-        "plaudit lab coefficients --set middle.policy.beta=0.1: look for a leash between none and all",
+        "plaudit lab coefficients --set middle.kl-coef=0.1: look for a leash between none and all",
         "plaudit lab coefficients --set comparisons.annotators=crowd: people who love length less",
     ),
 )

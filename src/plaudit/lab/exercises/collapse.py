@@ -179,7 +179,7 @@ EXERCISE = Exercise(
     minutes=1,
     analyse=analyse,
     next_commands=(
-        "plaudit lab collapse --set leashed.policy.beta=5: a shorter leash keeps more, and gains less",
+        "plaudit lab collapse --set leashed.kl-coef=5: a shorter leash keeps more, and gains less",
         "plaudit lab collapse --set evaluation.temperature=1.5: does heat bring the variety back",
     ),
 )

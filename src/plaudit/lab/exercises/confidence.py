@@ -222,7 +222,7 @@ EXERCISE = Exercise(
     minutes=1.8,
     analyse=analyse,
     next_commands=(
-        "plaudit lab confidence --set leashed.policy.beta=3: a shorter leash",
+        "plaudit lab confidence --set leashed.kl-coef=3: a shorter leash",
         "plaudit lab confidence --set sharp.beta=0.3: DPO with an ordinary β",
         "plaudit lab confidence --set free.rounds=80: twice as long without a leash",
     ),

@@ -142,7 +142,7 @@ EXERCISE = Exercise(
     minutes=1.5,
     analyse=analyse,
     next_commands=(
-        "plaudit lab leash --set loose.policy.beta=0.2: a leash between the two",
+        "plaudit lab leash --set loose.kl-coef=0.2: a leash between the two",
         "plaudit lab leash --set free.shape.per_token=0.05: every token costs about what it pays",
     ),
 )

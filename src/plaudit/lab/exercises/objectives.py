@@ -168,7 +168,7 @@ EXERCISE = Exercise(
     next_commands=(
         "plaudit lab objectives --set both.weights=[0.9,0.1]: how little brevity is enough",
         "plaudit lab objectives --set asked-help.annotators=crowd: people who love length less",
-        "plaudit lab objectives --set follows-help.policy.beta=0.5: whether a leash does as well",
+        "plaudit lab objectives --set follows-help.kl-coef=0.5: whether a leash does as well",
     ),
 )
 """One reward, and two."""

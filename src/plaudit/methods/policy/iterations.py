@@ -200,7 +200,7 @@ class RolloutRounds:
                 counts=counts,
                 is_first_update=update == 0,
                 is_only_update=not self.experience.needs_old_logps,
-                kl_penalty=self.memory.beta if self.experience.row.has_adaptive_penalty else 0.0,
+                kl_penalty=self.memory.beta if "adaptive_penalty" in self.experience.row.needs else 0.0,
             )
             for refs in shares[self.ranks.rank]
         ]
@@ -280,7 +280,7 @@ class RolloutRounds:
     def _beta(self) -> float:
         """What the KL in the reward counts; of an adaptive row the memory holds another coefficient."""
         row = self.experience.row
-        return float(row.beta) if row.has_adaptive_penalty else self.memory.beta
+        return float(row.kl_coef) if "adaptive_penalty" in row.needs else self.memory.beta
 
     def _update_mean_score(self, new_round: Round, new_completions: int) -> None:
         """The mean of all scores so far: what the next round is measured against."""
