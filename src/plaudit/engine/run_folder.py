@@ -75,7 +75,7 @@ class RunFolder:
 
 
 @contextmanager
-def open_run(
+def open_run_folder(
     path: Path, *, config: Mapping[str, Any], may_change: AbstractSet[str] = frozenset()
 ) -> Iterator[RunFolder]:
     """Opens the folder for a new run, or for the run that it holds if the config is still the same.
