@@ -143,7 +143,7 @@ class OtherPrompts(LocalSampler):
     """A sampler that asks without opening the answer."""
 
     def _encode_prompt(self, prompt: Text) -> tuple[tuple[int, ...], bool]:
-        ids, plain = super()._tokens(prompt)
+        ids, plain = super()._encode_prompt(prompt)
         return ids[:-2], plain
 
 

@@ -200,7 +200,8 @@ def scene(name: str, **more: Any) -> Scene:
     lines = script(int(found.number("answers")))
     watchers = _watchers(found, how)
     policy, critic = watchers.policy, watchers.critic
-    begin = Run(encoder=encoder(), precision=precision("float64", torch.device("cpu")), ranks=how.ranks)
+    numbers = precision("float64", torch.device("cpu"))
+    begin = Run(config=config, method=name, encoder=encoder(), precision=numbers, ranks=how.ranks)
     questions = tuple(
         EncodedPrompt(text=str(group), prompt=prompt, origin=f"script:{group}")
         for group, (prompt, _) in enumerate(lines)
