@@ -167,7 +167,7 @@ def test_a_pipeline_runs_and_its_stages_are_results(base: Path, tmp_path: Path) 
     assert "beta: 0.2" in (done.training("dpo").folder / "config.yaml").read_text("utf-8")
     assert done.report.exists()
     assert done.evaluation is None
-    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo?"):
+    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo"):
         done.training("dop")
-    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo?"):
+    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo"):
         plaudit.run(config, out=tmp_path / "out", settings={"dop.beta": 0.2})

@@ -74,7 +74,9 @@ def counting_the_padding(subject: PreflightSubject) -> PreflightSubject:
 
 def rows_that_see_each_other(subject: PreflightSubject) -> PreflightSubject:
     """Attention that takes all rows of a pack for one."""
-    return _segmented(subject, lambda segments: Segments(prompts=(sum(segments.piece_lengths),), completions=((),)))
+    return _segmented(
+        subject, lambda segments: Segments(prompts=(sum(segments.piece_lengths),), completions=((),))
+    )
 
 
 def answers_that_see_each_other(subject: PreflightSubject) -> PreflightSubject:

@@ -53,7 +53,7 @@ from plaudit.models.reward_model import Normalisation, RewardModel
 from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import save_combination
-from plaudit.tokens.batch import Completion, batch_of
+from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
 
@@ -215,11 +215,6 @@ def prepare_reward(
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.shard
 
-    def write() -> None:
-        if zero_examples:
-            _shift_rewards(model, mean_reward(model, zero_examples, tokens_at_once, run.autocast))
-        write_reward_model(model, config, run.encoder, ranks)
-
     held_out_microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once) if rows.held_out else ()
     run.note(*rows.notes, loss.sentence, *notes)
     job = TrainingJob(
@@ -237,10 +232,18 @@ def prepare_reward(
         sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample, run.autocast)
         if samples_here
         else None,
-        save=write,
+        save=partial(_save_model, model, config, run, zero_examples),
     )
     subject = replace(run.subject(job, rows), trained=[row.example for row in rows.train], scorer=model)
     return job, subject
+
+
+def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_examples: Sequence[Example]) -> None:
+    """Write the model; the mean reward of ``zero_examples`` is 0 from now on."""
+    if zero_examples:
+        level = mean_reward(model, zero_examples, config.memory.tokens_at_once, run.autocast)
+        _shift_rewards(model, level)
+    write_reward_model(model, config, run.encoder, run.ranks)
 
 
 def _shift_rewards(model: RewardModel, level: float) -> None:
