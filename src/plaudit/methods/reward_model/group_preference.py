@@ -269,7 +269,7 @@ class GroupMicrobatch:
         return tuple(replace(self, episodes=(one,)) for one in self.episodes)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
-        """For each rank its episodes in one piece: they are small, so that the budget does not matter."""
+        """For each rank its episodes in one micro-batch: they are small, whatever the budget."""
         del budget
         dealt = [self.episodes[rank::ranks] for rank in range(ranks)]
         return tuple(
