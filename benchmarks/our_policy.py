@@ -25,11 +25,11 @@ from benchmarks.trial import OPTIMIZER, RATE, arguments
 from benchmarks.work import LONGEST, PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES
 from plaudit.data.records import Text
 from plaudit.engine.distributed import single_process
-from plaudit.engine.loop import BatchOrder
+from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import values_of
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
-from plaudit.engine.step import Machine, take_step
+from plaudit.engine.step import Stepper, take_step
 from plaudit.engine.step_report import Number
 from plaudit.engine.throughput import matmul_rate
 from plaudit.losses.divergence import k1, k3
@@ -37,9 +37,9 @@ from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.config import DrawSettings, PolicyConfig, policy_config_type
 from plaudit.methods.policy.iterations import RolloutRounds
 from plaudit.methods.policy.objective import ActorCritic, AnyMicrobatch, PolicyMicrobatch
-from plaudit.methods.policy.run import make_job
+from plaudit.methods.policy.run import prepare_policy_run
 from plaudit.methods.preference.config import ReferenceSettings
-from plaudit.methods.run import Run, TrainingJob
+from plaudit.methods.run import Run
 from plaudit.models.load import precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -61,7 +61,7 @@ class PolicyTrial:
 
     job: TrainingJob[AnyMicrobatch]
     """What the recipe prepared."""
-    machine: Machine[AnyMicrobatch]
+    stepper: Stepper[AnyMicrobatch]
     """What takes a step."""
     order: BatchOrder
     """Which prompts make up a round."""
@@ -74,7 +74,7 @@ class PolicyTrial:
         for step in range((number - 1) * inner + 1, number * inner + 1):
             pieces = next(self.job.microbatches(step, self.order.batch_rows))
             seen += pieces
-            outcome = take_step(self.machine, pieces, RATE)
+            outcome = take_step(self.stepper, pieces, RATE)
             assert outcome.fault is None, outcome.fault
             said.append({**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm})
             for companion in self.job.state.values():
@@ -114,28 +114,26 @@ def trial_on(given: Any) -> PolicyTrial:
     config = config_of(given)
     encoder = make_encoder(config.model)
     numbers = precision(config.dtype, torch.device("cpu"))
-    ready = make_job(
-        METHODS[given.method],
-        config,
-        Run(encoder=encoder, precision=numbers, ranks=single_process()),
-    )
-    machine = Machine(
+    method = METHODS[given.method]
+    run = Run(config=config, method=method, encoder=encoder, precision=numbers, ranks=single_process())
+    ready, _ = prepare_policy_run(method, config, run)
+    stepper = Stepper(
         module=ready.module,
-        optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.learning_rates),
+        optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.rate_multiples),
         objective=ready.objective,
         clip=OPTIMIZER.clip,
         ranks=single_process(),
         clip_groups=ready.clip_groups,
     )
     order = BatchOrder(rows=ready.rows, batch_size=config.batch_size, seed=config.seed)
-    return PolicyTrial(job=ready, machine=machine, order=order, encoder=encoder)
+    return PolicyTrial(job=ready, stepper=stepper, order=order, encoder=encoder)
 
 
 def measured(trial: PolicyTrial, given: Any) -> Report:
     """Go through rounds and say what each cost."""
-    watch, machine, actor = Watch(), trial.machine, _actor(trial)
+    watch, stepper, actor = Watch(), trial.stepper, _actor(trial)
     losses, flops, rounds = list[float](), list[float](), list[tuple[Example, ...]]()
-    read_all(p.detach() for p in machine.module.parameters())
+    read_all(p.detach() for p in stepper.module.parameters())
     watch.start()
     for number in range(1, given.steps + 1):
         done, said = trial.round(number)
@@ -143,7 +141,7 @@ def measured(trial: PolicyTrial, given: Any) -> Report:
         losses.append(float(said[0]["loss"]))
         flops.append(flops_of_round(actor, done.examples, given.method, trial.job.updates_per_batch))
         rounds.append(done.examples)
-    state = sum(value.nbytes for slots in machine.optimizer.state.values() for value in slots.values())
+    state = sum(value.nbytes for slots in stepper.optimizer.state.values() for value in slots.values())
     return Report(
         who=f"plaudit {plaudit.__version__}",
         setting=f"{given.method}, {given.dtype}",

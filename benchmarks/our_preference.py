@@ -18,12 +18,14 @@ from benchmarks.work import LONGEST, PAIRS, REFERENCE, THUMBS
 from plaudit.engine.distributed import single_process
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
-from plaudit.engine.step import Machine
+from plaudit.engine.step import Stepper
 from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.models import matrix_sizes
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
-from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings
-from plaudit.methods.preference.run import PreparedRun, prepare_run
+from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, configured_algorithm
+from plaudit.methods.preference.objective import PreferenceBatcher, ScoringModels
+from plaudit.methods.preference.run import load_models, load_preference_rows, make_objective
+from plaudit.methods.reference import PreparedReference
 from plaudit.methods.run import Run
 from plaudit.models.load import precision
 from plaudit.models.policy import Policy
@@ -32,8 +34,8 @@ from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.preferences import JudgedRow
 
 
-def begun_on(given: Any) -> tuple[PreparedRun, PreferenceConfig]:
-    """The folder's policy and reference, its rows as tokens, and what a step minimises."""
+def loaded(given: Any) -> tuple[Sequence[JudgedRow], PreferenceBatcher, PreparedReference]:
+    """The folder's rows as tokens, its policy and reference."""
     config = PreferenceConfig(
         model=given.work / "model",
         data=given.work / (THUMBS if _learns_thumbs(given) and not given.pairs else PAIRS),
@@ -48,28 +50,33 @@ def begun_on(given: Any) -> tuple[PreparedRun, PreferenceConfig]:
         ),
     )
     run = Run(
+        config=config,
+        method=given.method,
         encoder=make_encoder(config.model),
         precision=precision(config.dtype, torch.device("cpu")),
         ranks=single_process(),
     )
-    return prepare_run(given.method, config, run), config
+    rows = load_preference_rows(given.method, config, run.encoder, None)
+    row = configured_algorithm(given.method, config)
+    return rows.train, *load_models(row, rows, config, run)
 
 
 def _learns_thumbs(given: Any) -> bool:
     return data_of(PREFERENCE_ALGORITHMS[given.method]) == "thumbs"
 
 
-def trial_of(begun: PreparedRun, config: PreferenceConfig) -> Trial[JudgedRow]:
+def trial_of(batcher: PreferenceBatcher, reference: PreparedReference, dtype: str) -> Trial[JudgedRow]:
     """The parts of a run."""
-    machine = Machine(
-        module=begun.policy,
-        optimizer=make_optimizer(begun.policy, RATE, OPTIMIZER),
-        objective=begun.objective,
+    policy = batcher.models.policy
+    stepper = Stepper(
+        module=policy,
+        optimizer=make_optimizer(policy, RATE, OPTIMIZER),
+        objective=make_objective(batcher),
         clip=OPTIMIZER.clip,
         ranks=single_process(),
     )
-    flops = partial(flops_of, begun.policy, live=begun.reference.live)
-    return Trial(machine=machine, pieces=begun.batches.microbatches, flops=flops, dtype=str(config.dtype))
+    flops = partial(flops_of, policy, live=reference.live)
+    return Trial(stepper=stepper, pieces=batcher.microbatches, flops=flops, dtype=dtype)
 
 
 def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
@@ -87,15 +94,15 @@ def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
     return needed * 4 / 3 if live else needed
 
 
-def rewards_of(begun: PreparedRun) -> list[float]:
+def rewards_of(rows: Sequence[JudgedRow], models: ScoringModels) -> list[float]:
     """log π − log π_ref of each answer, row by row."""
-    eyes, found = begun.batches.models, list[float]()
+    rewards = list[float]()
     with torch.no_grad():
-        for row in begun.rows.train:
+        for row in rows:
             batch = batch_of([row.example])
-            apart_NT = eyes.policy.score(batch).logp_NT - eyes.reference.logp([row.example], batch)
-            found += apart_NT.sum(-1).tolist()
-    return found
+            log_ratio_NT = models.policy.score(batch).logp_NT - models.reference.logp([row.example], batch)
+            rewards += log_ratio_NT.sum(-1).tolist()
+    return rewards
 
 
 def main() -> None:
@@ -107,12 +114,12 @@ def main() -> None:
     parser.add_argument("--rewards", action="store_true", help="print Δ of every answer instead")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    begun, config = begun_on(given)
+    rows, batcher, reference = loaded(given)
     if given.rewards:
-        print(json.dumps(rewards_of(begun)))
+        print(json.dumps(rewards_of(rows, batcher.models)))
         return
-    batches = batches_of(begun.rows.train, given)
-    report = measured(trial_of(begun, config), batches)
+    batches = batches_of(rows, given)
+    report = measured(trial_of(batcher, reference, given.dtype), batches)
     thumbs = sum(len(row.example.completions) for row in batches[0])
     print(replace(report, batch=thumbs if _learns_thumbs(given) else len(batches[0])).line())
 

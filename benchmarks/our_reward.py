@@ -20,7 +20,7 @@ from plaudit.data.read import read_records
 from plaudit.engine.distributed import single_process
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
-from plaudit.engine.step import Machine
+from plaudit.engine.step import Stepper
 from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.config import RowSettings
 from plaudit.methods.models import autocast_context
@@ -77,7 +77,7 @@ def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: Rewar
     """The parts of a reward run; the loss is the one that these rows ask for."""
     numbers = precision(config.dtype, model.device)
     chosen = select_loss(config.reward, rows, RowSettings())
-    machine = Machine(
+    stepper = Stepper(
         module=model,
         optimizer=make_optimizer(model, RATE, OPTIMIZER),
         objective=chosen.objective(model, partial(autocast_context, numbers, model.device)),
@@ -85,8 +85,8 @@ def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: Rewar
         ranks=single_process(),
     )
     return Trial(
-        machine=machine,
-        pieces=lambda batch: microbatches_of(batch, machine.ranks, config.memory.tokens_at_once),
+        stepper=stepper,
+        pieces=lambda batch: microbatches_of(batch, stepper.ranks, config.memory.tokens_at_once),
         flops=partial(flops_of_scorer, model),
         dtype=str(config.dtype),
     )

@@ -14,7 +14,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Demonstration
 from plaudit.engine.distributed import single_process
 from plaudit.engine.optimizer import make_optimizer
-from plaudit.engine.step import Machine
+from plaudit.engine.step import Stepper
 from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.supervised.objective import likelihood_objective, microbatches_of
 from plaudit.models.load import load_model
@@ -31,7 +31,7 @@ def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 81
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
             yield
 
-    machine = Machine(
+    stepper = Stepper(
         module=policy,
         optimizer=make_optimizer(policy, RATE, OPTIMIZER),
         objective=likelihood_objective(policy, arithmetic),
@@ -39,8 +39,8 @@ def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 81
         ranks=single_process(),
     )
     return Trial(
-        machine=machine,
-        pieces=lambda rows: microbatches_of(rows, machine.ranks, tokens_at_once),
+        stepper=stepper,
+        pieces=lambda rows: microbatches_of(rows, stepper.ranks, tokens_at_once),
         flops=partial(needed_flops, policy),
         dtype=dtype,
     )

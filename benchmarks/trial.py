@@ -18,7 +18,7 @@ from benchmarks.measure import MIB, Report, Watch, read_all
 from plaudit.engine.metrics import values_of
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
-from plaudit.engine.step import Machine, StepOutcome, take_step
+from plaudit.engine.step import StepOutcome, Stepper, take_step
 from plaudit.engine.throughput import matmul_rate, training_flops
 from plaudit.tokens.microbatch import HasTokenCount
 
@@ -33,12 +33,12 @@ RowT = TypeVar("RowT", bound=HasTokenCount)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(Generic[RowT]):
-    """A machine that can take steps, and how a batch is divided for it.
+    """A stepper that can take steps, and how a batch is divided for it.
 
-    Example: ``Trial(machine=…, pieces=…, flops=…, dtype="float32")``
+    Example: ``Trial(stepper=…, pieces=…, flops=…, dtype="float32")``
     """
 
-    machine: Machine[Any]
+    stepper: Stepper[Any]
     """What takes a step."""
     pieces: Callable[[Sequence[RowT]], Sequence[Any]]
     """A batch as what goes through the model at once."""
@@ -49,21 +49,21 @@ class Trial(Generic[RowT]):
 
     def step(self, rows: Sequence[RowT], number: int, steps: int) -> StepOutcome:
         """One step of training on these rows."""
-        return take_step(self.machine, self.pieces(rows), RATE * schedule_factor(number, steps, OPTIMIZER))
+        return take_step(self.stepper, self.pieces(rows), RATE * schedule_factor(number, steps, OPTIMIZER))
 
 
 def measured(trial: Trial[RowT], batches: Sequence[Sequence[RowT]]) -> Report:
     """Take a step on each batch and say what it cost."""
     watch = Watch()
     losses: list[float] = []
-    read_all(p.detach() for p in trial.machine.module.parameters())
+    read_all(p.detach() for p in trial.stepper.module.parameters())
     watch.start()
     for number, batch in enumerate(batches, start=1):
         outcome = trial.step(batch, number, len(batches))
         assert outcome.fault is None, outcome.fault
         losses.append(values_of(outcome.metrics)["loss"])
         watch.step_done()
-    state = sum(value.nbytes for slots in trial.machine.optimizer.state.values() for value in slots.values())
+    state = sum(value.nbytes for slots in trial.stepper.optimizer.state.values() for value in slots.values())
     return Report(
         who=f"plaudit {plaudit.__version__}",
         setting=trial.dtype,

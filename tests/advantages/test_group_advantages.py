@@ -6,8 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.advantages.baseline import greedy_baseline, running_mean_baseline, updated_running_mean
 from plaudit.advantages.group import centred, leave_one_out, nonzero_std_groups, pass_rate, z_score

@@ -28,7 +28,7 @@ from plaudit.data.transforms import (
     with_control_words,
 )
 from plaudit.engine.distributed import single_process
-from plaudit.engine.step import Machine, take_step
+from plaudit.engine.step import Stepper, take_step
 from plaudit.errors import UserError
 from plaudit.methods.supervised.objective import likelihood_objective, microbatches_of
 from plaudit.models.policy import Policy
@@ -239,7 +239,7 @@ def fine_tuned(demonstrations, encoder):
         num_attention_heads=4,
     )
     policy = Policy(LlamaForCausalLM(config))
-    machine = Machine(
+    stepper = Stepper(
         module=policy,
         optimizer=torch.optim.AdamW(policy.parameters()),
         objective=likelihood_objective(policy, torch.enable_grad),
@@ -248,7 +248,7 @@ def fine_tuned(demonstrations, encoder):
     )
     examples = encode_rows(demonstrations, encoder).examples
     for _ in range(60):
-        outcome = take_step(machine, microbatches_of(examples, single_process(), 4096), 1e-2)
+        outcome = take_step(stepper, microbatches_of(examples, single_process(), 4096), 1e-2)
         assert outcome.fault is None
     return policy
 

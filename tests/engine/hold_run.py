@@ -7,13 +7,13 @@ import signal
 import sys
 from pathlib import Path
 
-from plaudit.engine.run_folder import open_run
+from plaudit.engine.run_folder import open_run_folder
 from plaudit.errors import UserError
 
 
 def main(folder: Path, end: str) -> None:
     try:
-        with open_run(folder, config={"seed": 0}):
+        with open_run_folder(folder, config={"seed": 0}):
             print("held", flush=True)
             if end == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -57,7 +57,7 @@ def said_by(action: Callable[[], object]) -> str | None:
 
 
 def open_and_close(run: Path) -> None:
-    with run_folder.open_run(run, config={"seed": 0}):
+    with run_folder.open_run_folder(run, config={"seed": 0}):
         pass
 
 

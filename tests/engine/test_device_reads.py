@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import plaudit
 from plaudit.engine.distributed import single_process
 from plaudit.engine.metrics import mean_metric, merge_metrics, read_scalars
-from plaudit.engine.step import Machine, ObjectiveResult, StepCheck, take_step
+from plaudit.engine.step import ObjectiveResult, StepCheck, Stepper, take_step
 from plaudit.errors import UserError
 from plaudit.methods.policy.objective import ActorCritic
 from plaudit.methods.reward_model import objective as reward
@@ -62,8 +62,8 @@ def _has_mask(index: Any) -> bool:
     return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
 
 
-def machine(module: torch.nn.Module, objective: Any) -> Machine[Any]:
-    return Machine(
+def stepper(module: torch.nn.Module, objective: Any) -> Stepper[Any]:
+    return Stepper(
         module=module,
         optimizer=torch.optim.AdamW(module.parameters()),
         objective=objective,
@@ -72,37 +72,37 @@ def machine(module: torch.nn.Module, objective: Any) -> Machine[Any]:
     )
 
 
-def sft_step(folder: Path) -> tuple[Machine[Any], Sequence[Any]]:
+def sft_step(folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     del folder
     model = Policy(build("llama", torch.float64)).train()
     examples = [row.example for row in preference.rows_for("dpo")]
     pieces = supervised.microbatches_of(examples, single_process(), 30)
-    return machine(model, supervised.likelihood_objective(model, nullcontext)), pieces
+    return stepper(model, supervised.likelihood_objective(model, nullcontext)), pieces
 
 
-def reward_step(kind: str, folder: Path) -> tuple[Machine[Any], Sequence[Any]]:
+def reward_step(kind: str, folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     model = fresh(start(folder), FreshHead(std=0.3), dtype=torch.float64)
     rows = rewards.rows_of_kind(kind)
     pieces = reward.microbatches_of(rows, single_process(), 30)
-    return machine(model, rewards.objective_of(model, rows)), pieces
+    return stepper(model, rewards.objective_of(model, rows)), pieces
 
 
-def preference_step(name: str, folder: Path) -> tuple[Machine[Any], Sequence[Any]]:
+def preference_step(name: str, folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     del folder
     scene = preference.scene(name)
-    return machine(scene.policy, scene.objective), scene.pieces(60)
+    return stepper(scene.policy, scene.objective), scene.pieces(60)
 
 
-def policy_step(name: str, folder: Path) -> tuple[Machine[Any], Sequence[Any]]:
+def policy_step(name: str, folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     del folder
     scene = policy.scene(name)
     actor = ActorCritic(scene.policy, scene.critic)
     parts = () if scene.critic is None else (scene.policy, scene.critic)
-    built = machine(actor, scene.objective)
+    built = stepper(actor, scene.objective)
     return replace(built, clip_groups=parts), scene.pieces()
 
 
-STEPS: dict[str, Callable[[Path], tuple[Machine[Any], Sequence[Any]]]] = {
+STEPS: dict[str, Callable[[Path], tuple[Stepper[Any], Sequence[Any]]]] = {
     "sft": sft_step,
     "reward comparisons": lambda folder: reward_step("comparisons", folder),
     "reward rankings": lambda folder: reward_step("rankings", folder),
@@ -166,7 +166,7 @@ def test_a_failed_check_changes_no_weight(value: float) -> None:
         )
 
     with pytest.raises(UserError, match=f"{value} is odd"):
-        take_step(machine(module, objective), [OneRow()], 1.0)
+        take_step(stepper(module, objective), [OneRow()], 1.0)
     assert all(torch.equal(one, two) for one, two in zip(before, module.parameters(), strict=True))
     with pytest.raises(UserError, match="is odd"):
         objective(OneRow()).refuse_failed_checks()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from plaudit.engine.run_folder import RunFolder, open_run
+from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.errors import UserError
 from plaudit.files import atomic
 
@@ -23,7 +23,7 @@ CONFIG = {
 
 
 def opened(path: Path, config: dict[str, Any], may_change: frozenset[str] = frozenset()) -> RunFolder:
-    with open_run(path, config=config, may_change=may_change) as run:
+    with open_run_folder(path, config=config, may_change=may_change) as run:
         return run
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.engine.run_folder import open_run
+from plaudit.engine.run_folder import open_run_folder
 from plaudit.errors import UserError
 
 SCRIPT = Path(__file__).with_name("hold_run.py")
@@ -48,10 +48,10 @@ def test_a_killed_holder_lets_go_and_its_death_is_said(tmp_path: Path) -> None:
     assert dead.wait(timeout=30) == -signal.SIGKILL
     said(dead)
 
-    with open_run(tmp_path, config=CONFIG) as run:
+    with open_run_folder(tmp_path, config=CONFIG) as run:
         assert f"process {dead.pid} on " in run.notes[0]
         assert "did not end in good order" in run.notes[0]
-    with open_run(tmp_path, config=CONFIG) as run:
+    with open_run_folder(tmp_path, config=CONFIG) as run:
         assert run.notes == ()
     dead.communicate()
 
@@ -64,34 +64,34 @@ def test_a_child_that_outlives_its_run_is_named_as_the_reason(tmp_path: Path) ->
     try:
         with (
             pytest.raises(UserError, match="has ended, but one that it started still runs"),
-            open_run(tmp_path, config=CONFIG),
+            open_run_folder(tmp_path, config=CONFIG),
         ):
             pass
     finally:
         os.kill(orphan, signal.SIGKILL)
     parent.communicate()
-    with open_run(tmp_path, config=CONFIG) as run:
+    with open_run_folder(tmp_path, config=CONFIG) as run:
         assert "did not end in good order" in run.notes[0]
 
 
 def test_the_same_process_cannot_open_a_folder_twice(tmp_path: Path) -> None:
     with (
-        open_run(tmp_path, config=CONFIG),
+        open_run_folder(tmp_path, config=CONFIG),
         pytest.raises(UserError, match=f"process {os.getpid()} on "),
-        open_run(tmp_path, config=CONFIG),
+        open_run_folder(tmp_path, config=CONFIG),
     ):
         pass
 
 
 def test_a_run_that_ends_with_a_message_needs_no_second_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError), open_run(tmp_path, config=CONFIG):
+    with pytest.raises(UserError), open_run_folder(tmp_path, config=CONFIG):
         raise UserError("said in full")
-    with open_run(tmp_path, config=CONFIG) as run:
+    with open_run_folder(tmp_path, config=CONFIG) as run:
         assert run.notes == ()
 
 
 def test_a_run_that_fails_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), open_run(tmp_path, config=CONFIG):
+    with pytest.raises(ZeroDivisionError), open_run_folder(tmp_path, config=CONFIG):
         raise ZeroDivisionError
-    with open_run(tmp_path, config=CONFIG) as run:
+    with open_run_folder(tmp_path, config=CONFIG) as run:
         assert "did not end in good order" in run.notes[0]

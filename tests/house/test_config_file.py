@@ -6,8 +6,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plaudit.config.load import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError

@@ -1,37 +1,52 @@
-"""The public index: what ``import plaudit`` offers, and that it costs nothing until it is used."""
+"""The public index: what ``import plaudit`` offers, that it costs nothing until it is used, and its page."""
 
 from __future__ import annotations
 
-import ast
-import importlib
 import inspect
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import plaudit
+from plaudit.index import homes_of
 
-INDEX = Path(inspect.getfile(plaudit))
+INDEX = Path(inspect.getfile(plaudit)).with_suffix(".pyi")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+CHAPTERS = ("plaudit", "plaudit.losses", "plaudit.advantages")
+HOMES = {
+    f"{chapter}.{name}": home
+    for chapter in CHAPTERS
+    for name, home in homes_of(Path(import_module(chapter).__file__ or "").with_suffix(".pyi")).items()
+}
+"""The module of each public name."""
 
 
-@pytest.mark.parametrize("name", plaudit.__all__)
-def test_a_public_name_comes_from_its_home(name):
-    home = next(home for home, names in plaudit._HOMES.items() if name in names)
-    assert getattr(plaudit, name) is getattr(importlib.import_module(home), name)
+@pytest.mark.parametrize("public", HOMES)
+def test_a_public_name_comes_from_its_home_and_says_what_it_is(public):
+    chapter, _, name = public.rpartition(".")
+    found = getattr(import_module(chapter), name)
+    if HOMES[public] == chapter:
+        assert found is import_module(public)
+    else:
+        assert found is getattr(import_module(HOMES[public]), name)
+    assert inspect.getdoc(found) or not (inspect.isroutine(found) or inspect.isclass(found))
 
 
-def test_the_three_lists_of_the_index_agree():
-    at_runtime = {(home, name) for home, names in plaudit._HOMES.items() for name in names}
-    for_type_checkers = {
-        (node.module, alias.name)
-        for node in ast.walk(ast.parse(INDEX.read_text("utf-8")))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert at_runtime == for_type_checkers
-    assert sorted(name for _, name in at_runtime) == plaudit.__all__
+def test_the_index_at_runtime_is_that_of_type_checkers():
+    assert sorted(homes_of(INDEX)) == plaudit.__all__
+    assert all(HOMES[f"{chapter}.{name}"] for chapter in CHAPTERS for name in import_module(chapter).__all__)
+
+
+def test_every_public_name_stands_on_the_page_and_no_other():
+    text = PAGE.read_text("utf-8").partition("## The names")[2]
+    cells = re.findall(r"^\| [^|]+ \| (`.*) \|$", text, re.MULTILINE)
+    listed = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    names = [name.rpartition(".")[2] for name in HOMES]
+    assert sorted(listed) == sorted(names)
 
 
 def test_nothing_else_is_public():
@@ -44,6 +59,16 @@ def test_nothing_else_is_public():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "['__version__']"]
+
+
+def test_neither_the_index_nor_the_entry_points_import_torch():
+    script = (
+        "import plaudit, sys\n"
+        "plaudit.train, plaudit.evaluate, plaudit.run, plaudit.UserError, plaudit.simpo, plaudit.losses\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_an_unknown_name_is_refused_with_the_public_ones():

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.policy import cispo, clipped, dual_clipped, kl_triggered, policy_gradient, rolled_back
 from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean

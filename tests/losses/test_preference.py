@@ -6,8 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.distributions import Bernoulli, kl_divergence
 from torch.nn.functional import binary_cross_entropy_with_logits
 

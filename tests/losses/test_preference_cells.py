@@ -7,8 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.preference import bco_pair, dpo, nca
 from plaudit.losses.preference_inputs import (

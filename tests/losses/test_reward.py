@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from plaudit.losses.reduce import token_mean

@@ -6,8 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.losses.kl_control import double_or_halve_beta, proportional_beta
 from plaudit.losses.reduce import fixed_length, token_mean

@@ -1,4 +1,4 @@
-"""Ways to break what a step does, each through the lesson of a real run."""
+"""Ways to break what a step does, each through the job of a real run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import mean_metric
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.engine.step import ObjectiveResult
 from plaudit.methods.supervised.objective import SupervisedMicrobatch
 from plaudit.models.backbone import without_head
-from plaudit.preflight.subject import Lesson, Subject
+from plaudit.preflight.subject import PreflightSubject
 
 
 class Idle(torch.optim.SGD):
@@ -48,61 +49,61 @@ def forgetful(groups: Iterable[Any], *, lr: float) -> torch.optim.Optimizer:
     return Forgetful(groups, lr=lr)
 
 
-def dividing_by_the_piece(subject: Subject) -> Subject:
+def dividing_by_the_piece(subject: PreflightSubject) -> PreflightSubject:
     """A loss that is divided by the tokens of its piece, not by those of the batch."""
 
     def own(piece: SupervisedMicrobatch) -> SupervisedMicrobatch:
         return replace(piece, total_tokens=max(1, sum(one.trained_tokens for one in piece.examples)))
 
-    lesson = _lesson(subject)
-    return _learning(subject, lambda piece: lesson.objective(own(piece)))
+    job = _job(subject)
+    return _learning(subject, lambda piece: job.objective(own(piece)))
 
 
-def dividing_by_the_rows(subject: Subject) -> Subject:
+def dividing_by_the_rows(subject: PreflightSubject) -> PreflightSubject:
     """A loss of pairs that is divided by the rows of its piece, not by those of the batch."""
-    lesson = _lesson(subject)
-    return _learning(subject, lambda piece: lesson.objective(replace(piece, total_rows=len(piece.judged))))
+    job = _job(subject)
+    return _learning(subject, lambda piece: job.objective(replace(piece, total_rows=len(piece.judged))))
 
 
-def dividing_by_the_groups(subject: Subject) -> Subject:
+def dividing_by_the_groups(subject: PreflightSubject) -> PreflightSubject:
     """A loss of groups that is divided by the tokens of its piece, not by those of the minibatch."""
-    lesson = _lesson(subject)
+    job = _job(subject)
 
     def own(piece: Any) -> Any:
         groups = [place.group for place in piece.groups]
         return replace(piece, counts=piece.round.loss_counts(groups))
 
-    return _learning(subject, lambda piece: lesson.objective(own(piece)))
+    return _learning(subject, lambda piece: job.objective(own(piece)))
 
 
-def reporting_by_the_piece(subject: Subject) -> Subject:
+def reporting_by_the_piece(subject: PreflightSubject) -> PreflightSubject:
     """What is reported is the mean of the pieces' shares of the loss, not their sum."""
-    lesson = _lesson(subject)
+    job = _job(subject)
 
     def objective(piece: Any) -> ObjectiveResult:
-        terms = lesson.objective(piece)
+        terms = job.objective(piece)
         rest = [one for one in terms.metrics if one.name != "loss"]
         return replace(terms, metrics=(mean_metric("loss", float(terms.loss.detach()), 1), *rest))
 
     return _learning(subject, objective)
 
 
-def teaching_without_rows(subject: Subject) -> Subject:
+def teaching_without_rows(subject: PreflightSubject) -> PreflightSubject:
     """A rank without rows pulls weights towards 0."""
-    lesson = _lesson(subject)
+    job = _job(subject)
 
     def objective(piece: SupervisedMicrobatch) -> ObjectiveResult:
-        terms = lesson.objective(piece)
+        terms = job.objective(piece)
         if any(example.trained_tokens for example in piece.examples):
             return terms
-        weights = [one for one in lesson.module.parameters() if one.requires_grad]
+        weights = [one for one in job.module.parameters() if one.requires_grad]
         pull: Tensor = torch.stack([one.square().sum() for one in weights]).sum()
         return replace(terms, loss=terms.loss + 0.01 * pull)
 
     return _learning(subject, objective)
 
 
-def cut_off(subject: Subject) -> Subject:
+def cut_off(subject: PreflightSubject) -> PreflightSubject:
     """A layer whose output is detached."""
 
     def detach(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -112,34 +113,34 @@ def cut_off(subject: Subject) -> Subject:
     return subject
 
 
-def uphill(subject: Subject) -> Subject:
+def uphill(subject: PreflightSubject) -> PreflightSubject:
     """A loss with the wrong sign."""
-    lesson = _lesson(subject)
+    job = _job(subject)
 
     def objective(piece: Any) -> ObjectiveResult:
-        terms = lesson.objective(piece)
+        terms = job.objective(piece)
         return replace(terms, loss=-terms.loss)
 
     return _learning(subject, objective)
 
 
-def moving_nothing(subject: Subject) -> Subject:
+def moving_nothing(subject: PreflightSubject) -> PreflightSubject:
     """An optimiser of one's own that does nothing."""
     return _moving(subject, "idle")
 
 
-def forgetting(subject: Subject) -> Subject:
+def forgetting(subject: PreflightSubject) -> PreflightSubject:
     """An optimiser of one's own whose memory is in no checkpoint."""
     return _moving(subject, "forgetful")
 
 
-def learning_beneath(subject: Subject) -> Subject:
+def learning_beneath(subject: PreflightSubject) -> PreflightSubject:
     """Adapters above a layer that learns, too."""
     _layers(subject)[0].input_layernorm.weight.requires_grad_(True)
     return subject
 
 
-def adapters_held(subject: Subject) -> Subject:
+def adapters_held(subject: PreflightSubject) -> PreflightSubject:
     """Adapters of one layer that do not learn."""
     for name, weight in _layers(subject)[1].named_parameters():
         if "lora_" in name:
@@ -147,21 +148,21 @@ def adapters_held(subject: Subject) -> Subject:
     return subject
 
 
-def _lesson(subject: Subject) -> Lesson:
-    assert subject.lesson is not None
-    return subject.lesson
+def _job(subject: PreflightSubject) -> TrainingJob[Any]:
+    assert subject.job is not None
+    return subject.job
 
 
-def _learning(subject: Subject, objective: Callable[[Any], ObjectiveResult]) -> Subject:
-    return replace(subject, lesson=replace(_lesson(subject), objective=objective))
+def _learning(subject: PreflightSubject, objective: Callable[[Any], ObjectiveResult]) -> PreflightSubject:
+    return replace(subject, job=replace(_job(subject), objective=objective))
 
 
-def _moving(subject: Subject, name: str) -> Subject:
+def _moving(subject: PreflightSubject, name: str) -> PreflightSubject:
     optimizer = OptimizerSettings(name=f"{__name__}:{name}", clip=1.0)
-    return replace(subject, lesson=replace(_lesson(subject), optimizer=optimizer))
+    return replace(subject, job=replace(_job(subject), optimizer=optimizer))
 
 
-def _layers(subject: Subject) -> Any:
+def _layers(subject: PreflightSubject) -> Any:
     model = subject.policy or subject.scorer
     assert model is not None
     return without_head(model.base).layers

@@ -14,7 +14,7 @@ from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.models.reward_files import new_reward_model, save_reward_model
 from plaudit.models.reward_model import RewardModel
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import make_encoder
@@ -136,14 +136,14 @@ class ReadsOneEarly(RewardModel):
         )
 
 
-def misread(subject: Subject, kind: type[RewardModel]) -> Subject:
+def misread(subject: PreflightSubject, kind: type[RewardModel]) -> PreflightSubject:
     """The same model, read elsewhere."""
     scorer = subject.scorer
     assert scorer is not None
     return replace(subject, scorer=kind(scorer.model, layout=scorer.layout))
 
 
-def pads_with_the_end(subject: Subject) -> Subject:
+def pads_with_the_end(subject: PreflightSubject) -> PreflightSubject:
     """Its padding token is the end of a turn."""
     assert subject.scorer is not None
     subject.scorer.base.config.get_text_config().pad_token_id = subject.encoder.stop_ids[0]

@@ -14,7 +14,7 @@ from plaudit.methods.policy.config import DrawSettings
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 from plaudit.tokens.encode import Encoder
@@ -57,7 +57,7 @@ class Broken:
     """A run that is sound but for one thing."""
 
     name: str
-    spoil: Callable[[Subject], Subject]
+    spoil: Callable[[PreflightSubject], PreflightSubject]
     """From the sound subject to the broken one."""
     fails: frozenset[str]
     """The checks that must fail, and no others."""
@@ -82,26 +82,26 @@ def sharp(folder: Path) -> Path:
     return folder
 
 
-def _sampler(subject: Subject) -> Sampler:
+def _sampler(subject: PreflightSubject) -> Sampler:
     assert subject.sampler is not None
     return subject.sampler
 
 
-def _around(subject: Subject, **how: Any) -> Subject:
+def _around(subject: PreflightSubject, **how: Any) -> PreflightSubject:
     return replace(subject, sampler=Around(sampler=_sampler(subject), **how))
 
 
-def _reading(subject: Subject, encoder: Encoder) -> Subject:
+def _reading(subject: PreflightSubject, encoder: Encoder) -> PreflightSubject:
     """Its sampler reads by another encoder than the run does."""
     assert subject.policy is not None
     return replace(subject, sampler=LocalSampler.from_policy(subject.policy, encoder, subject.products))
 
 
-def _with_stops(subject: Subject, stops: Sequence[int]) -> Encoder:
+def _with_stops(subject: PreflightSubject, stops: Sequence[int]) -> Encoder:
     return replace(subject.encoder, info=replace(subject.encoder.info, stops=tuple(stops)))
 
 
-def _copied(subject: Subject) -> Subject:
+def _copied(subject: PreflightSubject) -> PreflightSubject:
     """The sampler has the folder's weights, in a copy of its own."""
     assert subject.policy is not None
     folder = Path(str(subject.policy.base.name_or_path))
@@ -109,7 +109,7 @@ def _copied(subject: Subject) -> Subject:
     return replace(subject, sampler=LocalSampler.from_policy(copy, subject.encoder))
 
 
-def _retokenised(subject: Subject) -> Subject:
+def _retokenised(subject: PreflightSubject) -> PreflightSubject:
     """Each answer becomes text and then tokens again."""
     info = subject.encoder.info
 
@@ -122,13 +122,13 @@ def _retokenised(subject: Subject) -> Subject:
     return _around(subject, given=again)
 
 
-def _forgetful(subject: Subject) -> Subject:
+def _forgetful(subject: PreflightSubject) -> PreflightSubject:
     """Each call has a seed of its own."""
     calls = iter(range(1000))
     return _around(subject, told=lambda settings: replace(settings, seed=next(calls)))
 
 
-def _set(**values: Any) -> Callable[[Subject], Subject]:
+def _set(**values: Any) -> Callable[[PreflightSubject], PreflightSubject]:
     return lambda subject: _around(subject, told=lambda settings: replace(settings, **values))
 
 

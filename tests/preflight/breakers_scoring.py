@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reference import ModelReference
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.packing import Segments
 
 FAR = 256.0
@@ -32,14 +32,14 @@ class Offset(nn.Module):
         return self.inner(hidden + FAR) - FAR * self.inner.weight.sum(1)
 
 
-def with_dropout(subject: Subject) -> Subject:
+def with_dropout(subject: PreflightSubject) -> PreflightSubject:
     """A layer with a rate of its own, of which config.json says nothing."""
     layer: Any = _layers(subject)[0]
     layer.mlp = nn.Sequential(layer.mlp, nn.Dropout(0.2))
     return subject
 
 
-def with_another_reference(subject: Subject) -> Subject:
+def with_another_reference(subject: PreflightSubject) -> PreflightSubject:
     """A reference that is not what the run begins with, although it is said to be."""
     assert subject.policy is not None
     model = copy.deepcopy(subject.policy.model)
@@ -50,7 +50,7 @@ def with_another_reference(subject: Subject) -> Subject:
     return replace(subject, reference=ModelReference(other, subject.products, temperature=1.0))
 
 
-def blind_to_padding(subject: Subject) -> Subject:
+def blind_to_padding(subject: PreflightSubject) -> PreflightSubject:
     """A model to which all tokens are real."""
 
     def forget(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -61,7 +61,7 @@ def blind_to_padding(subject: Subject) -> Subject:
     return subject
 
 
-def counting_the_padding(subject: Subject) -> Subject:
+def counting_the_padding(subject: PreflightSubject) -> PreflightSubject:
     """A model that counts positions from the beginning of a padded row."""
 
     def count(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -72,18 +72,14 @@ def counting_the_padding(subject: Subject) -> Subject:
     return subject
 
 
-def rows_that_see_each_other(subject: Subject) -> Subject:
+def rows_that_see_each_other(subject: PreflightSubject) -> PreflightSubject:
     """Attention that takes all rows of a pack for one."""
-
-    def as_one_piece(segments: Segments) -> Segments:
-        return Segments(prompts=(sum(segments.piece_lengths),), completions=((),))
-
     return _segmented(
         subject, lambda segments: Segments(prompts=(sum(segments.piece_lengths),), completions=((),))
     )
 
 
-def answers_that_see_each_other(subject: Subject) -> Subject:
+def answers_that_see_each_other(subject: PreflightSubject) -> PreflightSubject:
     """Attention that takes the answers to one prompt for one answer."""
     return _segmented(
         subject,
@@ -91,14 +87,14 @@ def answers_that_see_each_other(subject: Subject) -> Subject:
     )
 
 
-def without_digits(subject: Subject) -> Subject:
+def without_digits(subject: PreflightSubject) -> PreflightSubject:
     """Large states that cancel each other in float32 only."""
     for layer in _layers(subject):
         layer.mlp.down_proj = Offset(layer.mlp.down_proj)
     return subject
 
 
-def _segmented(subject: Subject, change: Any) -> Subject:
+def _segmented(subject: PreflightSubject, change: Any) -> PreflightSubject:
     def divide(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if "segments" not in named:
             return None
@@ -108,11 +104,11 @@ def _segmented(subject: Subject, change: Any) -> Subject:
     return subject
 
 
-def _backbone(subject: Subject) -> Any:
+def _backbone(subject: PreflightSubject) -> Any:
     model = subject.policy or subject.scorer
     assert model is not None
     return without_head(model.base)
 
 
-def _layers(subject: Subject) -> Any:
+def _layers(subject: PreflightSubject) -> Any:
     return _backbone(subject).layers

@@ -14,7 +14,7 @@ import torch
 
 from plaudit.data.records import Text
 from plaudit.methods import run
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings, TokenIds
 from plaudit.tokens import packing
@@ -41,12 +41,12 @@ class Broken:
     tokens: tuple[str, ...] = ()
     rows: Sequence[dict[str, Any]] = ()
     patches: tuple[tuple[Any, str, Any], ...] = ()
-    subject: Callable[[Subject], Subject] = lambda subject: subject
+    subject: Callable[[PreflightSubject], PreflightSubject] = lambda subject: subject
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @contextmanager
-def begun(broken: Broken, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Subject]:
+def begun(broken: Broken, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreflightSubject]:
     """The subject of a run that is broken in this way."""
     model = make_model_with_bos(folder / "base")
     edit(model, broken.template, broken.tokens)
@@ -149,7 +149,7 @@ class OtherPrompts(LocalSampler):
         return super().generate([ids[:-2] for ids in prompts], settings, n=n)
 
 
-def asks_otherwise(subject: Subject) -> Subject:
+def asks_otherwise(subject: PreflightSubject) -> PreflightSubject:
     """The subject with that sampler."""
     assert subject.policy is not None
     return replace(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.engine.distributed import process_group
-from plaudit.methods.named_runs import named_run
+from plaudit.methods.named_runs import prepare_run
 from plaudit.methods.registry import config_type
-from plaudit.methods.run import preflight_subject, start_run
+from plaudit.methods.run import start_run
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.registry import CHECKS
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from tests.engine.toy import demonstrations, make_model, write_rows
 
 Method = Literal["sft", "reward", "dpo", "kto", "grpo", "ppo"]
@@ -62,7 +62,7 @@ def rows_for(method: Method, folder: Path) -> Path:
 @contextmanager
 def healthy(
     method: Method, folder: Path, *, family: str = "llama", model: Path | None = None, **settings: Any
-) -> Iterator[Subject]:
+) -> Iterator[PreflightSubject]:
     """The subject of a run with these settings, through the code that a run goes through."""
     own = model or make_model_with_bos(folder / "base", family)
     where = {"prompts" if method in ("grpo", "ppo") else "data": rows_for(method, folder)}
@@ -71,16 +71,16 @@ def healthy(
         model=own, out=folder / "run", device="cpu", sinks=(), **{**usual, **where, **settings}
     )
     with process_group("cpu") as ranks:
-        yield preflight_subject(config, named_run(method, config).prepare(start_run(config, ranks)))
+        yield prepare_run(config, start_run(config, ranks, method))[1]
 
 
-def failing(subject: Subject) -> dict[str, str]:
+def failing(subject: PreflightSubject) -> dict[str, str]:
     """The names of all checks of the table that fail, with what they saw."""
     found = run_checks(subject, CHECKS.values())
     return {one.check.name: one.result.details for one in found if one.result.holds is False}
 
 
-def says_only(subject: Subject, named: str, fails: set[str]) -> None:
+def says_only(subject: PreflightSubject, named: str, fails: set[str]) -> None:
     """Whether these checks fail, no other does, and one of them names what is wrong."""
     said = failing(subject)
     assert set(said) == fails

@@ -11,9 +11,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.errors import UserError
-from plaudit.methods.named_runs import named_run
-from plaudit.methods.registry import config_type
-from plaudit.methods.run import train
+from plaudit.methods.registry import config_type, run_method
 from plaudit.preflight import registry
 from plaudit.preflight.check import Check, failed
 from tests.preflight.subjects import Method, make_model_with_bos, rows_for
@@ -34,7 +32,7 @@ def trained(method: Method, folder: Path, out: str, **settings: Any) -> Path:
         steps=3,
         **{**usual, **where, **settings},
     )
-    train(config, named_run(method, config))
+    run_method(method, config)
     return folder / out
 
 

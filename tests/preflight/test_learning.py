@@ -17,7 +17,7 @@ from plaudit.models.settings import LoraSettings
 from plaudit.preflight import gradients, updates
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.samples import make_trial_step
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from tests.preflight import breakers_learning as broken
 from tests.preflight.subjects import healthy, says_only
 
@@ -78,7 +78,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any, settings: Any, passes
 def test_a_broken_step_is_named(
     tmp_path: Path,
     method: Any,
-    breaks: Callable[[Subject], Subject],
+    breaks: Callable[[PreflightSubject], PreflightSubject],
     named: str,
     fails: set[str],
     settings: Any,
@@ -93,8 +93,8 @@ def test_a_broken_step_is_named(
 )
 def test_nothing_is_left_changed(tmp_path: Path, method: Any, settings: Any) -> None:
     with healthy(method, tmp_path, **settings) as subject:
-        assert subject.lesson is not None
-        module = subject.lesson.module
+        assert subject.job is not None
+        module = subject.job.module
         before = _state(module)
         assert [*run_checks(subject, CHECKS)]
         after = _state(module)
@@ -126,8 +126,7 @@ def test_a_checkpoint_of_a_large_model_holds_the_small_weights(
 
 def test_a_round_that_is_tried_is_none_of_the_run(tmp_path: Path) -> None:
     with healthy("grpo", tmp_path) as subject:
-        assert subject.lesson is not None
-        trial = subject.lesson.trial
+        trial = subject.trial
         assert isinstance(trial, RolloutTrial)
         rounds = trial.rounds
         before = rounds.tensors()
@@ -149,12 +148,11 @@ def test_answers_that_are_all_alike_are_called_good_and_bad(tmp_path: Path) -> N
 
 def test_where_no_group_is_left_likelihood_is_learnt(tmp_path: Path) -> None:
     with healthy("grpo", tmp_path, reward="length:1-999") as subject:
-        assert subject.lesson is not None
-        trial = subject.lesson.trial
+        trial = subject.trial
         assert isinstance(trial, RolloutTrial)
         rounds = trial.rounds
         unlike = replace(rounds, collector=replace(rounds.collector, dynamic_sampling=True))
-        alike = replace(subject, lesson=replace(subject.lesson, trial=replace(trial, rounds=unlike)))
+        alike = replace(subject, trial=replace(trial, rounds=unlike))
         tried = make_trial_step(alike)
         assert tried is not None
         assert tried.description == "likelihood of 4 prompts continued"
@@ -164,14 +162,14 @@ def test_where_no_group_is_left_likelihood_is_learnt(tmp_path: Path) -> None:
 
 def test_nothing_is_compared_where_there_is_no_gradient(tmp_path: Path) -> None:
     with healthy("sft", tmp_path) as subject:
-        assert subject.lesson is not None
-        objective = subject.lesson.objective
+        assert subject.job is not None
+        objective = subject.job.objective
 
         def nothing(piece: Any) -> Any:
             terms = objective(piece)
             return replace(terms, loss=0.0 * terms.loss)
 
-        lazy = replace(subject, lesson=replace(subject.lesson, objective=nothing))
+        lazy = replace(subject, job=replace(subject.job, objective=nothing))
         seen = {one.check.name: one.result.holds for one in run_checks(lazy, CHECKS)}
     assert seen["micro-batches"] is seen["accumulation"] is seen["ranks"] is seen["overfits"] is None
     assert seen["all-learn"] is False

@@ -13,7 +13,7 @@ import pytest
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Record
 from plaudit.preflight import data
 from plaudit.preflight.check import run_checks
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pair, pairs, shown, swapped, thumbs
 from tests.preflight.subjects import Method, failing, healthy
@@ -34,7 +34,7 @@ MADE: dict[Method, Callable[[], list[Row]]] = {
 }
 
 
-def looked(subject: Subject) -> dict[str, Any]:
+def looked(subject: PreflightSubject) -> dict[str, Any]:
     return {one.check.name: one.result for one in run_checks(subject, data.CHECKS)}
 
 
@@ -64,7 +64,7 @@ def test_broken_rows_fail_where_they_are_wrong_and_nowhere_else(tmp_path: Path, 
     assert any(broken.says in saw for saw in found.values()), found
 
 
-def of(records: Sequence[Record], like: Subject, **more: Any) -> dict[str, Any]:
+def of(records: Sequence[Record], like: PreflightSubject, **more: Any) -> dict[str, Any]:
     return looked(replace(like, records=records, **more))
 
 
@@ -80,7 +80,7 @@ def comparison(number: int, chosen: str = "yes", rejected: str = "no", **more: A
     )
 
 
-def test_thresholds_are_lenient(subject: Subject) -> None:
+def test_thresholds_are_lenient(subject: PreflightSubject) -> None:
     third = [comparison(n) for n in range(60)] + [
         comparison(n, chosen="no", rejected="yes") for n in range(20)
     ]
@@ -99,7 +99,7 @@ def test_thresholds_are_lenient(subject: Subject) -> None:
     )
 
 
-def test_judgements_of_several_people_are_no_copies(subject: Subject) -> None:
+def test_judgements_of_several_people_are_no_copies(subject: PreflightSubject) -> None:
     said = [comparison(n % 2, annotator=f"person {n}") for n in range(60)]
     assert "0 of 60 rows are copies" in of(said, subject)["duplicates"].details
     same = [comparison(n % 2, annotator="ada") for n in range(60)]
@@ -108,7 +108,7 @@ def test_judgements_of_several_people_are_no_copies(subject: Subject) -> None:
     assert of(asked, subject)["duplicates"].holds, "a prompt that is there twice is asked once"
 
 
-def test_rankings_are_pairs_too(subject: Subject) -> None:
+def test_rankings_are_pairs_too(subject: PreflightSubject) -> None:
     one = Ranking(prompt="a?", completions=("x", "yy", "zzz"), ranks=(1.0, 2.0, 2.0), origin="a.jsonl:1")
     other = Comparison(prompt="a?", chosen="yy", rejected="x", origin="a.jsonl:2")
     found = of([one, other], subject)
@@ -118,7 +118,7 @@ def test_rankings_are_pairs_too(subject: Subject) -> None:
     assert "of 3 pairs; 1 characters against 2" in found["lengths"].details
 
 
-def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: Subject) -> None:
+def test_a_leak_of_a_tenth_and_few_rows_are_let_go(subject: PreflightSubject) -> None:
     asked = [Demonstration(prompt=f"{n}?", completion="yes", origin=f"b.jsonl:{n}") for n in range(40)]
     trained = [comparison(n) for n in range(36, 80)]
     found = of(trained, subject, held_out=asked)
@@ -135,7 +135,7 @@ def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:
         assert failing(subject) == {}
 
 
-def test_ten_times_the_rows_take_no_hundredfold_time(subject: Subject) -> None:
+def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) -> None:
     """Comparing all pairs of rows would."""
     texts = [row["completion"] for row in demonstrations(1000)]
 

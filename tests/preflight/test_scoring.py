@@ -13,7 +13,7 @@ from plaudit.engine.settings import MemorySettings
 from plaudit.models.settings import LoraSettings
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.logprobs import CHECKS
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 
@@ -73,7 +73,7 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
 def test_a_broken_model_is_named(
     tmp_path: Path,
     method: Any,
-    breaks: Callable[[Subject], Subject],
+    breaks: Callable[[PreflightSubject], PreflightSubject],
     named: str,
     fails: set[str],
     settings: Any,

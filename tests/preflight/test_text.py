@@ -10,7 +10,7 @@ import pytest
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
 from plaudit.preflight import prompts, tokenization, truncation
 from plaudit.preflight.check import run_checks
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.encode import encode_rows, make_encoder
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
@@ -78,7 +78,9 @@ def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns:
         if encoding.refused:
             assert (name, family in (GEMMA, DROPS)) == ("a system turn", True), encoding.refused
             continue
-        subject = Subject(encoder=encoder, records=[record], max_length=2048, trained=encoding.examples)
+        subject = PreflightSubject(
+            encoder=encoder, records=[record], max_length=2048, trained=encoding.examples
+        )
         found = {one.check.name: one.result for one in run_checks(subject, MINE)}
         assert not [(key, one.details) for key, one in found.items() if one.holds is False], name
         assert all(found[name].holds for name in ("mask", "prompt-prefix", "right-end"))
@@ -87,7 +89,9 @@ def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns:
 def test_rows_that_a_template_refuses_are_named(tmp_path: Path) -> None:
     encoder = make_encoder(folder(tmp_path, DROPS))
     record = CONVERSATIONS["a system turn"]
-    found = run_checks(Subject(encoder=encoder, records=[record], max_length=64), tokenization.CHECKS)
+    found = run_checks(
+        PreflightSubject(encoder=encoder, records=[record], max_length=64), tokenization.CHECKS
+    )
     assert {
         one.result.details.partition(" the system turn")[0] for one in found if one.result.holds is False
     } == {"the chat template leaves out turn 1,"}
@@ -138,7 +142,7 @@ def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counte
     record = Demonstration(
         prompt="How much is 2 plus 3?", completion="2 plus 3 is 5.\n5 it is.", origin="a:1"
     )
-    subject = Subject(encoder=encoder, records=[record], max_length=64)
+    subject = PreflightSubject(encoder=encoder, records=[record], max_length=64)
     [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
     assert found.holds, found.details
     assert "2 of them unknown to the tokenizer" in found.details

@@ -5,8 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plaudit.report.charts.axes import element
 from plaudit.report.words import escape_invisible

@@ -15,8 +15,7 @@ from tests.rollouts.talkers import TEMPLATE, write_talker, write_tokenizer
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import DEEPSEEK, LLAMA2, MISTRAL
 from tests.tokens.families_odd import CHANNELS, ENDLESS
-from tests.tokens.family import Family
-from tests.tokens.family import folder as model_folder
+from tests.tokens.family import Family, folder as model_folder
 
 
 def templated(folder: Path, source: str) -> Encoder:

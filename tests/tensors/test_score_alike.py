@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 

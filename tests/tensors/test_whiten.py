@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.tensors.masked import (
     broadcast_to_tokens,
@@ -19,8 +18,7 @@ from plaudit.tensors.masked import (
     moments,
     whiten,
 )
-from tests.advantages.plain import draw, holes, same
-from tests.advantages.plain import whiten as plain_whiten
+from tests.advantages.plain import draw, holes, same, whiten as plain_whiten
 
 
 def test_means_by_hand_and_of_nothing():

@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from plaudit.data.records import Demonstration, assistant_turn, user_turn
 from plaudit.tokens.encode import Encoder, encode_record, make_encoder

@@ -8,8 +8,7 @@ import sys
 from dataclasses import fields
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import question_of_prompt, questions

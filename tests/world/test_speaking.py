@@ -6,8 +6,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plaudit.world.gold import judge_answer
 from plaudit.world.prompts import questions

@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the checks, print the table, write the file; 1 when a check fails that may not."""
     from rich.text import Text
 
-    from plaudit.methods.named_runs import named_run
-    from plaudit.methods.run import preflight_findings
+    from plaudit.methods.named_runs import preflight_findings
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
     selected = _selected_checks(args.only or ())
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     console = make_console()
     findings: list[Finding] = []
     with console.status("") as status:
-        for finding in preflight_findings(config, named_run(args.method, config), selected):
+        for finding in preflight_findings(args.method, config, selected):
             findings.append(finding)
             status.update(f"{len(findings)} of {len(selected)} checks")
     console.print(finding_table(findings))

@@ -171,7 +171,7 @@ SettingValues = Mapping[SettingPath, object]
 def resolve(config_type: type[ConfigT], file_values: SettingValues, command_line: SettingValues) -> ConfigT:
     """The config; a setting that nobody gave and that has no default is named."""
     values = _merge(file_values, command_line, config_type)
-    missing = ", ".join(setting.option for setting in _missing_settings(config_type, values))
+    missing = ", ".join(setting.option for setting in missing_settings(config_type, values))
     if missing:
         raise UserError(f"missing: {missing}; give it as an option or in the file of --config")
     return _build(config_type, values)
@@ -198,13 +198,14 @@ def _is_on(setting: Setting, values: SettingValues) -> bool:
     return not setting.optional_group or bool(values.get(setting.path, setting.default is not None))
 
 
-def _missing_settings(
+def missing_settings(
     config_type: type, values: SettingValues, path: SettingPath = (), defaults: object = MISSING
 ) -> list[Setting]:
+    """The settings without a default that nobody gave, those of groups that are on among them."""
     missing: list[Setting] = []
     for setting in direct_settings(config_type, path, defaults):
         if setting.group is not None and _is_on(setting, values):
-            missing += _missing_settings(setting.group, values, setting.path, group_defaults(setting))
+            missing += missing_settings(setting.group, values, setting.path, group_defaults(setting))
         elif setting.group is None and setting.default is MISSING and setting.path not in values:
             missing.append(setting)
     return missing

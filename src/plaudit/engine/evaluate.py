@@ -20,7 +20,7 @@ def held_out_evaluator(
     ranks: Ranks,
     renamed: Mapping[str, str],
 ) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
-    """The objective's figures over all pieces and ranks; ``names`` says which, and what they are called."""
+    """The objective's figures over all micro-batches and ranks; ``renamed`` says which, and their names."""
 
     def evaluate(check_interrupt: InterruptCheck) -> tuple[Metric, ...]:
         metrics: list[Metric] = []

@@ -7,7 +7,7 @@ checkpoint and stepping again gives the same bits.
 
 Which rows make up which step: a pure function of the seed, so that there is no state to save.
 
-What a trainer hands to the loop: its pieces, what it does with them, and how often it looks up.
+What a method hands to the loop: a `TrainingJob`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic
+
+from torch import nn
 
 from plaudit.engine.checkpoint import save
 from plaudit.engine.checkpoint.state import (
@@ -36,10 +39,12 @@ from plaudit.engine.checkpoint.state import (
 )
 from plaudit.engine.distributed import AgreedStopError, Ranks
 from plaudit.engine.metrics import Metric, values_of
-from plaudit.engine.settings import KeepSettings, SafetySettings
-from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample
+from plaudit.engine.optimizer import make_optimizer, schedule_factor
+from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
+from plaudit.engine.sinks.base import FanOutSink, Sample
+from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.engine.stateful import Stateful
-from plaudit.engine.step import Machine, NonFiniteFault, take_step
+from plaudit.engine.step import NonFiniteFault, ObjectiveResult, Stepper, take_step
 from plaudit.engine.step_report import Number, StepReport
 from plaudit.engine.throughput import measure_memory
 from plaudit.errors import UserError
@@ -151,49 +156,109 @@ InterruptCheck = Callable[[], None]
 """Called during evaluation and sampling; raises when a signal has asked the run to stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(Generic[MicrobatchT]):
-    """A whole run, before it begins.
+Diagnose = Callable[[Sequence[StepReport]], Mapping[str, str]]
+"""From all step reports to diagnostics: how each begins, by which it is recognised later, and how it ends."""
 
-    Example: ``Plan(steps=100, machine=…, batches=lambda first: …, epoch_after=order.epoch_after, …)``
+
+def no_diagnostics(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    """The diagnostics of a method that has none."""
+    del reports
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob(Generic[MicrobatchT]):
+    """A model that is ready to train, and all that a run asks of its method.
+
+    Example: ``TrainingJob(module=policy, objective=objective, rows=len(rows.train), microbatches=…, …)``
     """
 
-    steps: int
-    """How many there are."""
-    machine: Machine[MicrobatchT]
-    """What takes a step."""
-    batches: Callable[[int], Iterator[Sequence[MicrobatchT]]]
-    """This rank's micro-batches of this step, and then of one step after another."""
-    epoch_after: Callable[[int], float]
-    """How often the data has been gone through after a step."""
-    work: Callable[[Sequence[MicrobatchT]], float]
-    """Floating-point operations of these pieces, for the utilisation."""
+    module: nn.Module
+    """What is trained, on its device and divided over the ranks."""
+    objective: Callable[[MicrobatchT], ObjectiveResult]
+    """From a micro-batch to what a step minimises."""
+    rows: int
+    """How many rows are trained."""
+    microbatches: Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]
+    """This rank's micro-batches of a step and of each step after it, given the rows of batches."""
+    flops: Callable[[Sequence[MicrobatchT]], float]
+    """Floating-point operations of these micro-batches."""
+    learning_rate: float
+    """The peak learning rate."""
+    optimizer: OptimizerSettings
+    """The optimiser and its schedule."""
     evaluate: Callable[[InterruptCheck], Sequence[Metric]] | None
-    """Held-out figures, added up over ranks; None when nothing is held out."""
+    """Held-out evaluation; None when nothing is held out."""
+    held_out_metrics: tuple[str, ...]
+    """The held-out metrics by which the best checkpoint may be chosen."""
     sample: Callable[[InterruptCheck], Sequence[Sample]] | None
-    """What the model says now; None for silence."""
-    rate: Callable[[int], float]
-    """The learning rate of a step."""
-    safety: SafetySettings
-    """What to do when a number is not finite."""
-    keep: KeepSettings
-    """Which checkpoints stay."""
+    """What the model generates now; None for silence."""
+    save: Callable[[], None]
+    """Writes the result into the run folder; every rank must come."""
+    state: Mapping[str, Stateful] = field(default_factory=dict[str, Stateful])
+    """State beside the weights, by the name of its part in a checkpoint."""
+    diagnose: Diagnose = no_diagnostics
+    """The diagnostics that the metrics so far call for."""
+    updates_per_batch: int = 1
+    """Optimiser steps that a batch of rows is learnt from."""
+    clip_groups: tuple[nn.Module, ...] = ()
+    """Parts of the module whose gradients are clipped each by itself."""
+    rate_multiples: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Parts of the module that learn at a multiple of the rate."""
+    update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
+    """Moves weights in a way of its own."""
+
+    def microbatches_of_step(self, step: int, rows: Sequence[int]) -> Sequence[MicrobatchT]:
+        """This rank's micro-batches of one step that learns from these rows."""
+        return next(self.microbatches(step, lambda _: rows))
+
+    def stepper(self, ranks: Ranks) -> Stepper[MicrobatchT]:
+        """What takes this job's optimiser steps."""
+        return Stepper(
+            module=self.module,
+            optimizer=make_optimizer(self.module, self.learning_rate, self.optimizer, self.rate_multiples),
+            objective=self.objective,
+            clip=self.optimizer.clip,
+            ranks=ranks,
+            clip_groups=self.clip_groups,
+            update_fn=self.update_fn,
+        )
+
+
+def row_batches(
+    microbatches: Callable[[int, Sequence[int]], Sequence[MicrobatchT]],
+) -> Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]:
+    """The steps of a job that learns from a batch of rows at each, given what makes micro-batches of them."""
+
+    def batches(first: int, batch_rows: BatchRows) -> Iterator[Sequence[MicrobatchT]]:
+        return (microbatches(step, batch_rows(step)) for step in count(first))
+
+    return batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long a run is, and what it does between steps, whatever it trains.
+
+    Example: ``Schedule(order=order, steps=100, evaluate_every=10, sample_every=10, save_every=50, …)``
+    """
+
+    order: BatchOrder
+    """Which rows make up a batch."""
+    steps: int
+    """How many optimiser steps there are."""
     evaluate_every: int
-    """Steps between held-out figures."""
+    """Steps between held-out evaluations."""
     sample_every: int
     """Steps between samples."""
     save_every: int
     """Steps between checkpoints."""
+    safety: SafetySettings
+    """What to do when a number is not finite."""
+    keep: KeepSettings
+    """Which checkpoints stay."""
     peak_flops: float
-    """What the machine could do in a second, over all ranks; 0 when it is not known."""
-    name: str
-    """What the run is called."""
-    config: Mapping[str, Any]
-    """The resolved configuration, for trackers."""
-    companions: Mapping[str, Stateful]
-    """What moves beside the weights, by the name of its part in a checkpoint."""
-    remark: Callable[[], Sequence[str]]
-    """Sentences about the figures so far that have not been said yet; asked on the first rank only."""
+    """What the hardware could do in a second, over all ranks; 0 when it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,18 +292,19 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def __init__(
         self,
-        plan: Plan[MicrobatchT],
-        checkpoints: Path,
-        make_sinks: Callable[[], FanOutSink],
+        job: TrainingJob[MicrobatchT],
+        schedule: Schedule,
+        ranks: Ranks,
+        *,
+        folder: Path,
+        open_sinks: Callable[[int], FanOutSink],
         notes: Sequence[str] = (),
     ) -> None:
-        """The run begins with ``run``; ``notes`` are said when it does."""
-        self._plan = plan
-        self._machine = plan.machine
-        self._ranks = plan.machine.ranks
-        self._checkpoints = checkpoints
-        self._make_sinks = make_sinks
-        self._sinks = make_sinks()
+        """The run begins with ``run``; ``open_sinks`` gets the steps done, ``notes`` are said after it."""
+        self._job, self._schedule, self._ranks = job, schedule, ranks
+        self._stepper = job.stepper(ranks)
+        self._folder, self._checkpoints = folder, folder / "checkpoints"
+        self._make_sinks, self._sinks = open_sinks, FanOutSink(())
         self._progress = LoopProgress()
         self._batches: Iterator[Sequence[MicrobatchT]] = iter(())
         self._next_step = -1
@@ -249,12 +315,12 @@ class TrainingLoop(Generic[MicrobatchT]):
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
         self._resume()
         with listen_for_signals(self._ranks) as listener:
-            self._machine = replace(self._machine, on_microbatch=listener.raise_if_interrupted)
+            self._stepper = replace(self._stepper, on_microbatch=listener.raise_if_interrupted)
             self._open_sinks()
-            if self._progress.saved < 0 and self._plan.safety.on_nonfinite == "rollback":
+            if self._progress.saved < 0 and self._schedule.safety.on_nonfinite == "rollback":
                 self._save()
             try:
-                while self._progress.reported < self._plan.steps and not self._patience_exhausted():
+                while self._progress.reported < self._schedule.steps and not self._patience_exhausted():
                     if self._progress.learnt is None:
                         self._train_step(self._progress.step + 1)
                     if self._progress.learnt is not None:
@@ -265,7 +331,7 @@ class TrainingLoop(Generic[MicrobatchT]):
                     self._save()
                 self._sinks.close(None)
                 raise
-            if self._progress.step < self._plan.steps:
+            if self._progress.step < self._schedule.steps:
                 self._end_early()
         return self._progress
 
@@ -278,7 +344,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             raise UserError(
                 f"{error} It is the best one of this run; without --keep.use-best the last weights are taken."
             ) from error
-        load_snapshot(state, self._machine.module, None, self._ranks)
+        load_snapshot(state, self._stepper.module, None, self._ranks)
 
     @property
     def sinks(self) -> FanOutSink:
@@ -289,20 +355,21 @@ class TrainingLoop(Generic[MicrobatchT]):
         """Take the step, unless it is one to pass over; after a roll-back ``learnt`` is still None."""
         started = time.perf_counter()
         self._rng_state = capture_rng_state()
-        metrics: dict[str, Number] = {"learning_rate": self._plan.rate(step)}
+        rate = self._learning_rate(step)
+        metrics: dict[str, Number] = {"learning_rate": rate}
         timing: dict[str, Number] = {}
         left_out = step in self._progress.left_out
-        # A trainer that has nothing to learn at this step brings no piece, on any rank.
+        # A trainer that has nothing to learn at this step brings no micro-batch, on any rank.
         microbatches = () if left_out else self._pull_batch(step)
         if microbatches:
-            outcome = take_step(self._machine, microbatches, self._plan.rate(step))
+            outcome = take_step(self._stepper, microbatches, rate)
             if outcome.fault is not None and not self._handle_fault(step, outcome.fault):
                 return
             metrics = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **metrics}
             left_out = outcome.fault is not None
             timing = self._timing(microbatches, metrics, time.perf_counter() - started)
         if not left_out:
-            for part in self._plan.companions.values():
+            for part in self._job.state.values():
                 part.after_step(step, metrics)
         step_metrics = {"figures": metrics, "timing": timing}
         self._progress = replace(self._progress, step=step, learnt=step_metrics)
@@ -311,39 +378,39 @@ class TrainingLoop(Generic[MicrobatchT]):
     def _pull_batch(self, step: int) -> Sequence[MicrobatchT]:
         """The next batch; after a checkpoint or a step that was left out, pulling begins anew."""
         if step != self._next_step:
-            self._batches = self._plan.batches(step)
+            self._batches = self._job.microbatches(step, self._schedule.order.batch_rows)
         self._next_step = step + 1
         return next(self._batches)
 
     def _evaluate_and_save(self, step: int, step_metrics: Mapping[str, Mapping[str, Number]]) -> None:
         """Evaluate, sample, report and save; nothing is written before all of it can be."""
-        plan, on_microbatch = self._plan, self._machine.on_microbatch
-        evaluation_due = plan.evaluate is not None and self._is_due(step, plan.evaluate_every)
-        held_out_metrics = (
-            plan.evaluate(on_microbatch) if plan.evaluate is not None and evaluation_due else ()
-        )
-        sampling_due = plan.sample is not None and (step == 1 or self._is_due(step, plan.sample_every))
+        job, schedule, on_microbatch = self._job, self._schedule, self._stepper.on_microbatch
+        evaluation_due = self._is_due(step, schedule.evaluate_every)
+        held_out_metrics = job.evaluate(on_microbatch) if job.evaluate is not None and evaluation_due else ()
+        sampling_due = step == 1 or self._is_due(step, schedule.sample_every)
         # Where only the first rank samples, asking the others whether to stop would wait for ever.
         check_interrupt = on_microbatch if self._ranks.world_size == 1 else _no_interrupt_check
-        samples = plan.sample(check_interrupt) if plan.sample is not None and sampling_due else ()
+        samples = job.sample(check_interrupt) if job.sample is not None and sampling_due else ()
         improved = self._is_new_best(step, held_out_metrics)
         self._progress = replace(self._progress, learnt=None)
         values = {**step_metrics["figures"], **values_of(held_out_metrics)}
-        epoch = plan.epoch_after(step)
+        epoch = schedule.order.epoch_after(-(-step // job.updates_per_batch))
         self._sinks.log(
-            StepReport(step=step, steps=plan.steps, epoch=epoch, values=values, timing=step_metrics["timing"])
+            StepReport(
+                step=step, steps=schedule.steps, epoch=epoch, values=values, timing=step_metrics["timing"]
+            )
         )
         if samples:
             self._sinks.sample(step, samples)
-        if self._ranks.is_first and self._is_due(step, plan.evaluate_every):
-            for sentence in plan.remark():
-                self._sinks.note(sentence)
-        if improved or self._is_due(step, plan.save_every):
+        if self._ranks.is_first and evaluation_due:
+            for diagnostic in self._new_diagnostics():
+                self._sinks.note(diagnostic)
+        if improved or self._is_due(step, schedule.save_every):
             self._save()
 
     def _handle_fault(self, step: int, fault: NonFiniteFault) -> bool:
         """Do with a fault what the settings say; False when the run was rolled back."""
-        safety = self._plan.safety
+        safety = self._schedule.safety
         sentence = fault.message(step)
         count = len(self._progress.left_out) + 1
         left_out = (*self._progress.left_out, step)
@@ -367,20 +434,19 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._notes.append(f"{sentence}; back to the newest checkpoint, and on without it ({ordinal})")
         self._resume()
         self._progress = replace(self._progress, left_out=left_out)
-        self._sinks = self._make_sinks()
         self._open_sinks()
         return False
 
     def _patience_exhausted(self) -> bool:
         """Whether no evaluation since the best one has improved on it for ``patience`` evaluations."""
-        keep, best = self._plan.keep, self._progress.best_step
+        keep, best = self._schedule.keep, self._progress.best_step
         if not keep.patience or best is None or self._progress.learnt is not None:
             return False
         steps_since_best = self._progress.step - best
-        return steps_since_best >= keep.patience * self._plan.evaluate_every
+        return steps_since_best >= keep.patience * self._schedule.evaluate_every
 
     def _end_early(self) -> None:
-        keep, progress = self._plan.keep, self._progress
+        keep, progress = self._schedule.keep, self._progress
         self._sinks.note(
             f"step {progress.step}: {keep.best} was best at step {progress.best_step} "
             f"({progress.best_value:.4g}) and not better at {keep.patience} looks since: the run ends"
@@ -389,22 +455,32 @@ class TrainingLoop(Generic[MicrobatchT]):
             self._save()
 
     def _open_sinks(self) -> None:
-        plan = self._plan
-        self._sinks.open(
-            RunStart(name=plan.name, steps=plan.steps, done=self._progress.reported, config=plan.config)
-        )
+        self._sinks = self._make_sinks(self._progress.reported)
         for note in self._notes:
             self._sinks.note(note)
         self._notes = []
 
+    def _learning_rate(self, step: int) -> float:
+        return self._job.learning_rate * schedule_factor(step, self._schedule.steps, self._job.optimizer)
+
+    def _new_diagnostics(self) -> tuple[str, ...]:
+        """The diagnostics that this run has not printed before, recognised by how they begin."""
+        past_notes = tuple(read_notes(self._folder))
+        diagnostics = self._job.diagnose(tuple(read_reports(self._folder)))
+        return tuple(
+            beginning + rest
+            for beginning, rest in diagnostics.items()
+            if not any(note.startswith(beginning) for note in past_notes)
+        )
+
     def _is_due(self, step: int, every: int) -> bool:
-        return step == self._plan.steps or (every > 0 and step % every == 0)
+        return step == self._schedule.steps or (every > 0 and step % every == 0)
 
     def _is_new_best(self, step: int, held_out_metrics: Sequence[Metric]) -> bool:
         if not held_out_metrics:
             return False
         values = values_of(held_out_metrics)
-        keep = self._plan.keep
+        keep = self._schedule.keep
         if keep.best not in values:
             metric_names = ", ".join(sorted(values))
             raise UserError(
@@ -420,8 +496,8 @@ class TrainingLoop(Generic[MicrobatchT]):
     def _timing(
         self, microbatches: Sequence[MicrobatchT], metrics: Mapping[str, Number], seconds: float
     ) -> dict[str, Number]:
-        flops = sum(row[0] for row in self._ranks.all_gather([self._plan.work(microbatches)]))
-        peak = self._plan.peak_flops
+        flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
+        peak = self._schedule.peak_flops
         return {
             "seconds": seconds,
             "tokens_per_second": metrics["tokens"] / seconds,
@@ -435,7 +511,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         ranks, notes, step = self._ranks, (), -1
         if ranks.is_first:
             newest = save.load_latest_checkpoint(
-                self._checkpoints, expected=expected_shapes(self._machine.module)
+                self._checkpoints, expected=expected_shapes(self._stepper.module)
             )
             if newest is not None:
                 step, notes = newest.state.step, newest.notes
@@ -446,8 +522,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         if step < 0:
             return
         state = save.load_checkpoint(self._checkpoints / f"step-{step:08d}")
-        load_snapshot(state, self._machine.module, self._machine.optimizer, ranks)
-        for name, part in self._plan.companions.items():
+        load_snapshot(state, self._stepper.module, self._stepper.optimizer, ranks)
+        for name, part in self._job.state.items():
             part.load_tensors(state.tensors[name])
         saved_progress: dict[str, Any] = dict(state.facts["progress"])
         self._progress = LoopProgress(**{**saved_progress, "left_out": tuple(saved_progress["left_out"])})
@@ -458,14 +534,14 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._progress = replace(self._progress, saved=self._progress.step)
         progress = asdict(self._progress)
         state = snapshot(
-            self._machine,
-            self._plan.companions,
+            self._stepper,
+            self._job.state,
             step=self._progress.step,
             facts={"progress": {**progress, "left_out": list(self._progress.left_out)}},
         )
         if self._ranks.is_first:
             self._sinks.sync()
-            keep = self._plan.keep
+            keep = self._schedule.keep
             saved = save.save_checkpoint(
                 self._checkpoints, state, keep=keep.last, best=self._progress.best_step
             )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +74,7 @@ class RunFolder:
 
 
 @contextmanager
-def open_run(
+def open_run_folder(
     path: Path, *, config: Mapping[str, Any], may_change: AbstractSet[str] = frozenset()
 ) -> Iterator[RunFolder]:
     """Opens the folder for a new run, or for the run that it holds if the config is still the same.

@@ -74,7 +74,7 @@ class MemorySettings:
     layout: Literal["packed", "left", "right"] = "packed"
     """Packed end to end without padding, or padded on one side."""
     tokens_at_once: int = 8192
-    """A batch goes through the model in pieces of at most so many tokens (one longer row is one piece)."""
+    """A batch goes through the model in micro-batches of at most so many tokens (one longer row is one)."""
     checkpointing: bool = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
     attention: str | None = None

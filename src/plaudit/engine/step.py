@@ -1,7 +1,7 @@
 """One optimiser step, the same for every trainer: accumulate micro-batches, check, clip, update.
 
-A batch comes in pieces (micro-batches); each piece's loss is already divided by the count of the whole
-batch over all ranks, so gradients simply add up. Nothing moves unless every number is finite.
+A batch comes in micro-batches; each one's loss is already divided by the count of the whole batch over all
+ranks, so gradients simply add up. Nothing moves unless every number is finite.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ObjectiveResult:
     """
 
     loss: Float[Tensor, ""]
-    """To be differentiated; divided by global counts, so that pieces and ranks add up."""
+    """To be differentiated; divided by global counts, so that micro-batches and ranks add up."""
     loss_N: Float[Tensor, " N"]
     """Each completion's own share, detached: it tells which rows went wrong."""
     origin_N: tuple[str, ...]
@@ -98,7 +98,7 @@ class StepOutcome:
     """
 
     metrics: tuple[Metric, ...]
-    """The pieces' metrics, added up over pieces and ranks."""
+    """The micro-batches' metrics, added up over them and over ranks."""
     gradient_norm: float
     """The gradient norm before clipping."""
     fault: NonFiniteFault | None
@@ -106,10 +106,10 @@ class StepOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine(Generic[MicrobatchT]):
-    """All that a step needs and that stays the same from step to step.
+class Stepper(Generic[MicrobatchT]):
+    """What takes optimiser steps: all that stays the same from one to the next.
 
-    Example: ``Machine(module=policy, optimizer=…, objective=…, clip=1.0, ranks=alone())``
+    Example: ``Stepper(module=policy, optimizer=…, objective=…, clip=1.0, ranks=single_process())``
     """
 
     module: nn.Module
@@ -117,47 +117,49 @@ class Machine(Generic[MicrobatchT]):
     optimizer: torch.optim.Optimizer
     """What moves it."""
     objective: Callable[[MicrobatchT], ObjectiveResult]
-    """From a piece to its terms; it knows the counts of the batch at hand."""
+    """From a micro-batch to its loss; it knows the counts of the batch at hand."""
     clip: float
     """Largest gradient norm; 0 for none."""
     ranks: Ranks
     """This process among its peers."""
     on_microbatch: Callable[[], None] = lambda: None
-    """Called before each piece: the place to stop a long step."""
+    """Called before each micro-batch: the place to stop a long step."""
     clip_groups: tuple[nn.Module, ...] = ()
     """Parts of the module whose gradients are clipped each by itself; none: the module as one."""
     update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
     """Moves weights by their gradients in a way of its own, and takes those gradients away; with figures."""
 
 
-def take_step(machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT], rate: float) -> StepOutcome:
-    """Accumulate, check, clip and step; every rank must bring the same number of pieces."""
-    machine.optimizer.zero_grad(set_to_none=True)
-    pieces: list[_UnreadPiece] = []
+def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT], rate: float) -> StepOutcome:
+    """Accumulate, check, clip and step; every rank must bring the same number of micro-batches."""
+    stepper.optimizer.zero_grad(set_to_none=True)
+    unread: list[_UnreadResult] = []
     for microbatch in microbatches:
-        machine.on_microbatch()
-        result = machine.objective(microbatch)
-        pieces.append(_UnreadPiece.of(result))
+        stepper.on_microbatch()
+        result = stepper.objective(microbatch)
+        unread.append(_UnreadResult.of(result))
         result.loss.backward()
-    machine.ranks.sum_gradients(_trained(machine.module))
-    read = _read_step(machine, pieces)
+    stepper.ranks.sum_gradients(_trained(stepper.module))
+    read = _read_step(stepper, unread)
     metrics = read.metrics
-    fault = _loss_fault(machine.ranks.all_gather_strings(read.non_finite_rows))
+    fault = _loss_fault(stepper.ranks.all_gather_strings(read.non_finite_rows))
     if fault is None and not math.isfinite(read.norm):
-        fault = _gradient_fault(machine, microbatches, [origin for one in pieces for origin in one.origins])
+        fault = _gradient_fault(
+            stepper, microbatches, [origin for result in unread for origin in result.origins]
+        )
     if fault is None:
-        if machine.update_fn is not None:
-            metrics += machine.update_fn(microbatches)
-        _clip_gradients(machine, read.part_norms or [read.norm])
-        set_learning_rate(machine.optimizer, rate)
-        machine.optimizer.step()
-    machine.optimizer.zero_grad(set_to_none=True)
-    merged = merge_over_ranks(metrics, machine.ranks)
+        if stepper.update_fn is not None:
+            metrics += stepper.update_fn(microbatches)
+        _clip_gradients(stepper, read.part_norms or [read.norm])
+        set_learning_rate(stepper.optimizer, rate)
+        stepper.optimizer.step()
+    stepper.optimizer.zero_grad(set_to_none=True)
+    merged = merge_over_ranks(metrics, stepper.ranks)
     return StepOutcome(metrics=merged, gradient_norm=read.norm, fault=fault)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _UnreadPiece:
+class _UnreadResult:
     """What is left of a micro-batch after its backward pass: without the loss its graph is freed."""
 
     origins: tuple[str, ...]
@@ -166,7 +168,7 @@ class _UnreadPiece:
     checks: tuple[StepCheck, ...]
 
     @classmethod
-    def of(cls, result: ObjectiveResult) -> _UnreadPiece:
+    def of(cls, result: ObjectiveResult) -> _UnreadResult:
         return cls(
             origins=result.origin_N,
             finite_N=result.loss_N.isfinite(),
@@ -185,26 +187,26 @@ class _StepNumbers:
     non_finite_rows: list[str]
 
 
-def _read_step(machine: Machine[Any], pieces: Sequence[_UnreadPiece]) -> _StepNumbers:
+def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepNumbers:
     """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
-    norms = [_gradient_norm(_trained(part)) for part in (machine.module, *machine.clip_groups)]
-    checks = [check for piece in pieces for check in piece.checks]
-    finite = [piece.finite_N.all() for piece in pieces]
+    norms = [_gradient_norm(_trained(part)) for part in (stepper.module, *stepper.clip_groups)]
+    checks = [check for result in unread for check in result.checks]
+    finite = [result.finite_N.all() for result in unread]
     metrics, numbers = read_metrics(
-        [metric for piece in pieces for metric in piece.metrics],
+        [metric for result in unread for metric in result.metrics],
         *norms,
         *finite,
         *(check.value for check in checks),
     )
     others = iter(numbers)
     norm, *part_norms = (float(next(others)) for _ in norms)
-    faulty = [piece for piece in pieces if not next(others)]
+    faulty = [result for result in unread if not next(others)]
     for check in checks:
         check.refuse(float(next(others)))
     rows = [
         origin
-        for piece in faulty
-        for origin, finite in zip(piece.origins, piece.finite_N.tolist(), strict=True)
+        for result in faulty
+        for origin, finite in zip(result.origins, result.finite_N.tolist(), strict=True)
         if not finite
     ]
     return _StepNumbers(metrics=metrics, norm=norm, part_norms=part_norms, non_finite_rows=rows)
@@ -226,7 +228,7 @@ def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
 
 
 def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, ...]:
-    """The same metric of all pieces and ranks as one; ranks report the same names in the same order."""
+    """The same metric of all micro-batches and ranks as one; ranks report the same names in one order."""
     local = merge_metrics(metrics)
     if ranks.world_size == 1:
         return local
@@ -252,38 +254,38 @@ def _loss_fault(non_finite_rows: Sequence[str]) -> NonFiniteFault | None:
 
 
 def _gradient_fault(
-    machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT], origins: Sequence[str]
+    stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT], origins: Sequence[str]
 ) -> NonFiniteFault:
     """The rows to blame; all of the batch when each alone is well, or weights are divided over ranks."""
-    rows = machine.ranks.all_gather_strings(_non_finite_gradient_rows(machine, microbatches))
+    rows = stepper.ranks.all_gather_strings(_non_finite_gradient_rows(stepper, microbatches))
     if rows:
         return NonFiniteFault(quantity="gradient", rows=tuple(dict.fromkeys(rows)))
-    origins_of_all = tuple(dict.fromkeys(machine.ranks.all_gather_strings(origins)))
+    origins_of_all = tuple(dict.fromkeys(stepper.ranks.all_gather_strings(origins)))
     return NonFiniteFault(quantity="gradient of these rows together", rows=origins_of_all)
 
 
 def _non_finite_gradient_rows(
-    machine: Machine[MicrobatchT], microbatches: Sequence[MicrobatchT]
+    stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
 ) -> list[str]:
     """The rows whose own gradient is not finite; none is looked for in sharded weights."""
-    trained = _trained(machine.module)
+    trained = _trained(stepper.module)
     single_rows = cast("list[MicrobatchT]", [row for one in microbatches for row in one.rows()])
     sharded = any(isinstance(p, DTensor) for p in trained)
     rows: list[str] = []
     for row in [] if sharded else single_rows:
-        machine.optimizer.zero_grad(set_to_none=True)
-        result = machine.objective(row)
+        stepper.optimizer.zero_grad(set_to_none=True)
+        result = stepper.objective(row)
         result.loss.backward()
         if not math.isfinite(gradient_norm(trained)):
             rows += result.origin_N
     return rows
 
 
-def _clip_gradients(machine: Machine[Any], norms: Sequence[float]) -> None:
+def _clip_gradients(stepper: Stepper[Any], norms: Sequence[float]) -> None:
     """Scale gradients down to the largest norm, of each part that stands apart or of all together."""
-    for part, norm in zip(machine.clip_groups or (machine.module,), norms, strict=True):
-        if 0 < machine.clip < norm:
-            _scale_gradients(_trained(part), machine.clip / norm)
+    for part, norm in zip(stepper.clip_groups or (stepper.module,), norms, strict=True):
+        if 0 < stepper.clip < norm:
+            _scale_gradients(_trained(part), stepper.clip / norm)
 
 
 def _scale_gradients(parameters: Sequence[nn.Parameter], factor: float) -> None:

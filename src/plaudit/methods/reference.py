@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from plaudit.engine.lineage import hash_path
 from plaudit.engine.reference_cache import ReferenceSource, cached_reference, default_cache_folder
 from plaudit.engine.stateful import EmaReference, Stateful
 from plaudit.errors import UserError
-from plaudit.methods.models import autocast_context, load_frozen_policy, shard_or_broadcast
+from plaudit.methods.models import load_frozen_policy, shard_or_broadcast
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings
 from plaudit.methods.run import Run
@@ -39,7 +38,7 @@ class PreparedReference:
     """Whether it is the model that the run starts from, so that all log-ratios are 0 at first."""
     notes: tuple[str, ...] = ()
     """What was decided, for the user."""
-    companions: dict[str, Stateful] = field(default_factory=dict[str, Stateful])
+    state: dict[str, Stateful] = field(default_factory=dict[str, Stateful])
     """Its part of a checkpoint, where it follows the policy."""
     live: bool = False
     """Whether it does a forward pass at each step."""
@@ -102,32 +101,34 @@ def prepare_reference(
     settings = config.reference
     folder = settings.model or config.model
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
-    products = partial(autocast_context, run.precision, run.ranks.device)
     if settings.kind == "average":
         return _ema_reference(
             config,
             policy,
             run,
-            ModelReference(load_frozen_policy(folder, policy), products),
+            ModelReference(load_frozen_policy(folder, policy), run.autocast),
             is_starting_model=is_starting_model,
         )
     if settings.kind == "live" and is_starting_model and config.lora.rank:
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         return PreparedReference(
-            reference=AdapterOffReference(policy, products), is_starting_model=True, notes=(note,), live=True
+            reference=AdapterOffReference(policy, run.autocast),
+            is_starting_model=True,
+            notes=(note,),
+            live=True,
         )
     if settings.kind == "live":
         frozen = load_frozen_policy(folder, policy)
         shard_or_broadcast(frozen, config, run.ranks)
         note = f"reference: {folder}, beside the policy in memory"
         return PreparedReference(
-            reference=ModelReference(frozen, products),
+            reference=ModelReference(frozen, run.autocast),
             is_starting_model=is_starting_model,
             notes=(note,),
             live=True,
         )
     # At this point the policy is still the model that the run starts from, adapters and all.
-    source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy), products)
+    source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy), run.autocast)
     return _precomputed_reference(config, source, run, examples, is_starting_model=is_starting_model)
 
 
@@ -180,7 +181,7 @@ def _ema_reference(
         reference=reference,
         is_starting_model=is_starting_model,
         notes=(f"reference: beside the policy in memory; every {every} steps it {change}",),
-        companions={"reference": EmaReference(reference.policy, source=policy, every=every, share=share)},
+        state={"reference": EmaReference(reference.policy, source=policy, every=every, share=share)},
         live=True,
     )
 
@@ -201,13 +202,12 @@ def prepare_policy_reference(
         return no_reference()
     folder = settings.model or config.model
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
-    products = partial(autocast_context, run.precision, run.ranks.device)
     temperature = config.draw.temperature
     if is_starting_model and config.lora.rank and settings.kind != "average":
         note = "reference: the model beneath the adapters, so there is no second one in memory"
-        adapter_off = AdapterOffReference(policy, products, temperature=temperature)
+        adapter_off = AdapterOffReference(policy, run.autocast, temperature=temperature)
         return PreparedReference(reference=adapter_off, is_starting_model=True, notes=(note,), live=True)
-    frozen = ModelReference(load_frozen_policy(folder, policy), products, temperature=temperature)
+    frozen = ModelReference(load_frozen_policy(folder, policy), run.autocast, temperature=temperature)
     if settings.kind == "average":
         return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
     shard_or_broadcast(frozen.policy, config, run.ranks)

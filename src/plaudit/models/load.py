@@ -16,8 +16,14 @@ from typing import Any, Literal
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
-from transformers import __version__ as transformers_version
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    __version__ as transformers_version,
+)
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError

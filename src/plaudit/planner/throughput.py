@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plaudit.engine.distributed import Ranks, process_group
-from plaudit.engine.loop import BatchOrder
+from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import values_of
 from plaudit.engine.step import take_step
 from plaudit.engine.throughput import measure_memory
 from plaudit.methods.config import RunConfig
-from plaudit.methods.named_runs import named_run
+from plaudit.methods.named_runs import prepare_run
 from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.preference.config import PreferenceConfig
-from plaudit.methods.run import TrainingJob, make_machine, start_run
+from plaudit.methods.run import start_run
 from plaudit.planner.models import CACHED
 
 MEASURE_SECONDS = 10.0
@@ -74,13 +74,14 @@ def measure_throughput(
     started = time.perf_counter()
     with process_group(config.device) as ranks:
         before = measure_memory(str(ranks.device))
-        run = start_run(config, ranks)
+        run = start_run(config, ranks, method)
         with run.resources:
-            job = named_run(method, config).prepare(run)
-            trial = _Trial(job, config, ranks)
+            job, subject = prepare_run(config, run)
+            order = BatchOrder(rows=job.rows, batch_size=config.batch_size, seed=config.seed)
+            trial = _Trial(job, order, ranks)
             cost = (
                 trial.measure_rounds(max_seconds)
-                if job.updates_per_batch > 1 or trial.generates
+                if job.updates_per_batch > 1 or subject.sampler is not None
                 else trial.measure_rows(max_seconds)
             )
         after = measure_memory(str(ranks.device))
@@ -98,11 +99,8 @@ def measure_throughput(
 class _Trial:
     """Takes steps of a prepared run and adds up their cost."""
 
-    def __init__(self, job: TrainingJob[Any], config: RunConfig, ranks: Ranks) -> None:
-        self._job = job
-        self._order = BatchOrder(rows=job.rows, batch_size=config.batch_size, seed=config.seed)
-        self._machine = make_machine(config, job, ranks)
-        self.generates = job.subject is not None and job.subject.sampler is not None
+    def __init__(self, job: TrainingJob[Any], order: BatchOrder, ranks: Ranks) -> None:
+        self._job, self._order, self._stepper = job, order, job.stepper(ranks)
 
     def measure_rows(self, max_seconds: int | float) -> _TrialCost:
         """Steps on rows: one micro-batch to warm up, then as many as there is time for."""
@@ -155,13 +153,13 @@ class _Trial:
 
     def _take_step(self, step: int, microbatches: Sequence[Any], cost: _TrialCost) -> None:
         started = time.perf_counter()
-        outcome = take_step(self._machine, microbatches, 0.0)
+        outcome = take_step(self._stepper, microbatches, 0.0)
         figures = values_of(outcome.metrics)
         cost.step_seconds += time.perf_counter() - started
         cost.tokens += int(figures["tokens"])
         cost.steps += 1
-        for companion in self._job.state.values():
-            companion.after_step(step, figures)
+        for part in self._job.state.values():
+            part.after_step(step, figures)
 
 
 def _round_examples(microbatch: Any) -> Sequence[Any]:

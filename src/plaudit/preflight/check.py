@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.errors import UserError
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Check:
     """What happens to a run where it does not, and where that has happened."""
     mend: str
     """How the user fixes it."""
-    run: Callable[[Subject], Result]
+    run: Callable[[PreflightSubject], Result]
     """Runs the check on a subject; model, gradients and random state are afterwards what they were before."""
     at_start: bool = False
     """Whether a run makes this check before its first step as well: it is cheap and needs no second copy of
@@ -101,7 +101,9 @@ class Finding:
         return self.result.holds is False and not self.allowed
 
 
-def run_checks(subject: Subject, checks: Iterable[Check], allow: Sequence[str] = ()) -> Iterator[Finding]:
+def run_checks(
+    subject: PreflightSubject, checks: Iterable[Check], allow: Sequence[str] = ()
+) -> Iterator[Finding]:
     """Run each check in turn; one that raises a user's error fails with that error's message."""
     for check in checks:
         began = time.perf_counter()
@@ -119,11 +121,11 @@ def run_checks(subject: Subject, checks: Iterable[Check], allow: Sequence[str] =
 
 
 @contextmanager
-def preserve_state(subject: Subject) -> Iterator[None]:
+def preserve_state(subject: PreflightSubject) -> Iterator[None]:
     """Restores random state, train and eval modes and gradients on exit, so that a checked run is the same
     run.
     """
-    trained_module = None if subject.lesson is None else subject.lesson.module
+    trained_module = None if subject.job is None else subject.job.module
     modules = [one for one in (subject.policy, subject.scorer, trained_module) if one is not None]
     modes = {inner: inner.training for module in modules for inner in module.modules()}
     with torch.random.fork_rng(enabled=True):

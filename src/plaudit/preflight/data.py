@@ -13,7 +13,7 @@ from plaudit.data.records import Comparison, Prompt, Ranking, Rating, Record, St
 from plaudit.data.transforms import preference_probability
 from plaudit.evaluation.stats.bootstrap import wilson_interval
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 
 MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
@@ -28,7 +28,7 @@ MAX_ONE_SIDED_SHARE = 0.95
 _NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or drawn"
 
 
-def check_duplicates(subject: Subject) -> Result:
+def check_duplicates(subject: PreflightSubject) -> Result:
     """Counts rows that an earlier row repeats character by character: prompt, answers, judgement, annotator.
     It fails when nine of ten are copies."""
     if not subject.records:
@@ -70,7 +70,7 @@ def _row_key(record: Record) -> int:
     return hash((type(record).__name__, record.prompt, content))
 
 
-def check_leaks(subject: Subject) -> Result:
+def check_leaks(subject: PreflightSubject) -> Result:
     """Compares the prompts of the held-out file with those that are trained, blanks and capitals aside. It
     fails when more than a tenth of at least 30 held-out rows have a prompt that is trained."""
     if not subject.held_out:
@@ -90,7 +90,7 @@ def _prompt_key(text: Text) -> int:
     return hash(" ".join(plain_text(text).casefold().split()))
 
 
-def check_contradictions(subject: Subject) -> Result:
+def check_contradictions(subject: PreflightSubject) -> Result:
     """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
     thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
     tossed."""
@@ -141,7 +141,7 @@ def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
                 yield better, worse
 
 
-def check_balance(subject: Subject) -> Result:
+def check_balance(subject: PreflightSubject) -> Result:
     """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
     if not _learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
@@ -163,7 +163,7 @@ def _labels(record: Record) -> Sequence[float]:
     return record.labels if isinstance(record, Steps) else ()
 
 
-def check_lengths(subject: Subject) -> Result:
+def check_lengths(subject: PreflightSubject) -> Result:
     """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
     It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
     apart."""
@@ -187,7 +187,7 @@ def check_lengths(subject: Subject) -> Result:
     return failed(details) if low > MAX_ONE_SIDED_SHARE or high < 1 - MAX_ONE_SIDED_SHARE else passed(details)
 
 
-def check_ties(subject: Subject) -> Result:
+def check_ties(subject: PreflightSubject) -> Result:
     """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
     It fails when more than 95 % of at least 30 do."""
     if not _learns_from_judgements(subject):
@@ -208,7 +208,7 @@ def check_ties(subject: Subject) -> Result:
     )
 
 
-def _learns_from_judgements(subject: Subject) -> bool:
+def _learns_from_judgements(subject: PreflightSubject) -> bool:
     """Whether the run learns from what was said of answers."""
     several = any(len(example.completions) > 1 for example in subject.trained)
     return subject.sampler is None and (

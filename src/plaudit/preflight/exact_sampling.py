@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from plaudit.models.policy import Policy
 from plaudit.models.verify import tolerance
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 
 HALF_PRECISION_NATS = 0.2
@@ -39,13 +39,15 @@ class LogprobErrors:
     """Sampled tokens that the sampling settings exclude."""
 
 
-def require_policy(subject: Subject) -> Policy:
+def require_policy(subject: PreflightSubject) -> Policy:
     """The subject's policy; asserts that there is one."""
     assert subject.policy is not None, "a run with a policy"
     return subject.policy
 
 
-def transformers_logits(subject: Subject, prompt: Sequence[int], ids: Sequence[int]) -> Float[Tensor, "T V"]:
+def transformers_logits(
+    subject: PreflightSubject, prompt: Sequence[int], ids: Sequence[int]
+) -> Float[Tensor, "T V"]:
     """What transformers' own forward pass predicts before each of these tokens, the row alone."""
     policy = require_policy(subject)
     row_1L = torch.tensor([[*prompt, *ids]], device=policy.device)
@@ -55,7 +57,7 @@ def transformers_logits(subject: Subject, prompt: Sequence[int], ids: Sequence[i
     return logits_1LV[0, len(prompt) - 1 : -1].double().cpu()
 
 
-def logprob_tolerance(subject: Subject, settings: SamplingSettings) -> float:
+def logprob_tolerance(subject: PreflightSubject, settings: SamplingSettings) -> float:
     """How far rounding may take two log-probs of one token apart; a low temperature stretches it."""
     policy = require_policy(subject)
     with subject.products():
@@ -191,7 +193,9 @@ FIRST_SHARE, SHARE_GROWTH, MAX_TRIES = 0.02, 3.0, 6
 
 
 @contextmanager
-def perturbed_weights(subject: Subject, text: Sequence[int], *, min_shift: int | float) -> Iterator[float]:
+def perturbed_weights(
+    subject: PreflightSubject, text: Sequence[int], *, min_shift: int | float
+) -> Iterator[float]:
     """While this lasts, all weights that learn are moved at random, so far that log-probs change clearly.
 
     Gives by how many nats they change on average, over the tokens of a text and all that could follow each.
@@ -232,5 +236,5 @@ def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share
             )
 
 
-def _all_logps(subject: Subject, text: Sequence[int]) -> Tensor:
+def _all_logps(subject: PreflightSubject, text: Sequence[int]) -> Tensor:
     return transformers_logits(subject, text[:1], text[1:] or text[:1]).log_softmax(-1)

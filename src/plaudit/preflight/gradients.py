@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.engine.distributed import is_distributed, single_process
+from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import values_of
 from plaudit.engine.optimizer import make_optimizer
-from plaudit.engine.step import Machine, StepOutcome, take_step
+from plaudit.engine.step import StepOutcome, Stepper, take_step
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed, preserve_weights
 from plaudit.preflight.samples import TrialStep, make_trial_step
-from plaudit.preflight.subject import Lesson, Subject
+from plaudit.preflight.subject import PreflightSubject
 
 Gradients = Sequence[Tensor | None]
 """Of every weight that learns; None where no gradient came."""
@@ -33,7 +34,7 @@ NO_GRADIENT = "the gradient of these rows is 0, so there is nothing to compare"
 class GradientRecorder(torch.optim.Optimizer):
     """An optimiser that changes no weight and records the gradients that it receives.
 
-    Example: ``GradientRecorder(trained_parameters(lesson)).gradients``
+    Example: ``GradientRecorder(trained_parameters(job)).gradients``
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -47,17 +48,17 @@ class GradientRecorder(torch.optim.Optimizer):
         self.gradients = _copied_gradients(self.param_groups[0]["params"])
 
 
-def check_microbatches(subject: Subject) -> Result:
+def check_microbatches(subject: PreflightSubject) -> Result:
     """The gradient of a batch is that of its rows, and of any other pieces of it, added up."""
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
     ways = {"row by row": trial.rows}
-    half = max(1, -(-sum(piece.tokens for piece in trial.batch) // 2))
-    pieces = [piece.shares(1, half) for piece in trial.batch]
+    half = max(1, -(-sum(microbatch.tokens for microbatch in trial.batch) // 2))
+    halves = [microbatch.shares(1, half) for microbatch in trial.batch]
     in_two = [
         *chain.from_iterable(
-            chain.from_iterable(ranks_of_piece for ranks_of_piece in pieces if ranks_of_piece is not None)
+            chain.from_iterable(shares_of_ranks for shares_of_ranks in halves if shares_of_ranks is not None)
         )
     ]
     if len(in_two) > len(trial.batch):
@@ -65,39 +66,39 @@ def check_microbatches(subject: Subject) -> Result:
     return _compare_gradients(trial, ways, subject)
 
 
-def check_ranks(subject: Subject) -> Result:
+def check_ranks(subject: PreflightSubject) -> Result:
     """The shares of two ranks add up to the whole, and one without rows adds nothing."""
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    dealt = [piece.shares(2, piece.tokens) for piece in trial.batch]
+    dealt = [microbatch.shares(2, microbatch.tokens) for microbatch in trial.batch]
     idle = trial.rows[0].shares(2, trial.rows[0].tokens)
-    if idle is None or any(ranks_of_piece is None for ranks_of_piece in dealt):
+    if idle is None or any(shares_of_ranks is None for shares_of_ranks in dealt):
         return not_applicable("the loss compares the sorted batch, which is dealt as a whole")
     shares = [
         *chain.from_iterable(
-            chain.from_iterable(ranks_of_piece for ranks_of_piece in dealt if ranks_of_piece is not None)
+            chain.from_iterable(shares_of_ranks for shares_of_ranks in dealt if shares_of_ranks is not None)
         )
     ]
     result = _compare_gradients(trial, {f"dealt over two ranks in {len(shares)} pieces": shares}, subject)
     if result.holds is not True:
         return result
-    with _eval_mode(trial.lesson):
-        _differentiate(trial.lesson, idle[1])
-    added = _gradient_norm([weight.grad for weight in trained_parameters(trial.lesson)])
+    with _eval_mode(trial.job):
+        _differentiate(trial.job, idle[1])
+    added = _gradient_norm([weight.grad for weight in trained_parameters(trial.job)])
     if added != 0:
         return failed(f"a rank without rows adds a gradient of size {added:.2g} where it should add nothing")
     return passed(f"{result.details}; a rank without rows adds nothing")
 
 
-def check_accumulation(subject: Subject) -> Result:
+def check_accumulation(subject: PreflightSubject) -> Result:
     """What reaches the optimiser of a step in several pieces is what reaches it of one."""
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    with _eval_mode(trial.lesson):
-        whole, one = _recorded_gradients(trial.lesson, trial.batch)
-        parts, outcome_in_parts = _recorded_gradients(trial.lesson, trial.rows)
+    with _eval_mode(trial.job):
+        whole, one = _recorded_gradients(trial.job, trial.batch)
+        parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
     if not _gradient_norm(whole):
         return not_applicable(NO_GRADIENT)
     error = _difference_norm(whole, parts) / _gradient_norm(whole)
@@ -113,23 +114,23 @@ def check_accumulation(subject: Subject) -> Result:
     return passed(details) if max(error, norms, losses) <= _relative_tolerance(subject) else failed(details)
 
 
-def check_all_weights_learn(subject: Subject) -> Result:
+def check_all_weights_learn(subject: PreflightSubject) -> Result:
     """Every weight that may learn gets a gradient: at the first step, or once others have moved."""
     if subject.adapted:
         return not_applicable("only adapters learn: see adapters")
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    lesson = trial.lesson
-    _differentiate(lesson, trial.batch)
-    names = {name for name, weight in lesson.module.named_parameters() if weight.requires_grad}
-    unreached = names - _weights_with_gradient(lesson.module)
+    job = trial.job
+    _differentiate(job, trial.batch)
+    names = {name for name, weight in job.module.named_parameters() if weight.requires_grad}
+    unreached = names - _weights_with_gradient(job.module)
     if unreached and unreached != names:
         # What stands behind a head of zeros learns once the head has moved.
-        with preserve_weights(lesson.module):
-            take_step(trial_machine(lesson), trial.batch, lesson.rate)
-            _differentiate(lesson, trial.batch)
-            unreached -= _weights_with_gradient(lesson.module)
+        with preserve_weights(job.module):
+            take_step(trial_stepper(job), trial.batch, job.learning_rate)
+            _differentiate(job, trial.batch)
+            unreached -= _weights_with_gradient(job.module)
     if unreached:
         named = ", ".join(sorted(unreached)[:MAX_NAMED_WEIGHTS]) + (
             " …" if len(unreached) > MAX_NAMED_WEIGHTS else ""
@@ -137,12 +138,12 @@ def check_all_weights_learn(subject: Subject) -> Result:
         return failed(
             f"{len(unreached)} of {len(names)} weights get no gradient of {trial.description}: {named}"
         )
-    frozen = sum(not weight.requires_grad for weight in lesson.module.parameters())
+    frozen = sum(not weight.requires_grad for weight in job.module.parameters())
     frozen_note = f", {frozen} are frozen" if frozen else ""
     return passed(f"{trial.description}: a gradient reaches all {len(names)} weights that learn{frozen_note}")
 
 
-def trial_step_or_reason(subject: Subject) -> TrialStep | Result:
+def trial_step_or_reason(subject: PreflightSubject) -> TrialStep | Result:
     """The trial step, or a not-applicable result that says why there is none."""
     if is_distributed():
         return not_applicable("several processes learn together; look with one, without torchrun")
@@ -152,60 +153,62 @@ def trial_step_or_reason(subject: Subject) -> TrialStep | Result:
     return trial
 
 
-def trial_machine(lesson: Lesson, optimizer: torch.optim.Optimizer | None = None) -> Machine[Any]:
-    """The machine that takes steps of this lesson, by default with an optimiser of the run's own kind."""
-    device = next(lesson.module.parameters()).device
-    return Machine(
-        module=lesson.module,
-        optimizer=optimizer or make_optimizer(lesson.module, lesson.rate, lesson.optimizer),
-        objective=lesson.objective,
-        clip=lesson.optimizer.clip,
+def trial_stepper(job: TrainingJob[Any], optimizer: torch.optim.Optimizer | None = None) -> Stepper[Any]:
+    """The stepper that takes steps of this job, by default with an optimiser of the run's own kind."""
+    device = next(job.module.parameters()).device
+    return Stepper(
+        module=job.module,
+        optimizer=optimizer or make_optimizer(job.module, job.learning_rate, job.optimizer),
+        objective=job.objective,
+        clip=job.optimizer.clip,
         ranks=single_process(device),
     )
 
 
-def trained_parameters(lesson: Lesson) -> list[nn.Parameter]:
+def trained_parameters(job: TrainingJob[Any]) -> list[nn.Parameter]:
     """The parameters that require a gradient."""
-    return [weight for weight in lesson.module.parameters() if weight.requires_grad]
+    return [weight for weight in job.module.parameters() if weight.requires_grad]
 
 
-def _recorded_gradients(lesson: Lesson, pieces: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
-    recorder = GradientRecorder(trained_parameters(lesson))
-    outcome = take_step(trial_machine(lesson, recorder), pieces, 0.0)
+def _recorded_gradients(job: TrainingJob[Any], microbatches: Sequence[Any]) -> tuple[Gradients, StepOutcome]:
+    recorder = GradientRecorder(trained_parameters(job))
+    outcome = take_step(trial_stepper(job, recorder), microbatches, 0.0)
     return recorder.gradients, outcome
 
 
-def _compare_gradients(trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: Subject) -> Result:
+def _compare_gradients(
+    trial: TrialStep, ways: Mapping[str, Sequence[Any]], subject: PreflightSubject
+) -> Result:
     """The gradient of the batch beside that of the same rows in other pieces."""
-    lesson, errors = trial.lesson, dict[str, float]()
-    with _eval_mode(lesson):
-        _differentiate(lesson, trial.batch)
-        whole = _copied_gradients(trained_parameters(lesson))
+    job, errors = trial.job, dict[str, float]()
+    with _eval_mode(job):
+        _differentiate(job, trial.batch)
+        whole = _copied_gradients(trained_parameters(job))
         if not _gradient_norm(whole):
             return not_applicable(NO_GRADIENT)
-        for words, pieces in ways.items():
-            _differentiate(lesson, pieces)
+        for words, microbatches in ways.items():
+            _differentiate(job, microbatches)
             errors[words] = _difference_norm(
-                whole, [weight.grad for weight in trained_parameters(lesson)]
+                whole, [weight.grad for weight in trained_parameters(job)]
             ) / _gradient_norm(whole)
     figures = ", ".join(f"{words} {error:.1g}" for words, error in errors.items())
     details = f"the gradient of {trial.description} against the sum of its parts, relative error: {figures}"
     return passed(details) if max(errors.values()) <= _relative_tolerance(subject) else failed(details)
 
 
-def _differentiate(lesson: Lesson, pieces: Sequence[Any]) -> None:
-    lesson.module.zero_grad(set_to_none=True)
-    for piece in pieces:
-        result = lesson.objective(piece)
+def _differentiate(job: TrainingJob[Any], microbatches: Sequence[Any]) -> None:
+    job.module.zero_grad(set_to_none=True)
+    for microbatch in microbatches:
+        result = job.objective(microbatch)
         result.refuse_failed_checks()
         result.loss.backward()
 
 
 @contextmanager
-def _eval_mode(lesson: Lesson) -> Iterator[None]:
+def _eval_mode(job: TrainingJob[Any]) -> Iterator[None]:
     """Evaluation mode while this lasts, so that dropout does not disturb the comparison."""
-    modes = {inner: inner.training for inner in lesson.module.modules()}
-    lesson.module.eval()
+    modes = {inner: inner.training for inner in job.module.modules()}
+    job.module.eval()
     try:
         yield
     finally:
@@ -213,7 +216,7 @@ def _eval_mode(lesson: Lesson) -> Iterator[None]:
             inner.training = training
 
 
-def _relative_tolerance(subject: Subject) -> float:
+def _relative_tolerance(subject: PreflightSubject) -> float:
     model = subject.policy or subject.scorer
     assert model is not None, "a model that learns"
     with subject.products():

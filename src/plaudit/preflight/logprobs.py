@@ -23,7 +23,7 @@ from plaudit.models.reference import log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
 from plaudit.preflight.samples import shortest_examples
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.packing import Layout
 
@@ -110,7 +110,7 @@ SHARDED = "weights are divided over ranks; look with one process, without torchr
 """The reason where weights are sharded, so that one answer cannot be scored alone."""
 
 
-def check_dropout(subject: Subject) -> Result:
+def check_dropout(subject: PreflightSubject) -> Result:
     """The same rows twice, as a model that learns sees them, give the same bits."""
     model = _trained_model(subject)
     examples = shortest_examples(subject, 2)
@@ -130,7 +130,7 @@ def check_dropout(subject: Subject) -> Result:
     )
 
 
-def check_reference_agrees(subject: Subject) -> Result:
+def check_reference_agrees(subject: PreflightSubject) -> Result:
     """Before the first step policy and reference say the same of every token."""
     policy, reference = subject.policy, subject.reference
     if policy is None or reference is None:
@@ -141,7 +141,7 @@ def check_reference_agrees(subject: Subject) -> Result:
     if not examples:
         return not_applicable("there is no row to look at")
     batch = _device_batch(policy, examples)
-    temperature = subject.sampling.temperature if subject.lesson is not None and subject.lesson.draws else 1.0
+    temperature = 1.0 if subject.trial is None else subject.sampling.temperature
     policy.eval()
     with torch.no_grad(), subject.products():
         logp_NT = policy.score(batch, temperature=float(temperature)).logp_NT
@@ -162,12 +162,12 @@ def check_reference_agrees(subject: Subject) -> Result:
     )
 
 
-def check_padding_sides(subject: Subject) -> Result:
+def check_padding_sides(subject: PreflightSubject) -> Result:
     """Padding on either side changes nothing."""
     return _compare_layouts(subject, {"left": "padded on the left", "right": "padded on the right"})
 
 
-def check_packing(subject: Subject) -> Result:
+def check_packing(subject: PreflightSubject) -> Result:
     """A row says the same among others as alone."""
     model = _trained_model(subject)
     if model is not None and model.layout != "packed":
@@ -175,7 +175,7 @@ def check_packing(subject: Subject) -> Result:
     return _compare_layouts(subject, {"packed": "packed end to end"})
 
 
-def check_prompt_sharing(subject: Subject) -> Result:
+def check_prompt_sharing(subject: PreflightSubject) -> Result:
     """A prompt computed once for all its answers counts as if it had been computed for each."""
     model = _trained_model(subject)
     if model is not None and (model.layout != "packed" or not model.backbone.share_prompts):
@@ -183,7 +183,7 @@ def check_prompt_sharing(subject: Subject) -> Result:
     return _compare_layouts(subject, {"packed": "packed behind one prompt"}, share=True)
 
 
-def check_bf16(subject: Subject) -> Result:
+def check_bf16(subject: PreflightSubject) -> Result:
     """The numbers of the run are near those of float32."""
     model = _trained_model(subject)
     examples = shortest_examples(subject)
@@ -218,7 +218,7 @@ def check_bf16(subject: Subject) -> Result:
     return passed(details) if good else failed(details)
 
 
-def _compare_layouts(subject: Subject, layouts: dict[Layout, str], *, share: bool = False) -> Result:
+def _compare_layouts(subject: PreflightSubject, layouts: dict[Layout, str], *, share: bool = False) -> Result:
     """Each of these layouts against transformers' own pass over one answer at a time."""
     model = _trained_model(subject)
     short_examples = shortest_examples(subject)
@@ -277,14 +277,14 @@ def _layout_tolerance(model: Model, plain_NT: Tensor) -> float:
     )
 
 
-def _first_row_loss(subject: Subject) -> str:
+def _first_row_loss(subject: PreflightSubject) -> str:
     """The loss of the shortest rows, where it is of given rows and so known before anything is drawn."""
-    lesson = subject.lesson
-    if lesson is None or lesson.draws or not subject.trained:
+    job = subject.job
+    if job is None or subject.trial is not None or not subject.trained:
         return ""
     with torch.no_grad():
-        terms = [lesson.objective(piece) for piece in lesson.pieces(1, [0])]
-    loss = float(values_of([one for term in terms for one in term.metrics])["loss"])
+        results = [job.objective(microbatch) for microbatch in job.microbatches_of_step(1, [0])]
+    loss = float(values_of([metric for result in results for metric in result.metrics])["loss"])
     return f"; the loss of the first row is {loss:.4f}"
 
 
@@ -292,7 +292,7 @@ def _device_batch(model: Model, examples: Sequence[Example]) -> TokenBatch:
     return batch_of(examples).to(model.device)
 
 
-def _trained_model(subject: Subject) -> Model | None:
+def _trained_model(subject: PreflightSubject) -> Model | None:
     return subject.policy or subject.scorer
 
 

@@ -22,7 +22,7 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import SAMPLE_SIZE, Subject
+from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
 from plaudit.preflight.tokenization import (
     EncodedRow,
     abbreviate,
@@ -43,7 +43,7 @@ ConversationShape = tuple[tuple[str, bool], ...]
 _FILLING = "Some words, 'quoted' and {braced}; 1 < 2 & so on.\n" * 40
 
 
-def check_prompt_prefix(subject: Subject) -> Result:
+def check_prompt_prefix(subject: PreflightSubject) -> Result:
     """Renders and cuts the prompts of the first rows with transformers alone, and compares the tokens with
     those that are trained; a row's whole text must go on from there. Where answers are drawn, it compares
     them with the tokens that the sampler shows the model."""
@@ -95,7 +95,7 @@ def _boundary_note(merged_tokens: int) -> str:
     )
 
 
-def _plain_text_note(subject: Subject) -> str:
+def _plain_text_note(subject: PreflightSubject) -> str:
     chats = subject.encoder.chat_format is not None
     plain = any(isinstance(one.prompt, str) and not isinstance(one, Prompt) for one in subject.records)
     return "; rows are plain text, and a string that this model is asked is a user's turn" * (chats and plain)
@@ -140,7 +140,7 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     ]
 
 
-def _sampler_prompts(subject: Subject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
+def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
     """What drawing shows the model; prompts that leave no room for an answer are left out of a run."""
     if subject.sampler is None:
         return
@@ -155,7 +155,7 @@ def _sampler_prompts(subject: Subject) -> Iterator[tuple[str, Text, tuple[int, .
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
-def check_chat_template(subject: Subject) -> Result:
+def check_chat_template(subject: PreflightSubject) -> Result:
     """Renders conversations of the kinds that the rows hold (a system turn, an empty one, several), made of
     words that occur nowhere else, with transformers alone: each word must be there once, and in order. A
     system turn may stand later than it was said."""
@@ -183,7 +183,7 @@ def check_chat_template(subject: Subject) -> Result:
     return passed(f"every word once and in order: {'; '.join(checked)}{refused_note}")
 
 
-def _conversation_shapes(subject: Subject) -> dict[ConversationShape, str]:
+def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, str]:
     """The kinds of conversations that are trained or asked, each with the first row that is one."""
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:

@@ -35,7 +35,7 @@ from plaudit.preflight.samples import (
     single_answer_tasks,
     why_no_reward,
 )
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.learned.batching import evaluation_mode, refusal_reasons
 from plaudit.rewards.learned.scalar import LearnedReward
@@ -76,7 +76,7 @@ class PlainlyScoredRow:
         return (*self.example.prompt, *self.example.completions[0].ids)
 
 
-def check_reward_position(subject: Subject) -> Result:
+def check_reward_position(subject: PreflightSubject) -> Result:
     """A few answers of different lengths are scored together, in the run's layout and padded on either side.
 
     Each score is compared with the model's head at the last token of the row alone, in transformers' own
@@ -211,7 +211,7 @@ RENDERED_ROWS = 4
 """Prompts that are rendered."""
 
 
-def check_reward_template(subject: Subject) -> Result:
+def check_reward_template(subject: PreflightSubject) -> Result:
     """A few prompts with an answer are rendered by the policy's template and by that of the reward model.
 
     The text of the reward model's tokens must hold every word that the policy's holds, in its order, and no
@@ -314,7 +314,7 @@ def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[st
     )
 
 
-def check_reward_finite(subject: Subject) -> Result:
+def check_reward_finite(subject: PreflightSubject) -> Result:
     """The reward is asked once about a few of the user's prompts, one of them with an empty answer too.
 
     An empty answer is something that every model says sooner or later. Each score must be a finite number, or
@@ -343,12 +343,12 @@ def check_reward_finite(subject: Subject) -> Result:
     )
 
 
-def check_reward_deterministic(subject: Subject) -> Result:
+def check_reward_deterministic(subject: PreflightSubject) -> Result:
     """The reward is asked the very same thing twice."""
     return _compare_repeated(subject, lambda asked: asked, "asked twice")
 
 
-def check_reward_order(subject: Subject) -> Result:
+def check_reward_order(subject: PreflightSubject) -> Result:
     """The reward is asked about the same prompts and answers from the last to the first."""
 
     def turned(found_tasks: Sequence[Task]) -> list[Task]:
@@ -362,7 +362,7 @@ def check_reward_order(subject: Subject) -> Result:
     )
 
 
-def check_reward_independent(subject: Subject) -> Result:
+def check_reward_independent(subject: PreflightSubject) -> Result:
     """The reward is asked about every answer by itself, one request after another."""
     scored = score_sample_tasks(subject)
     if isinstance(scored, str):
@@ -373,7 +373,7 @@ def check_reward_independent(subject: Subject) -> Result:
     return _compare_scores(scored, rows, "asked about it alone")
 
 
-def check_reward_differs(subject: Subject) -> Result:
+def check_reward_differs(subject: PreflightSubject) -> Result:
     """The reward is asked about answers that differ.
 
     Where all of them have one score it is asked about an empty answer, the prompt's own words and the row's
@@ -407,7 +407,7 @@ def check_reward_differs(subject: Subject) -> Result:
 
 
 def _compare_repeated(
-    subject: Subject,
+    subject: PreflightSubject,
     rearrange: Callable[[Sequence[Task]], Sequence[Task]],
     variant: str,
     restore_order: Callable[[Sequence[TaskScores]], Sequence[TaskScores]] = list,

@@ -2,7 +2,7 @@
 
 Tasks for a reward in a check: the user's own prompts, with answers as a trainer has them.
 
-Short rows of the user's own data: as tokens, and as the pieces of a trial step.
+Short rows of the user's own data: as tokens, and as the micro-batches of a trial step.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import islice
+from typing import Any
 
 import torch
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt, Record, Steps, Text, assistant_turn, plain_text
 from plaudit.engine.distributed import is_sharded
+from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
 from plaudit.models.verify import tolerance
-from plaudit.preflight.subject import SAMPLE_SIZE, Lesson, Subject
+from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
 from plaudit.rewards.base import FunctionReward, Reward, RuleReward, TaskScores
 from plaudit.rewards.combine.aggregate import CombinedReward
 from plaudit.rewards.combine.cascade import Blend, Cascade
@@ -52,7 +54,7 @@ class SamplePrompt:
     """The row's own answers; none where it is a bare prompt."""
 
 
-def shortest_prompts(subject: Subject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
+def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
     """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike."""
     longest = _context_length(subject) - max_new_tokens
     by_prompt: dict[tuple[int, ...], SamplePrompt] = {}
@@ -76,7 +78,7 @@ def answers_in_row(record: Record) -> tuple[Text, ...]:
             return record_answers(record)
 
 
-def special_token_ids(subject: Subject) -> Iterator[int]:
+def special_token_ids(subject: PreflightSubject) -> Iterator[int]:
     """The ids of all control tokens of the tokenizer."""
     tokenizer = subject.encoder.info.tokenizer
     for token in subject.encoder.info.specials:
@@ -104,7 +106,7 @@ def _is_answerable(prompt: Text) -> bool:
     return bool(prompt) and prompt[-1].role in ("user", "tool") and bool(plain_text(prompt[-1:]).strip())
 
 
-def _context_length(subject: Subject) -> int:
+def _context_length(subject: PreflightSubject) -> int:
     """The tokens that a row may have and that the model can read."""
     model = subject.policy or subject.scorer
     config = None if model is None else model.base.config.get_text_config()
@@ -152,20 +154,20 @@ class ScoredTasks:
         return largest * max((_relative_tolerance(leaf) for leaf in leaf_rewards(self.reward)), default=0.0)
 
 
-def reward_under_check(subject: Subject) -> Reward | None:
+def reward_under_check(subject: PreflightSubject) -> Reward | None:
     """The reward of a run, or the reward model that learns, asked as it would be later."""
     if subject.reward is not None or subject.scorer is None or is_sharded(subject.scorer):
         return subject.reward
     return LearnedReward("the reward model", subject.scorer, subject.encoder)
 
 
-def why_no_reward(subject: Subject) -> str:
+def why_no_reward(subject: PreflightSubject) -> str:
     """Why there is no reward to check."""
     sharded = subject.scorer is not None and is_sharded(subject.scorer)
     return "weights are divided over ranks" if sharded else "no reward scores whole answers in this run"
 
 
-def score_sample_tasks(subject: Subject) -> ScoredTasks | str:
+def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
     """A few tasks scored by the run's reward; or the reason why there are no scores to compare."""
     reward = reward_under_check(subject)
     if reward is None:
@@ -183,7 +185,7 @@ def score_sample_tasks(subject: Subject) -> ScoredTasks | str:
     return ScoredTasks(reward=reward, tasks=scored_inputs, origins=origins, rows=rows)
 
 
-def sample_tasks(subject: Subject, reward: Reward) -> list[tuple[str, Task]]:
+def sample_tasks(subject: PreflightSubject, reward: Reward) -> list[tuple[str, Task]]:
     """File and row of each, and the task: a row's own answers, or drawn ones where it is a bare prompt."""
     remote = any(isinstance(leaf, EndpointReward) for leaf in leaf_rewards(reward))
     count, answers = (MAX_REMOTE, MAX_REMOTE) if remote else (MAX_PROMPTS, MAX_ANSWERS)
@@ -203,7 +205,7 @@ def sample_tasks(subject: Subject, reward: Reward) -> list[tuple[str, Task]]:
     return row_tasks
 
 
-def single_answer_tasks(subject: Subject, count: int) -> list[tuple[str, Task]]:
+def single_answer_tasks(subject: PreflightSubject, count: int) -> list[tuple[str, Task]]:
     """File and row, and a task of a prompt with one answer, without sampling; the shortest prompts and longer
     ones.
 
@@ -269,7 +271,7 @@ def first_difference(
     return None
 
 
-def _tasks_from_rows(subject: Subject, count: int) -> list[tuple[str, Task]]:
+def _tasks_from_rows(subject: PreflightSubject, count: int) -> list[tuple[str, Task]]:
     """Rows with their own answers, as a reward model in training reads them."""
     row_tasks: list[tuple[str, Task]] = []
     for record in subject.records[:MAX_SCANNED_ROWS]:
@@ -287,7 +289,7 @@ def _tasks_from_rows(subject: Subject, count: int) -> list[tuple[str, Task]]:
 
 
 def _sampled_answers(
-    subject: Subject, rows: Sequence[SamplePrompt], answers: int
+    subject: PreflightSubject, rows: Sequence[SamplePrompt], answers: int
 ) -> list[list[tuple[str, bool]]]:
     if subject.sampler is None or not rows:
         return []
@@ -331,23 +333,23 @@ CONTINUATION_TOKENS = 12
 class TrialStep:
     """A training step on a few rows, as the run would take it.
 
-    Example: ``TrialStep(lesson=lesson, batch=(…,), description="4 rows")``
+    Example: ``TrialStep(job=job, batch=(…,), description="4 rows")``
     """
 
-    lesson: Lesson
+    job: TrainingJob[Any]
     """What is learnt, and how."""
     batch: tuple[Microbatch, ...]
-    """Its pieces as the run makes them."""
+    """Its micro-batches as the run makes them."""
     description: str
     """The rows in words, for the user."""
 
     @property
     def rows(self) -> list[Microbatch]:
-        """Each row as a piece of the same batch."""
-        return [row for piece in self.batch for row in piece.rows()]
+        """Each row as a micro-batch of the same batch."""
+        return [row for microbatch in self.batch for row in microbatch.rows()]
 
 
-def shortest_examples(subject: Subject, count: int = SAMPLE_SIZE) -> list[Example]:
+def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> list[Example]:
     """The shortest rows as they are trained; a bare prompt gets tokens of the next prompt as its
     completion.
     """
@@ -361,37 +363,37 @@ def shortest_examples(subject: Subject, count: int = SAMPLE_SIZE) -> list[Exampl
     ]
 
 
-def make_trial_step(subject: Subject) -> TrialStep | None:
+def make_trial_step(subject: PreflightSubject) -> TrialStep | None:
     """A step on a few short rows of different lengths; None where nothing is learnt.
 
     Where answers are drawn it is a round of two prompts, of which the run itself knows nothing; where such a
     round comes to nothing, likelihood under the same policy.
     """
-    lesson = subject.lesson
-    if lesson is None:
+    job = subject.job
+    if job is None:
         return None
-    if lesson.trial is None:
+    if subject.trial is None:
         numbers = _shortest_indices(subject.trained, 2 * STEP_ROWS)
         chosen = numbers[::2] if len(numbers) >= 2 * STEP_ROWS else numbers[:STEP_ROWS]
         return TrialStep(
-            lesson=lesson, batch=tuple(lesson.pieces(1, chosen)), description=f"{len(chosen)} rows"
+            job=job, batch=tuple(job.microbatches_of_step(1, chosen)), description=f"{len(chosen)} rows"
         )
-    drawn = lesson.trial.small_round()
+    drawn = subject.trial.small_round()
     if drawn is None:
         return likelihood_step(subject)
-    return TrialStep(lesson=lesson, batch=drawn.microbatches, description=drawn.description)
+    return TrialStep(job=job, batch=drawn.microbatches, description=drawn.description)
 
 
-def likelihood_step(subject: Subject) -> TrialStep | None:
+def likelihood_step(subject: PreflightSubject) -> TrialStep | None:
     """Likelihood under the policy of a run that draws its answers, of text made of its prompts."""
-    lesson = subject.lesson
+    job = subject.job
     examples = shortest_examples(subject, STEP_ROWS)
-    if lesson is None or lesson.trial is None or not examples:
+    if job is None or subject.trial is None or not examples:
         return None
-    objective, pieces = lesson.trial.likelihood(examples)
+    objective, microbatches = subject.trial.likelihood(examples)
     return TrialStep(
-        lesson=replace(lesson, objective=objective),
-        batch=tuple(pieces),
+        job=replace(job, objective=objective),
+        batch=tuple(microbatches),
         description=f"likelihood of {len(examples)} prompts continued",
     )
 

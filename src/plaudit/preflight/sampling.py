@@ -30,7 +30,7 @@ from plaudit.preflight.exact_sampling import (
     transformers_logits,
 )
 from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts import examples
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
@@ -42,7 +42,7 @@ FORCING_BIAS = 1e4
 _NOTHING_TO_SAMPLE = "there is no policy, or no prompt of the first rows can be asked"
 
 
-def check_stops(subject: Subject) -> Result:
+def check_stops(subject: PreflightSubject) -> Result:
     """Every token that ends an answer is made certain for a moment, by a bias on the model's head.
 
     The answer must end right there and count as ended. The tokens are those that the model's own files and
@@ -68,7 +68,7 @@ def check_stops(subject: Subject) -> Result:
     return passed(f"answers end at {named}, and at no other token") if fault is None else failed(fault)
 
 
-def _stop_fault(subject: Subject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
+def _stop_fault(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, end: int) -> str | None:
     """What is wrong where an answer does not end; None where it does."""
     rollout = _forced_rollout(subject, sampler, row, end)
     if rollout.ids == (end,) and rollout.answer.ended:
@@ -81,7 +81,7 @@ def _stop_fault(subject: Subject, sampler: Sampler, row: SamplePrompt, end: int)
     )
 
 
-def _declared_end_tokens(subject: Subject) -> list[int]:
+def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
     """Every end-of-answer token: of the encoder, the tokenizer and the model's own config files."""
     policy, info = require_policy(subject), subject.encoder.info
     vocabulary_size, folder = _vocabulary_size(policy), Path(str(policy.base.name_or_path))
@@ -94,7 +94,7 @@ def _declared_end_tokens(subject: Subject) -> list[int]:
     return list(dict.fromkeys(end for end in candidates if isinstance(end, int) and end < vocabulary_size))
 
 
-def _ordinary_token(subject: Subject, row: SamplePrompt) -> int:
+def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
     """The unlikeliest token that ends nothing: no sampler says it by itself."""
     reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
     logits_V = transformers_logits(subject, row.question.prompt, row.question.prompt[:1])[0]
@@ -102,7 +102,7 @@ def _ordinary_token(subject: Subject, row: SamplePrompt) -> int:
     return int(logits_V[: len(subject.encoder.info.tokenizer)].argmin())
 
 
-def _forced_rollout(subject: Subject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
+def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
     with force_token(_output_head(subject), token):
         return sampler.generate([row.question.prompt], settings)[0][0]
@@ -123,7 +123,7 @@ def force_token(head: nn.Linear, token: int) -> Iterator[None]:
         head.bias = original_bias
 
 
-def _output_head(subject: Subject) -> nn.Linear:
+def _output_head(subject: PreflightSubject) -> nn.Linear:
     head = require_policy(subject).base.get_output_embeddings()
     assert isinstance(head, nn.Linear), "a policy that can be scored has a plain head"
     return head
@@ -133,7 +133,7 @@ def _vocabulary_size(policy: Any) -> int:
     return policy.base.get_output_embeddings().weight.shape[0]
 
 
-def _token_name(subject: Subject, token: int) -> str:
+def _token_name(subject: PreflightSubject, token: int) -> str:
     return f"{subject.encoder.info.tokenizer.convert_ids_to_tokens(token)!r} ({token})"
 
 
@@ -153,7 +153,7 @@ NO_PROMPT = "no prompt of the first rows can be asked within the longest row"
 """Said where there is nobody to ask."""
 
 
-def check_sampler_logps(subject: Subject) -> Result:
+def check_sampler_logps(subject: PreflightSubject) -> Result:
     """A few prompts are answered with the run's own sampling settings.
 
     Each answer then goes through transformers' own forward pass, alone, and its log-probs are computed again,
@@ -183,7 +183,7 @@ def check_sampler_logps(subject: Subject) -> Result:
     return _logprob_result(errors, rows, limit, "transformers' own")
 
 
-def check_sampler_fresh(subject: Subject) -> Result:
+def check_sampler_fresh(subject: PreflightSubject) -> Result:
     """Every weight that learns is moved a little, adapters included, until log-probs change clearly.
 
     Answers are drawn then, and what the sampler says of their tokens is compared with what the moved policy
@@ -217,7 +217,7 @@ def check_sampler_fresh(subject: Subject) -> Result:
     return failed(f"{details}: it draws with {'weights of before' if stale else 'the weights of neither'}")
 
 
-def check_sampled_is_trained(subject: Subject) -> Result:
+def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     """Answers are drawn at a temperature at which tokens are all about as likely.
 
     Hardly any such answer comes out the same when its text is made into tokens again. What is trained must
@@ -261,7 +261,7 @@ def check_sampled_is_trained(subject: Subject) -> Result:
     return passed(details)
 
 
-def check_sampling_distribution(subject: Subject) -> Result:
+def check_sampling_distribution(subject: PreflightSubject) -> Result:
     """The first token of an answer is drawn a few hundred times, with a fixed seed.
 
     Its frequencies are held against the probabilities of transformers' own forward pass under the run's
@@ -297,7 +297,7 @@ def check_sampling_distribution(subject: Subject) -> Result:
     return passed(details)
 
 
-def _short_settings(subject: Subject, tokens: int) -> SamplingSettings:
+def _short_settings(subject: PreflightSubject, tokens: int) -> SamplingSettings:
     return replace(subject.sampling, max_tokens=min(tokens, subject.sampling.max_tokens))
 
 
@@ -307,7 +307,7 @@ def _row_rollout_pairs(
     return [(row, rollout) for row, group in zip(rows, groups, strict=True) for rollout in group]
 
 
-def _recomputed_logits(subject: Subject, rollout: Rollout) -> Tensor:
+def _recomputed_logits(subject: PreflightSubject, rollout: Rollout) -> Tensor:
     return transformers_logits(subject, rollout.prompt, rollout.ids)
 
 
@@ -348,7 +348,7 @@ def _settings_text(settings: SamplingSettings) -> str:
     return ", ".join(parts)
 
 
-def _roundtrip_count(subject: Subject, answers: Sequence[Sequence[int]]) -> int:
+def _roundtrip_count(subject: PreflightSubject, answers: Sequence[Sequence[int]]) -> int:
     """How many answers have the very same tokens when these are made of their text."""
     info = subject.encoder.info
     return sum(
@@ -357,7 +357,7 @@ def _roundtrip_count(subject: Subject, answers: Sequence[Sequence[int]]) -> int:
     )
 
 
-def _random_token_ids(subject: Subject, answers: Sequence[Sequence[int]]) -> list[list[int]]:
+def _random_token_ids(subject: PreflightSubject, answers: Sequence[Sequence[int]]) -> list[list[int]]:
     """As many tokens for each, each as likely as any other."""
     vocabulary_size = len(subject.encoder.info.tokenizer)
     generator = torch.Generator().manual_seed(0)

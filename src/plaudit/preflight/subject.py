@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from torch import nn
-
 from plaudit.data.records import Prompt, Record, Steps, Text
-from plaudit.engine.settings import OptimizerSettings
+from plaudit.engine.loop import TrainingJob
 from plaudit.engine.step import ObjectiveResult
 from plaudit.models.policy import Policy
 from plaudit.models.reference import Reference
@@ -34,14 +32,14 @@ class TrialRound:
     """
 
     microbatches: tuple[Microbatch, ...]
-    """Its pieces."""
+    """Its micro-batches."""
     description: str
     """What it is, for the user."""
 
 
 @runtime_checkable
 class RolloutTrial(Protocol):
-    """What a run that draws its answers offers to the checks, since its own pieces can be had once only."""
+    """What a run that draws its answers offers to the checks: its own micro-batches can be had once only."""
 
     def small_round(self) -> TrialRound | None:
         """A round of a few short answers; None where nothing could be learnt from it."""
@@ -50,43 +48,15 @@ class RolloutTrial(Protocol):
     def likelihood(
         self, examples: Sequence[Example]
     ) -> tuple[Callable[[Any], ObjectiveResult], Sequence[Microbatch]]:
-        """Likelihood of given text under the policy: what is minimised, and the pieces."""
+        """Likelihood of given text under the policy: what is minimised, and the micro-batches."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lesson:
-    """What a run would learn, and how it would move.
-
-    Example: ``Lesson(module=policy, objective=…, pieces=…, rows=64, rate=1e-5, optimizer=…)``
-    """
-
-    module: nn.Module
-    """What is trained."""
-    objective: Callable[[Any], ObjectiveResult]
-    """From a piece to what a step minimises."""
-    pieces: Callable[[int, Sequence[int]], Sequence[Microbatch]]
-    """The pieces of a step, given its number and those of its rows."""
-    rows: int
-    """How many rows there are."""
-    rate: int | float
-    """The learning rate."""
-    optimizer: OptimizerSettings
-    """How weights move."""
-    trial: RolloutTrial | None = None
-    """What is tried in place of the run's own pieces where these are made of fresh answers."""
-
-    @property
-    def draws(self) -> bool:
-        """Whether pieces are made of fresh answers."""
-        return self.trial is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
+class PreflightSubject:
     """Everything that a check may look at; what a run does not have is None or empty.
 
-    Example: ``Subject(encoder=make_encoder(model), records=tuple(records), max_length=2048)``
+    Example: ``PreflightSubject(encoder=make_encoder(model), records=tuple(records), max_length=2048)``
     """
 
     encoder: Encoder
@@ -120,18 +90,20 @@ class Subject:
     """What scores answers."""
     scorer: RewardModel | None = None
     """The reward model that learns."""
-    lesson: Lesson | None = None
-    """What a step does."""
+    job: TrainingJob[Any] | None = None
+    """What the run trains, and how."""
+    trial: RolloutTrial | None = None
+    """What is tried in place of the run's own micro-batches where these are made of fresh answers."""
 
     @property
     def answered(self) -> list[AnsweredRecord]:
         """The first few rows that hold answers."""
-        return list(islice((one for one in self.records if not isinstance(one, Prompt | Steps)), SAMPLE_SIZE))
+        return list(islice((row for row in self.records if not isinstance(row, Prompt | Steps)), SAMPLE_SIZE))
 
     @property
     def prompts(self) -> list[Text]:
         """The prompts of the first few rows, no two alike."""
-        return list(islice(dict.fromkeys(one.prompt for one in self.records if one.prompt), SAMPLE_SIZE))
+        return list(islice(dict.fromkeys(row.prompt for row in self.records if row.prompt), SAMPLE_SIZE))
 
     def example(self, record: AnsweredRecord) -> Example:
         """A row as the tokens that are trained."""

@@ -13,7 +13,7 @@ from typing import Any
 from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import SAMPLE_SIZE, Subject
+from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
 from plaudit.tokens.inspect import show_examples
@@ -39,7 +39,7 @@ class EncodedRow:
     """The tokens."""
 
 
-def encoded_rows(subject: Subject) -> list[EncodedRow]:
+def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
     """The first few rows with answers; those that cannot be encoded are left out, as the run leaves them."""
     encoded: list[EncodedRow] = []
     refused: list[UserError] = []
@@ -59,7 +59,7 @@ def encoded_rows(subject: Subject) -> list[EncodedRow]:
     return encoded
 
 
-def encoded_bare_prompts(subject: Subject) -> list[tuple[str, Text, tuple[int, ...]]]:
+def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tuple[int, ...]]]:
     """The first few bare prompts: origin, text and encoded tokens."""
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
@@ -180,7 +180,7 @@ MAX_SHOWN_ROWS = 2
 """Rows that are shown token by token."""
 
 
-def check_one_bos(subject: Subject) -> Result:
+def check_one_bos(subject: PreflightSubject) -> Result:
     """Counts the BOS in prompts and answers: one at the start, and no other but where a template begins every
     question with one, as Llama 2's does; where BOS also ends answers, only two at the start are wrong."""
     info = subject.encoder.info
@@ -222,7 +222,7 @@ def _bos_fault(encoder: Encoder, questions: int, prompt: Sequence[int], answer: 
     return None if bos not in ids or prompt[0] == bos else "a BOS that is not at the start"
 
 
-def check_answer_end(subject: Subject) -> Result:
+def check_answer_end(subject: PreflightSubject) -> Result:
     """Compares the last tokens of every trained answer with the end that the template writes in transformers'
     own rendering and with the stop tokens in the model's files; where answers are drawn, compares what
     drawing stops at."""
@@ -265,7 +265,7 @@ def _end_fault(answer: Completion, ends: set[int], control: set[int], stops: Seq
     return None
 
 
-def check_mask(subject: Subject) -> Result:
+def check_mask(subject: PreflightSubject) -> Result:
     """Decodes the trained tokens of the first rows: they must be the words of the row's own answers, each
     with the end of its turn. Before the words may stand only what transformers' rendering has between the
     question and the answer (an empty thought, the name of a channel), since the model has to say that as

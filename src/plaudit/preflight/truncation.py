@@ -11,10 +11,9 @@ import torch
 from plaudit.data.records import Prompt, Record, Steps, plain_text
 from plaudit.errors import UserError
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import SAMPLE_SIZE, Subject
+from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
 from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
-from plaudit.tokens import batch as token_batch
-from plaudit.tokens import packing
+from plaudit.tokens import batch as token_batch, packing
 from plaudit.tokens.batch import Completion, Example, TokenBatch
 from plaudit.tokens.encode import record_answers
 from plaudit.tokens.packing import ForwardInputs, Layout
@@ -49,7 +48,7 @@ class _TruncationCounts:
         return self.possibly_long / self.rows * (self.dropped + self.truncated) / max(1, self.encoded)
 
 
-def check_truncation(subject: Subject) -> Result:
+def check_truncation(subject: PreflightSubject) -> Result:
     """Goes through all trained rows: none is longer than max_length, and every answer has its end. Of rows
     whose text could be too long it encodes some, evenly chosen, and counts those whose answer alone does not
     fit (they are left out) and those whose prompt is cut. It fails when that is more than half of all
@@ -79,7 +78,7 @@ def check_truncation(subject: Subject) -> Result:
     return failed(details) if cuts.affected_share > MAX_TRUNCATED_SHARE else passed(details)
 
 
-def _count_truncations(subject: Subject) -> _TruncationCounts:
+def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     slack = max(
         (_template_overhead(subject, one.record, one.example) for one in encoded_rows(subject)), default=0
@@ -109,12 +108,12 @@ def _count_truncations(subject: Subject) -> _TruncationCounts:
     )
 
 
-def _encode_record(subject: Subject, record: Record) -> Example:
+def _encode_record(subject: PreflightSubject, record: Record) -> Example:
     [one] = encoded_rows(replace(subject, records=[record]))
     return one.example
 
 
-def _template_overhead(subject: Subject, record: Record, example: Example) -> int:
+def _template_overhead(subject: PreflightSubject, record: Record, example: Example) -> int:
     """Characters that the template adds to a row, as an upper bound of the tokens that it adds."""
     decode = subject.encoder.info.decode
     return max(
@@ -138,7 +137,7 @@ def _utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", errors="replace"))
 
 
-def check_padding_untrained(subject: Subject) -> Result:
+def check_padding_untrained(subject: PreflightSubject) -> Result:
     """Makes a batch of rows of different lengths and of one whose answer holds the padding token, or EOS
     where that pads, and lays it out packed, padded on the left and on the right: all words must lie where the
     run looks for them, be trained as before, and no place without a word be trained."""

@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plaudit.engine.checkpoint import save as checkpoints
-from plaudit.engine.checkpoint import state
+from plaudit.engine.checkpoint import save as checkpoints, state
 from plaudit.engine.checkpoint.state import expected_shapes, load_snapshot, snapshot
+from plaudit.engine.loop import TrainingJob
 from plaudit.engine.metrics import values_of
-from plaudit.engine.step import Machine, take_step
+from plaudit.engine.step import Stepper, take_step
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed, preserve_weights
 from plaudit.preflight.gradients import (
     MAX_NAMED_WEIGHTS,
     trained_parameters,
-    trial_machine,
     trial_step_or_reason,
+    trial_stepper,
 )
 from plaudit.preflight.samples import TrialStep, likelihood_step
-from plaudit.preflight.subject import Lesson, Subject
+from plaudit.preflight.subject import PreflightSubject
 
 RELATIVE_UPDATES = (0.01, 0.1, 0.001)
 """How much of their size weights move in the first step that is tried, one try after another."""
@@ -40,21 +40,21 @@ frozen.
 """
 
 
-def check_overfits(subject: Subject) -> Result:
+def check_overfits(subject: PreflightSubject) -> Result:
     """The loss of a few rows falls when only they are learnt."""
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
-    if trial.lesson.draws and (trial := likelihood_step(subject)) is None:
+    if subject.trial is not None and (trial := likelihood_step(subject)) is None:
         return not_applicable("no prompt to learn")
-    with preserve_weights(trial.lesson.module) as original:
+    with preserve_weights(trial.job.module) as original:
         first = _relative_update(trial, original)
     if isinstance(first, Result):
         return first
     attempts: list[str] = []
     for share in RELATIVE_UPDATES:
-        with preserve_weights(trial.lesson.module):
-            losses = _losses(trial, trial.lesson.rate * share / first)
+        with preserve_weights(trial.job.module):
+            losses = _losses(trial, trial.job.learning_rate * share / first)
         change = f"from {losses[0]:.4g} to {losses[-1]:.4g} (steps: {len(losses) - 1})"
         if _has_decreased(losses):
             return passed(f"{trial.description}: the loss falls {change}")
@@ -62,7 +62,7 @@ def check_overfits(subject: Subject) -> Result:
     return failed(f"{trial.description}: the loss does not fall at any rate: {'; '.join(attempts)}")
 
 
-def check_adapters(subject: Subject) -> Result:
+def check_adapters(subject: PreflightSubject) -> Result:
     """A step moves the adapters, and nothing of the model beneath them."""
     model = subject.policy or subject.scorer
     if not subject.adapted or model is None:
@@ -71,12 +71,12 @@ def check_adapters(subject: Subject) -> Result:
     if isinstance(trial, Result):
         return trial
     weights = dict(model.named_parameters())
-    with preserve_weights(trial.lesson.module):
+    with preserve_weights(trial.job.module):
         before = {name: _tensor_digest(weight) for name, weight in weights.items()}
-        step_machine = trial_machine(trial.lesson)
+        stepper = trial_stepper(trial.job)
         # An adapter begins as 0 · A, so A learns once 0 has moved.
         for _ in range(2):
-            take_step(step_machine, trial.batch, trial.lesson.rate)
+            take_step(stepper, trial.batch, trial.job.learning_rate)
         changed = {name for name, weight in weights.items() if _tensor_digest(weight) != before[name]}
     adapter_names = {name for name in weights if "lora_" in name}
     base_names = {name for name in weights if name not in adapter_names and "modules_to_save" not in name}
@@ -99,13 +99,13 @@ def check_adapters(subject: Subject) -> Result:
     )
 
 
-def check_checkpoint_resume(subject: Subject) -> Result:
+def check_checkpoint_resume(subject: PreflightSubject) -> Result:
     """A step after a stop is, bit for bit, the step without one."""
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
     with (
-        _freeze_largest_weights(trial.lesson) as freeze_note,
+        _freeze_largest_weights(trial.job) as freeze_note,
         tempfile.TemporaryDirectory(prefix="plaudit-check-") as folder,
     ):
         uninterrupted, checkpoint_bytes = _uninterrupted_digests(trial, Path(folder))
@@ -125,9 +125,9 @@ def check_checkpoint_resume(subject: Subject) -> Result:
 
 
 @contextmanager
-def _freeze_largest_weights(lesson: Lesson) -> Iterator[str]:
+def _freeze_largest_weights(job: TrainingJob[Any]) -> Iterator[str]:
     """While this lasts only so many weights learn that a checkpoint is quickly written; says how many."""
-    learning = sorted(trained_parameters(lesson), key=lambda weight: weight.numel())
+    learning = sorted(trained_parameters(job), key=lambda weight: weight.numel())
     ends = accumulate(weight.nbytes for weight in learning)
     beyond = [weight for weight, end in zip(learning, ends, strict=True) if end > MAX_CHECKPOINT_BYTES]
     left_out = beyond if len(beyond) < len(learning) else beyond[1:]
@@ -142,23 +142,23 @@ def _freeze_largest_weights(lesson: Lesson) -> Iterator[str]:
 
 def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float | Result:
     """How much of their size weights move in a step at the run's own rate."""
-    lesson = trial.lesson
-    outcome = take_step(trial_machine(lesson), trial.batch, lesson.rate)
+    job = trial.job
+    outcome = take_step(trial_stepper(job), trial.batch, job.learning_rate)
     if outcome.fault is not None:
         return failed(outcome.fault.message(1))
     if outcome.gradient_norm == 0:
         return not_applicable("the gradient of these rows is 0: there is nothing to learn from them")
-    learning = {name: one for name, one in lesson.module.named_parameters() if one.requires_grad}
+    learning = {name: one for name, one in job.module.named_parameters() if one.requires_grad}
     size = _total_norm([original[name] for name in learning])
     change = _total_norm([one.detach() - original[name] for name, one in learning.items()])
-    return change / size if change else failed(f"a step at the rate {lesson.rate:g} moves no weight")
+    return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
 
 
 def _losses(trial: TrialStep, rate: float) -> list[float]:
     """The loss before each step, until it has clearly fallen."""
-    step_machine, losses = trial_machine(trial.lesson), list[float]()
+    stepper, losses = trial_stepper(trial.job), list[float]()
     for _ in range(OVERFIT_STEPS + 1):
-        outcome = take_step(step_machine, trial.batch, rate)
+        outcome = take_step(stepper, trial.batch, rate)
         losses.append(float(values_of(outcome.metrics)["loss"]))
         if outcome.fault is not None or _has_decreased(losses):
             break
@@ -173,34 +173,34 @@ def _uninterrupted_digests(trial: TrialStep, folder: Path) -> tuple[dict[str, by
     """Digests after a step, a checkpoint and another step without interruption, and the checkpoint's size
     in bytes.
     """
-    lesson = trial.lesson
-    with preserve_weights(lesson.module):
-        step_machine = trial_machine(lesson)
-        take_step(step_machine, trial.batch, lesson.rate)
-        saved = checkpoints.save_checkpoint(folder, snapshot(step_machine, {}, step=1, facts={}))
-        take_step(step_machine, trial.batch, lesson.rate)
-        return _state_digests(step_machine), saved.bytes
+    job = trial.job
+    with preserve_weights(job.module):
+        stepper = trial_stepper(job)
+        take_step(stepper, trial.batch, job.learning_rate)
+        saved = checkpoints.save_checkpoint(folder, snapshot(stepper, {}, step=1, facts={}))
+        take_step(stepper, trial.batch, job.learning_rate)
+        return _state_digests(stepper), saved.bytes
 
 
 def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
     """Digests after the step that follows a resume from the checkpoint, with weights and optimiser made
     anew.
     """
-    lesson = trial.lesson
-    with preserve_weights(lesson.module):
-        step_machine = trial_machine(lesson)
-        loaded = checkpoints.load_latest_checkpoint(folder, expected=expected_shapes(lesson.module))
+    job = trial.job
+    with preserve_weights(job.module):
+        stepper = trial_stepper(job)
+        loaded = checkpoints.load_latest_checkpoint(folder, expected=expected_shapes(job.module))
         assert loaded is not None, "it was just written"
-        load_snapshot(loaded.state, lesson.module, step_machine.optimizer, step_machine.ranks)
+        load_snapshot(loaded.state, job.module, stepper.optimizer, stepper.ranks)
         del loaded
-        take_step(step_machine, trial.batch, lesson.rate)
-        return _state_digests(step_machine)
+        take_step(stepper, trial.batch, job.learning_rate)
+        return _state_digests(stepper)
 
 
-def _state_digests(step_machine: Machine[Any]) -> dict[str, bytes]:
+def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
     """A digest of every trained weight and of all optimiser state."""
-    memory = state.read_optimizer_state(step_machine.module, step_machine.optimizer)
-    learning = {name: one for name, one in step_machine.module.named_parameters() if one.requires_grad}
+    memory = state.read_optimizer_state(stepper.module, stepper.optimizer)
+    learning = {name: one for name, one in stepper.module.named_parameters() if one.requires_grad}
     tensors = {**learning, **memory.tensors}
     facts = {name: repr(value).encode() for name, value in memory.facts.items()}
     return {name: _tensor_digest(value) for name, value in tensors.items()} | facts

@@ -201,7 +201,8 @@ def scene(name: str, **more: Any) -> Scene:
     lines = script(found.group_size)
     watchers = _watchers(found, how)
     policy, critic = watchers.policy, watchers.critic
-    begin = Run(encoder=encoder(), precision=precision("float64", torch.device("cpu")), ranks=how.ranks)
+    numbers = precision("float64", torch.device("cpu"))
+    begin = Run(config=config, method=name, encoder=encoder(), precision=numbers, ranks=how.ranks)
     questions = tuple(
         EncodedPrompt(text=str(group), prompt=prompt, origin=f"script:{group}")
         for group, (prompt, _) in enumerate(lines)

@@ -12,8 +12,7 @@ import pytest
 from plaudit.cli.main import main
 from tests.engine.toy import Toy, make_model, write_rows
 from tests.methods.preference.test_runs import command
-from tests.methods.reward_model.rows import Row, judged, make_files
-from tests.methods.reward_model.rows import command as reward_command
+from tests.methods.reward_model.rows import Row, command as reward_command, judged, make_files
 
 PAIRS, THUMBS = (judged(kind, 12) for kind in ("comparisons", "thumbs"))
 CERTAIN = [row for row in judged("comparisons", 20) if "probability" not in row]

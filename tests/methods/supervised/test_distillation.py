@@ -14,7 +14,7 @@ from plaudit.data.transforms import with_context
 from plaudit.engine.distributed import single_process
 from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.metrics import values_of
-from plaudit.engine.step import Machine, take_step
+from plaudit.engine.step import Stepper, take_step
 from plaudit.errors import UserError
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
 from plaudit.methods.supervised.distillation import (
@@ -75,7 +75,7 @@ def whole(examples):
 
 
 def trained(policy, objective, examples, steps):
-    machine = Machine(
+    stepper = Stepper(
         module=policy,
         optimizer=torch.optim.AdamW(policy.parameters(), weight_decay=0.0),
         objective=objective,
@@ -85,7 +85,7 @@ def trained(policy, objective, examples, steps):
     losses = []
     for step in range(steps):
         rate = 1e-2 * (1 - step / steps)
-        outcome = take_step(machine, microbatches_of(examples, single_process(), 64), rate)
+        outcome = take_step(stepper, microbatches_of(examples, single_process(), 64), rate)
         assert outcome.fault is None
         losses.append(values_of(outcome.metrics)["loss"])
     return losses

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plaudit.report.charts.axes import ratio_axis, round_ticks, share_axis, value_axis
 

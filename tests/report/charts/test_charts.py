@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from markupsafe import Markup
 
 from plaudit.report.charts.axes import WIDTH, Span

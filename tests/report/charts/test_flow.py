@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plaudit.report.charts.axes import WIDTH
 from plaudit.report.charts.flow import FlowBox, flow_chart

@@ -13,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plaudit.report.charts.lines import segments, step_axis, thin_points
 from plaudit.report.run.data import MetricColumn

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from plaudit.engine.checkpoint.save import TensorShapes, TrainState
 from plaudit.engine.distributed import Ranks, copy_into, full_tensor
 from plaudit.engine.stateful import Stateful
-from plaudit.engine.step import Machine
+from plaudit.engine.step import Stepper
 from plaudit.errors import UserError
 
 
@@ -182,10 +182,10 @@ StatefulParts = Mapping[str, Stateful]
 
 
 def snapshot(
-    machine: Machine[Any], stateful: StatefulParts, *, step: int, facts: CheckpointFacts
+    stepper: Stepper[Any], stateful: StatefulParts, *, step: int, facts: CheckpointFacts
 ) -> TrainState:
     """The whole training state for a checkpoint; every rank must call it, the first one writes it."""
-    module, optimizer, ranks = machine.module, machine.optimizer, machine.ranks
+    module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
     model = {name: _full_on_cpu(p, ranks) for name, p in module.named_parameters() if p.requires_grad}
     optimizer_state = read_optimizer_state(module, optimizer)
     moments = {path: _full_on_cpu(value, ranks) for path, value in optimizer_state.tensors.items()}

@@ -24,8 +24,8 @@ from plaudit.methods.policy.config import (
     JudgeSettings,
     PtxSettings,
     ShapeSettings,
+    all_parameters as all_policy_parameters,
 )
-from plaudit.methods.policy.config import all_parameters as all_policy_parameters
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings

@@ -23,7 +23,7 @@ from typing import Any
 from plaudit.data.write import write_records
 from plaudit.engine import lineage
 from plaudit.engine.distributed import Ranks, process_group
-from plaudit.engine.run_folder import RunFolder, open_run
+from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
@@ -60,7 +60,7 @@ def open_loop_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
         return
     settings = plain_settings(config)
     may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings and name != "out"}
-    with open_run(config.out, config=settings, may_change=may_change) as folder:
+    with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
         yield folder
 
 

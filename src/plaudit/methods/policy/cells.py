@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from plaudit.advantages import baseline, group, temporal
-    from plaudit.losses import divergence, policy, reduce
-    from plaudit.losses import ratio as ratios
+    from plaudit.losses import divergence, policy, ratio as ratios, reduce
     from plaudit.methods.policy.row import (
         AdvantageInputs,
         KlEstimator,

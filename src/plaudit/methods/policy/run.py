@@ -21,7 +21,7 @@ from transformers import AutoConfig
 
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
-from plaudit.engine.loop import BatchOrder, InterruptCheck
+from plaudit.engine.loop import BatchOrder, InterruptCheck, TrainingJob
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.step import ObjectiveResult
 from plaudit.engine.throughput import training_flops
@@ -29,7 +29,6 @@ from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
 from plaudit.methods.models import (
-    autocast_context,
     matrix_sizes,
     prepare_policy,
     shard_or_broadcast,
@@ -67,13 +66,13 @@ from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
 from plaudit.methods.policy.trial import RolloutTrial
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.methods.reference import PreparedReference, prepare_policy_reference, refuse_other_vocabulary
-from plaudit.methods.run import Kind, Run, TrainingJob, train
+from plaudit.methods.run import Run, open_run
 from plaudit.methods.supervised.objective import microbatches_of
 from plaudit.methods.supervised.run import require_demonstrations
 from plaudit.models.policy import Policy
 from plaudit.models.reference import GeneratingReference
 from plaudit.models.reward_model import RewardModel, ValueHead
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
 from plaudit.rollouts.build import process_of_policy, sampler_of_policy
@@ -90,7 +89,7 @@ from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 class RolloutSources:
     """Where the completions of a run and their scores come from.
 
-    Example: ``RolloutSources(prompts=rows.train, sampler=sampler, reward=reward, models=watchers)``
+    Example: ``RolloutSources(prompts=rows.train, sampler=sampler, reward=reward, models=models)``
     """
 
     prompts: Sequence[EncodedPrompt]
@@ -291,14 +290,14 @@ class PreparedRun:
     """The prompts that are trained, and those that never are."""
     actor: ActorCritic
     """What is trained."""
-    watchers: ScoringModels
-    """Who looks at answers."""
+    models: ScoringModels
+    """Policy, reference and critic, which score tokens."""
     reference: PreparedReference
     """What comes with the reference."""
     rounds: RolloutRounds
     """What it learns from."""
-    looker: HeldOutEvaluator
-    """Who looks at held-out prompts."""
+    evaluator: HeldOutEvaluator
+    """The evaluation on held-out prompts."""
 
 
 def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> PreparedRun:
@@ -316,7 +315,7 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         policy=policy,
         reference=reference.reference,
         critic=critic,
-        autocast=partial(autocast_context, run.precision, run.ranks.device),
+        autocast=run.autocast,
         temperature=config.draw.temperature,
     )
     sampler, weights = _make_sampler(configured, config, run, models)
@@ -337,10 +336,10 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         algorithm=configured,
         rows=rows,
         actor=ActorCritic(policy, critic),
-        watchers=models,
+        models=models,
         reference=reference,
         rounds=rounds,
-        looker=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
+        evaluator=_held_out_evaluator(config, run, replace(sources, prompts=rows.held_out), judge),
     )
 
 
@@ -407,9 +406,17 @@ def _held_out_evaluator(
     )
 
 
-def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJob[AnyMicrobatch]:
-    """The prepared run as the training loop takes it."""
+def prepare_policy_run(
+    algorithm: Algorithm, config: PolicyConfig, run: Run
+) -> tuple[TrainingJob[AnyMicrobatch], PreflightSubject]:
+    """Read the prompts, load all models and rewards: what is trained, and what is checked before."""
     prepared = prepare_run(algorithm, config, run)
+    job = make_job(prepared, config, run)
+    return job, _subject(prepared, job, run)
+
+
+def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJob[AnyMicrobatch]:
+    """The prepared run as the training loop takes it."""
     train, held_out_prompts = prepared.rows.train, prepared.rows.held_out
     objective = _make_objective(prepared, config)
     critic = prepared.actor.critic
@@ -419,39 +426,35 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
         rows=len(train),
         microbatches=partial(policy_updates, prepared.rounds),
         flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
-        evaluate=prepared.looker.evaluate if held_out_prompts else None,
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
+        evaluate=prepared.evaluator.evaluate if held_out_prompts else None,
         held_out_metrics=_metric_names(prepared),
         sample=_sample_fn(prepared, config, run),
         save=lambda: _write_models(prepared, config, run),
         state={
             "rounds": prepared.rounds,
             "shaper": prepared.rounds.experience.shaper,
-            **prepared.reference.companions,
+            **prepared.reference.state,
         },
         diagnose=partial(diagnostics, prepared.algorithm, sums_step_scores=config.process.adds_up),
         updates_per_batch=prepared.rounds.updates_per_round,
         clip_groups=() if critic is None else (prepared.actor.policy, critic),
         update_fn=_update_fn(prepared, run),
-        learning_rates={"critic": prepared.algorithm.value_lr_scale} if critic is not None else {},
-        trial=RolloutTrial(rounds=prepared.rounds, models=prepared.watchers),
-        subject=_subject(prepared, config, run),
+        rate_multiples={"critic": prepared.algorithm.value_lr_scale} if critic is not None else {},
     )
 
 
-def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
+def _subject(prepared: PreparedRun, job: TrainingJob[AnyMicrobatch], run: Run) -> PreflightSubject:
     """What preflight checks look at; an environment is left out, as it scores no single completion."""
-    models, collector = prepared.watchers, prepared.rounds.collector
-    sampler = prepared.looker.sampler
-    return Subject(
-        encoder=run.encoder,
-        records=prepared.rows.records,
-        held_out=prepared.rows.held_out_records,
-        max_length=config.max_length,
+    models, collector = prepared.models, prepared.rounds.collector
+    sampler = prepared.evaluator.sampler
+    return replace(
+        run.subject(job, prepared.rows),
+        trial=RolloutTrial(rounds=prepared.rounds, models=models),
         policy=models.policy,
-        adapted=config.lora.rank > 0,
         reference=models.reference if "reference" in prepared.algorithm.needs else None,
         same_reference=prepared.reference.is_starting_model,
-        products=models.autocast,
         sampler=sampler.sampler if isinstance(sampler, EpisodeSampler) else sampler,
         weights=prepared.rounds.weights,
         sampling=collector.sampling,
@@ -491,9 +494,9 @@ def _make_objective(
 ) -> Callable[[AnyMicrobatch], ObjectiveResult]:
     value = ValueLoss(weight=prepared.algorithm.vf_coef, clip=config.critic.clip)
     policy_terms = policy_objective(
-        prepared.algorithm, prepared.watchers, value, max_rarity=prepared.algorithm.off_policy_mask
+        prepared.algorithm, prepared.models, value, max_rarity=prepared.algorithm.off_policy_mask
     )
-    ptx_terms = ptx_objective(prepared.watchers, prepared.algorithm.ptx_coef or 1.0)
+    ptx_terms = ptx_objective(prepared.models, prepared.algorithm.ptx_coef or 1.0)
 
     def objective(microbatch: AnyMicrobatch) -> ObjectiveResult:
         return policy_terms(microbatch) if isinstance(microbatch, PolicyMicrobatch) else ptx_terms(microbatch)
@@ -506,7 +509,7 @@ def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
     row = prepared.algorithm
     if not row.max_kl:
         return None
-    models = replace(prepared.watchers, critic=None)
+    models = replace(prepared.models, critic=None)
     surrogate = policy_objective(row, models, ValueLoss())
     return TrpoStep(models, surrogate, run.ranks, kl_limit=row.max_kl)
 
@@ -514,7 +517,7 @@ def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
 def _metric_names(prepared: PreparedRun) -> tuple[str, ...]:
     has_reference = prepared.reference.live
     names = tuple(name for name in HELD_OUT_METRICS if has_reference or not name.startswith("kl"))
-    judge = () if prepared.looker.judge is None else ("judge",)
+    judge = () if prepared.evaluator.judge is None else ("judge",)
     return tuple(f"held_out/{name}" for name in (*judge, *names))
 
 
@@ -524,7 +527,7 @@ def _sample_fn(
     if not run.ranks.is_first or not config.sample.rows:
         return None
     prompts = (prepared.rows.held_out or prepared.rows.train)[: config.sample.rows]
-    return partial(prepared.looker.sample, prompts)
+    return partial(prepared.evaluator.sample, prompts)
 
 
 def _write_models(prepared: PreparedRun, config: PolicyConfig, run: Run) -> None:
@@ -554,20 +557,17 @@ def policy(algorithm: Algorithm, config: PolicyConfig) -> Summary | None:
     """Improve a policy by an algorithm's name, or by a row of one's own, into ``config.out``."""
     config = POLICY.with_settings(algorithm, config)
     config = _keep_best_by_judge(rounds_as_steps(algorithm, config))
-    return train(config, policy_kind(algorithm, config))
+    with open_run(config, POLICY.configured(algorithm, config).name, _lineage_inputs(config)) as run:
+        if run.finished:
+            return None
+        job, subject = prepare_policy_run(algorithm, config, run)
+        run.check(subject)
+        return run.train(job)
 
 
 def own_policy(config: PolicyConfig) -> Summary | None:
     """Run the algorithm of the user's own that ``config.algorithm`` names."""
     return policy(OWN, config)
-
-
-def policy_kind(algorithm: Algorithm, config: PolicyConfig) -> Kind[AnyMicrobatch]:
-    """The run of an algorithm, before it begins."""
-    prepare = partial(make_job, algorithm, config)
-    return Kind(
-        name=POLICY.configured(algorithm, config).name, prepare=prepare, inputs=_lineage_inputs(config)
-    )
 
 
 def rounds_as_steps(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:

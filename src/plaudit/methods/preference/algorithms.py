@@ -37,9 +37,7 @@ from plaudit.methods.signature import (
 )
 
 if TYPE_CHECKING:
-    from plaudit.losses import preference as losses
-    from plaudit.losses import preference_inputs as inputs
-    from plaudit.losses import unpaired
+    from plaudit.losses import preference as losses, preference_inputs as inputs, unpaired
     from plaudit.methods.preference import row
     from plaudit.methods.preference.row import (
         AnyPreferenceAlgorithm,

@@ -9,8 +9,8 @@ loss, p · loss(y₁, y₂) + (1 − p) · loss(y₂, y₁).
 
 Divide a preference batch into this rank's micro-batches, with what a loss needs from the whole batch.
 
-A batch may come in pieces and over ranks, so what is told of all of it (who stands beside whom when both
-sides are sorted, the mean Δ of answers to other prompts) is found before, in a look without gradient.
+A batch may come in micro-batches and over ranks, so what is told of all of it (who stands beside whom when
+both sides are sorted, the mean Δ of answers to other prompts) is found before, in a look without gradient.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class PreferenceMicrobatch:
     judged: tuple[JudgedRow, ...]
     """The rows."""
     total_rows: int
-    """Rows (of single answers: answers) of the **whole** batch, over all pieces and ranks."""
+    """Rows (of single answers: answers) of the **whole** batch, over all micro-batches and ranks."""
     context: BatchContext = field(default_factory=BatchContext)
     """What the loss needs from the whole batch and the run so far."""
 
@@ -169,11 +169,11 @@ class PreferenceMicrobatch:
         return tuple(singles)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[PreferenceMicrobatch, ...], ...] | None:
-        """For each rank its pieces of at most ``budget`` tokens; None where the loss sorts the batch."""
+        """For each rank its micro-batches of at most ``budget`` tokens; None for a sorted batch."""
         if self.context.matched is not None:
             return None
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
-        return tuple(tuple(replace(self, judged=piece) for piece in own) for own in divided)
+        return tuple(tuple(replace(self, judged=rows) for rows in share) for share in divided)
 
 
 PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
@@ -199,7 +199,7 @@ class ScoringModels:
 class ScoredBatch:
     """The tokens of a micro-batch with the log-probs of policy and reference.
 
-    Example: ``score_rows(models, piece.judged)``
+    Example: ``score_rows(models, microbatch.judged)``
     """
 
     batch: TokenBatch
@@ -377,7 +377,7 @@ def _objective_result(
     weight: int,
     origins: tuple[str, ...] | None = None,
 ) -> ObjectiveResult:
-    """The loss over the whole batch; ``weight`` is how much of it is in this piece."""
+    """The loss over the whole batch; ``weight`` is how much of it is in this micro-batch."""
     rows = sum(row.counts for row in microbatch.judged)
     examples = [row.example for row in microbatch.judged] if rows else []
     return ObjectiveResult(
@@ -402,7 +402,7 @@ MismatchedExamples = Mapping[Example, Example]
 class PreferenceBatcher:
     """Divides batches into micro-batches and computes their batch-wide context.
 
-    Example: ``PreferenceBatcher(row=row, models=eyes, ranks=ranks, tokens_at_once=4096).microbatches(rows)``
+    Example: ``PreferenceBatcher(row=row, models=models, ranks=ranks, …).microbatches(rows)``
     """
 
     row: AnyPreferenceAlgorithm
@@ -421,7 +421,7 @@ class PreferenceBatcher:
     """Mismatched examples, where the loss measures from their mean log-ratio."""
 
     def microbatches(self, rows: Sequence[JudgedRow]) -> tuple[PreferenceMicrobatch, ...]:
-        """This rank's pieces of a batch; every rank comes with the same rows."""
+        """This rank's micro-batches of a batch; every rank comes with the same rows."""
         is_unpaired = isinstance(self.row, UnpairedAlgorithm)
         total = sum(len(row_labels(row)) for row in rows) if is_unpaired else len(rows)
         context = BatchContext(baseline=self._baseline(rows))
@@ -465,7 +465,7 @@ class PreferenceBatcher:
     def _matched_microbatches(
         self, rows_by_rank: Sequence[Sequence[tuple[JudgedRow, ...]]], total: int, row: PreferenceAlgorithm
     ) -> tuple[PreferenceMicrobatch, ...]:
-        """Every pair of the batch is seen once; then each piece gets its part of who stands beside whom."""
+        """Every pair of the batch is seen once; then each micro-batch gets its own matched partners."""
         sizes = [
             [sum(len(row_pairs(one, ties=self.ties)) for one in microbatch) for microbatch in own]
             for own in rows_by_rank

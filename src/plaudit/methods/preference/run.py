@@ -8,19 +8,18 @@ Prepare a preference run: rows, policy, reference, objective, and a check of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.stateful import RunningMean, Stateful
 from plaudit.engine.throughput import training_flops
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.models import (
-    autocast_context,
     matrix_sizes,
     prepare_policy,
     shard_or_broadcast,
@@ -58,10 +57,10 @@ from plaudit.methods.reference import (
     refuse_unused_reference_settings,
     use_live_reference_if_short,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, row_batches, train
+from plaudit.methods.run import Run, open_run, reserve_run_folder
 from plaudit.methods.samples import sample_completions_fn
 from plaudit.models.policy import Policy
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, truncate_prompt
 from plaudit.tokens.preferences import JudgedRow
@@ -70,72 +69,13 @@ RUNNING_MEAN_SHARE = 0.1
 """The weight of the newest step in BCO's running mean of rewards."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedRun:
-    """A policy with its reference, its rows and what is minimised, ready to learn.
-
-    Example: ``prepare_run("dpo", config, run)``
-    """
-
-    rows: Rows[JudgedRow]
-    """What is trained and what is held out."""
-    policy: Policy
-    """What learns."""
-    reference: PreparedReference
-    """What it is compared with."""
-    batches: PreferenceBatcher
-    """How a batch is divided."""
-    objective: PreferenceObjective
-    """What a step minimises."""
-
-
-def prepare_run(algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, run: Run) -> PreparedRun:
-    """Read the rows, load policy and reference, and check the first loss before the first step."""
-    row, ranks = configured_algorithm(algorithm, config), run.ranks
-    refuse_other_vocabulary(config, run.encoder)
-    rows = load_preference_rows(algorithm, config, run.encoder, run.folder)
-    mismatched = _mismatched_examples(row, rows, config, run.encoder)
-    policy, notes = prepare_policy(config, run.precision, ranks)
-    reference_examples = [*(one.example for one in (*rows.train, *rows.held_out)), *mismatched.values()]
-    reference_config = use_live_reference_if_short(config, len(rows.train))
-    reference = (
-        prepare_reference(reference_config, policy, run, reference_examples)
-        if "reference" in row.needs
-        else no_reference()
-    )
-    notes += shard_or_broadcast(policy, config, ranks)
-    products = partial(autocast_context, run.precision, ranks.device)
-    batches = PreferenceBatcher(
-        row=row,
-        models=ScoringModels(policy=policy, reference=reference.reference, autocast=products),
-        ranks=ranks,
-        tokens_at_once=config.memory.tokens_at_once,
-        ties=_learns_ties(row, config),
-        running_mean=_make_running_mean() if "running_mean" in row.needs else None,
-        mismatched=mismatched,
-    )
-    objective = _make_objective(batches)
-    initial_check = check_initial_loss(
-        batches, objective, rows.train, is_same_model=reference.is_starting_model
-    )
-    run.note(
-        *rows.notes,
-        *data_diagnostics(rows.train, row),
-        *notes,
-        f"{row.name}: {row.formula}",
-        *reference.notes,
-        initial_check.sentence,
-    )
-    return PreparedRun(rows=rows, policy=policy, reference=reference, batches=batches, objective=objective)
-
-
 def load_preference_rows(
-    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, encoder: Encoder, aside: Path | None
+    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, encoder: Encoder, folder: Path | None
 ) -> Rows[JudgedRow]:
     """The rows that an algorithm learns from, of the part that this run trains."""
     row = configured_algorithm(algorithm, config)
     recipe = preference_encoder(row, ties=_learns_ties(row, config))
-    rows = load_rows(config, encoder, recipe, aside)
+    rows = load_rows(config, encoder, recipe, folder)
     return replace(rows, train=rows_of_part(rows.train, config.stages))
 
 
@@ -143,47 +83,82 @@ def _learns_ties(row: AnyPreferenceAlgorithm, config: PreferenceConfig) -> bool:
     return config.rows.ties == "soft" and "sorted_batch" not in row.needs
 
 
-def make_job(
+def load_models(
+    row: AnyPreferenceAlgorithm, rows: Rows[JudgedRow], config: PreferenceConfig, run: Run
+) -> tuple[PreferenceBatcher, PreparedReference]:
+    """The policy and its reference, in what divides batches of these rows for them."""
+    mismatched = _mismatched_examples(row, rows, config, run.encoder)
+    policy, notes = prepare_policy(config, run.precision, run.ranks)
+    reference_examples = [
+        *(judged.example for judged in (*rows.train, *rows.held_out)),
+        *mismatched.values(),
+    ]
+    reference_config = use_live_reference_if_short(config, len(rows.train))
+    reference = (
+        prepare_reference(reference_config, policy, run, reference_examples)
+        if "reference" in row.needs
+        else no_reference()
+    )
+    notes += shard_or_broadcast(policy, config, run.ranks)
+    run.note(*notes, f"{row.name}: {row.formula}", *reference.notes)
+    batcher = PreferenceBatcher(
+        row=row,
+        models=ScoringModels(policy=policy, reference=reference.reference, autocast=run.autocast),
+        ranks=run.ranks,
+        tokens_at_once=config.memory.tokens_at_once,
+        ties=_learns_ties(row, config),
+        running_mean=_make_running_mean() if "running_mean" in row.needs else None,
+        mismatched=mismatched,
+    )
+    return batcher, reference
+
+
+def prepare_preference(
     algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig, run: Run
-) -> TrainingJob[PreferenceMicrobatch]:
-    """The prepared run as the training loop takes it."""
-    prepared = prepare_run(algorithm, config, run)
-    row, train, held_out_rows = prepared.batches.row, prepared.rows.train, prepared.rows.held_out
-    return TrainingJob(
-        module=prepared.policy,
-        objective=prepared.objective,
-        rows=len(train),
-        microbatches=row_batches(lambda _, batch: prepared.batches.microbatches([train[n] for n in batch])),
-        flops=partial(_step_flops, matrix_sizes(prepared.policy), config, prepared.reference.live),
-        evaluate=_evaluate_fn(prepared, held_out_rows) if held_out_rows else None,
-        held_out_metrics=tuple(f"held_out/{figure}" for figure in _metric_names(row)),
-        sample=_sample_fn(prepared.policy, run, config, prepared.rows),
-        save=lambda: write_model(prepared.policy, config, run.encoder, run.ranks),
-        state=_stateful_parts(prepared),
+) -> tuple[TrainingJob[PreferenceMicrobatch], PreflightSubject]:
+    """Read the rows, load the models, check the first loss: what is trained, and what is checked."""
+    row = configured_algorithm(algorithm, config)
+    refuse_other_vocabulary(config, run.encoder)
+    rows = load_preference_rows(row, config, run.encoder, run.folder)
+    run.note(*rows.notes, *data_diagnostics(rows.train, row))
+    batcher, reference = load_models(row, rows, config, run)
+    objective, policy = make_objective(batcher), batcher.models.policy
+    initial_check = check_initial_loss(
+        batcher, objective, rows.train, is_same_model=reference.is_starting_model
+    )
+    run.note(initial_check.sentence)
+    job = TrainingJob(
+        module=policy,
+        objective=objective,
+        rows=len(rows.train),
+        microbatches=row_batches(
+            lambda _, batch: batcher.microbatches([rows.train[number] for number in batch])
+        ),
+        flops=partial(_step_flops, matrix_sizes(policy), config, reference.live),
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
+        evaluate=_evaluate_fn(batcher, objective, rows.held_out) if rows.held_out else None,
+        held_out_metrics=tuple(f"held_out/{name}" for name in _metric_names(row)),
+        sample=_sample_fn(policy, run, config, rows),
+        save=lambda: write_model(policy, config, run.encoder, run.ranks),
+        state=_stateful_parts(batcher, reference),
         diagnose=partial(diagnostics, row, learning_rate=config.learning_rate),
-        subject=_subject(prepared, config, run),
     )
-
-
-def _subject(prepared: PreparedRun, config: PreferenceConfig, run: Run) -> Subject:
-    return Subject(
-        encoder=run.encoder,
-        records=prepared.rows.records,
-        held_out=prepared.rows.held_out_records,
-        trained=[row.example for row in prepared.rows.train],
-        max_length=config.max_length,
-        policy=prepared.policy,
-        adapted=config.lora.rank > 0,
-        reference=prepared.batches.models.reference if "reference" in prepared.batches.row.needs else None,
-        same_reference=prepared.reference.is_starting_model,
-        products=prepared.batches.models.autocast,
+    subject = replace(
+        run.subject(job, rows),
+        trained=[judged.example for judged in rows.train],
+        policy=policy,
+        reference=batcher.models.reference if "reference" in row.needs else None,
+        same_reference=reference.is_starting_model,
     )
+    return job, subject
 
 
-def _make_objective(batches: PreferenceBatcher) -> PreferenceObjective:
-    if isinstance(batches.row, UnpairedAlgorithm):
-        return unpaired_objective(batches.row, batches.models)
-    return pair_objective(batches.row, batches.models, ties=batches.ties)
+def make_objective(batcher: PreferenceBatcher) -> PreferenceObjective:
+    """What a step of this algorithm minimises under these models."""
+    if isinstance(batcher.row, UnpairedAlgorithm):
+        return unpaired_objective(batcher.row, batcher.models)
+    return pair_objective(batcher.row, batcher.models, ties=batcher.ties)
 
 
 def _mismatched_examples(
@@ -204,9 +179,9 @@ def _make_running_mean() -> RunningMean:
     return RunningMean(("reward_chosen", "reward_rejected"), share=RUNNING_MEAN_SHARE)
 
 
-def _stateful_parts(prepared: PreparedRun) -> dict[str, Stateful]:
-    running_mean = prepared.batches.running_mean
-    return {**prepared.reference.companions, **({} if running_mean is None else {"baseline": running_mean})}
+def _stateful_parts(batcher: PreferenceBatcher, reference: PreparedReference) -> dict[str, Stateful]:
+    running_mean = batcher.running_mean
+    return {**reference.state, **({} if running_mean is None else {"baseline": running_mean})}
 
 
 def _metric_names(row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
@@ -217,13 +192,14 @@ def _metric_names(row: AnyPreferenceAlgorithm) -> tuple[str, ...]:
 
 
 def _evaluate_fn(
-    prepared: PreparedRun, rows: Sequence[JudgedRow]
+    batcher: PreferenceBatcher, objective: PreferenceObjective, rows: Sequence[JudgedRow]
 ) -> Callable[[InterruptCheck], Sequence[Metric]]:
-    batches = prepared.batches
-    names = {name: f"held_out/{name}" for name in _metric_names(batches.row)}
+    names = {name: f"held_out/{name}" for name in _metric_names(batcher.row)}
 
-    def evaluate(pause: InterruptCheck) -> Sequence[Metric]:
-        return held_out_evaluator(prepared.objective, batches.microbatches(rows), batches.ranks, names)(pause)
+    def evaluate(check_interrupt: InterruptCheck) -> Sequence[Metric]:
+        # Divided anew each time: what the loss measures from moves with the policy.
+        microbatches = batcher.microbatches(rows)
+        return held_out_evaluator(objective, microbatches, batcher.ranks, names)(check_interrupt)
 
     return evaluate
 
@@ -289,15 +265,12 @@ def resolve_variant(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig)
 
 
 def _run_part(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig) -> Summary | None:
-    return train(config, preference_kind(algorithm, config))
-
-
-def preference_kind(
-    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
-) -> Kind[PreferenceMicrobatch]:
-    """The run of one part, before it begins."""
     other = config.reference.model
     own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
     inputs = (*(() if other is None else (other,)), *((own,) if own.suffix == ".py" else ()))
-    prepare = partial(make_job, algorithm, config)
-    return Kind(name=configured_algorithm(algorithm, config).name, prepare=prepare, inputs=inputs)
+    with open_run(config, algorithm.name, inputs) as run:
+        if run.finished:
+            return None
+        job, subject = prepare_preference(algorithm, config, run)
+        run.check(subject)
+        return run.train(job)

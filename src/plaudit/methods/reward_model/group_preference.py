@@ -27,7 +27,7 @@ from torch import Tensor
 from plaudit.data.records import Comparison, Record, record_kind
 from plaudit.data.transforms import preference_probability
 from plaudit.engine.distributed import Ranks
-from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, mean_metric, merge_metrics, sum_metric
 from plaudit.engine.sinks.base import Summary
 from plaudit.engine.step import ObjectiveResult, merge_over_ranks
@@ -37,7 +37,7 @@ from plaudit.files import atomic
 from plaudit.losses.reward import gaussian_rating_nll, group_choice_nll
 from plaudit.methods.data import EncodedData, load_rows
 from plaudit.methods.reward_model.config import GroupConfig
-from plaudit.methods.run import Kind, Run, TrainingJob, row_batches, train
+from plaudit.methods.run import Run, open_run
 from plaudit.models.group_preference import (
     GroupContext,
     GroupPreference,
@@ -269,7 +269,7 @@ class GroupMicrobatch:
         return tuple(replace(self, episodes=(one,)) for one in self.episodes)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
-        """For each rank its episodes in one piece: they are small, so that the budget does not matter."""
+        """For each rank its episodes in one micro-batch: they are small, whatever the budget."""
         del budget
         dealt = [self.episodes[rank::ranks] for rank in range(ranks)]
         return tuple(
@@ -373,7 +373,8 @@ class GroupedRow:
 
 def group(config: GroupConfig) -> Summary | None:
     """Learn how groups differ, from comparisons that say which group judged."""
-    return train(config, Kind(name="group", prepare=partial(_make_job, config)))
+    with open_run(config, "group") as run:
+        return None if run.finished else run.train(_make_job(config, run))
 
 
 def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
@@ -408,7 +409,9 @@ def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
                 run.ranks,
             )
         ),
-        flops=lambda pieces: _step_flops(model, train_items, pieces),
+        flops=partial(_step_flops, model, train_items),
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
         evaluate=group_evaluator(model, held_out_items, settings, run.ranks) if held_out_items else None,
         held_out_metrics=HELD_OUT_METRICS,
         sample=None,

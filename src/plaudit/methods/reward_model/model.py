@@ -100,8 +100,8 @@ def mean_reward(
     rewards: list[float] = []
     ordered = sorted(examples, key=lambda example: example.tokens)
     with torch.no_grad(), arithmetic():
-        for piece in micro_batches_in_order(ordered, tokens_at_once):
-            rewards += model.rewards(batch_of(piece).to(model.device)).tolist()
+        for microbatch in micro_batches_in_order(ordered, tokens_at_once):
+            rewards += model.rewards(batch_of(microbatch).to(model.device)).tolist()
     return statistics.fmean(rewards)
 
 

@@ -54,7 +54,7 @@ class RewardMicrobatch:
     judged: tuple[JudgedRow, ...]
     """The rows, all judged in the same way."""
     total_rows: int
-    """Rows (of steps: steps) of the **whole** batch, over all pieces and ranks: the denominator."""
+    """Rows (of steps: steps) of the **whole** batch, over all micro-batches and ranks: the denominator."""
 
     @property
     def tokens(self) -> int:
@@ -66,9 +66,9 @@ class RewardMicrobatch:
         return tuple(replace(self, judged=(row,)) for row in self.judged)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[RewardMicrobatch, ...], ...]:
-        """For each rank its pieces of at most ``budget`` tokens."""
+        """For each rank its micro-batches of at most ``budget`` tokens."""
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
-        return tuple(tuple(replace(self, judged=piece) for piece in own) for own in divided)
+        return tuple(tuple(replace(self, judged=rows) for rows in share) for share in divided)
 
 
 RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
@@ -78,7 +78,7 @@ RewardObjective = Callable[[RewardMicrobatch], ObjectiveResult]
 def microbatches_of(
     rows: Sequence[JudgedRow], ranks: Ranks, tokens_at_once: int
 ) -> tuple[RewardMicrobatch, ...]:
-    """This rank's pieces of a batch; every rank holds the same rows, so every rank knows the count."""
+    """This rank's micro-batches of a batch; every rank holds the same rows, so each knows the count."""
     total = sum(len(row.judgement.ends) if isinstance(row.judgement, StepLabels) else 1 for row in rows)
     whole = RewardMicrobatch(judged=tuple(rows), total_rows=total)
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]

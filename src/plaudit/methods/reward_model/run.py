@@ -17,13 +17,13 @@ import torch
 
 from plaudit.engine.distributed import is_first_process
 from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
 from plaudit.methods.config import SampleSettings
-from plaudit.methods.data import Rows, load_rows
-from plaudit.methods.models import autocast_context, shard_or_broadcast
+from plaudit.methods.data import load_rows
+from plaudit.methods.models import shard_or_broadcast
 from plaudit.methods.reward_model.config import (
     EnsembleSettings,
     LossName,
@@ -46,14 +46,14 @@ from plaudit.methods.reward_model.objective import (
     RewardMicrobatch,
     microbatches_of,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, row_batches, train
+from plaudit.methods.run import Run, open_run, reserve_run_folder
 from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.load import is_reward_folder
 from plaudit.models.reward_model import Normalisation, RewardModel
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import save_combination
-from plaudit.tokens.batch import Completion, batch_of
+from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
 
@@ -188,17 +188,19 @@ def _run_ensemble(config: RewardConfig) -> Summary | None:
 
 
 def _run_one(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
-    return train(config, reward_kind(config, discriminate=discriminate))
-
-
-def reward_kind(config: RewardConfig, *, discriminate: bool = False) -> Kind[RewardMicrobatch]:
-    """The run of one reward model, before it begins."""
     normalise = config.reward.normalise
-    inputs = () if normalise is None else (normalise,)
-    return Kind(name="reward", prepare=partial(_make_job, config, discriminate), inputs=inputs)
+    with open_run(config, "reward", () if normalise is None else (normalise,)) as run:
+        if run.finished:
+            return None
+        job, subject = prepare_reward(config, run, discriminate=discriminate)
+        run.check(subject)
+        return run.train(job)
 
 
-def _make_job(config: RewardConfig, discriminate: bool, run: Run) -> TrainingJob[RewardMicrobatch]:
+def prepare_reward(
+    config: RewardConfig, run: Run, *, discriminate: bool = False
+) -> tuple[TrainingJob[RewardMicrobatch], PreflightSubject]:
+    """Read the rows and load one reward model: what is trained, and what is checked before."""
     settings, ranks, tokens_at_once = config.reward, run.ranks, config.memory.tokens_at_once
     rows = load_rows(config, run.encoder, partial(encode_judged_rows, settings), run.folder)
     loss = select_loss(_with_pretraining_loss(settings, rows.train, discriminate), rows.train, config.rows)
@@ -208,36 +210,42 @@ def _make_job(config: RewardConfig, discriminate: bool, run: Run) -> TrainingJob
     if loss.on_rating_scale and not is_reward_folder(config.model):
         model.normalisation = normalisation_for_ratings(rows.train)
     notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
-    products = partial(autocast_context, run.precision, ranks.device)
-    objective = loss.objective(model, products)
+    objective = loss.objective(model, run.autocast)
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.shard
 
-    def write() -> None:
-        if zero_examples:
-            _shift_rewards(model, mean_reward(model, zero_examples, tokens_at_once, products))
-        write_reward_model(model, config, run.encoder, ranks)
-
-    as_microbatches = partial(microbatches_of, ranks=ranks, tokens_at_once=tokens_at_once)
-    held_out_microbatches = as_microbatches(rows.held_out) if rows.held_out else ()
+    held_out_microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once) if rows.held_out else ()
     run.note(*rows.notes, loss.sentence, *notes)
-    return TrainingJob(
+    job = TrainingJob(
         module=model,
         objective=objective,
         rows=len(train),
-        microbatches=row_batches(lambda _, batch: as_microbatches([train[row] for row in batch])),
+        microbatches=row_batches(
+            lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once)
+        ),
         flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
         evaluate=held_out_evaluator(objective, held_out_microbatches, ranks, HELD_OUT_METRICS)
         if held_out_microbatches
         else None,
         held_out_metrics=tuple(HELD_OUT_METRICS[name] for name in loss.metrics),
-        sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample, products)
+        sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample, run.autocast)
         if samples_here
         else None,
-        save=write,
-        subject=_subject(config, run, rows, model, products),
+        save=partial(_save_model, model, config, run, zero_examples),
     )
+    subject = replace(run.subject(job, rows), trained=[row.example for row in rows.train], scorer=model)
+    return job, subject
+
+
+def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_examples: Sequence[Example]) -> None:
+    """Write the model; the mean reward of ``zero_examples`` is 0 from now on."""
+    if zero_examples:
+        level = mean_reward(model, zero_examples, config.memory.tokens_at_once, run.autocast)
+        _shift_rewards(model, level)
+    write_reward_model(model, config, run.encoder, run.ranks)
 
 
 def _shift_rewards(model: RewardModel, level: float) -> None:
@@ -245,21 +253,6 @@ def _shift_rewards(model: RewardModel, level: float) -> None:
     normalisation = model.normalisation
     model.normalisation = Normalisation(
         offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
-    )
-
-
-def _subject(
-    config: RewardConfig, run: Run, rows: Rows[JudgedRow], model: RewardModel, products: AutocastContext
-) -> Subject:
-    return Subject(
-        encoder=run.encoder,
-        records=rows.records,
-        held_out=rows.held_out_records,
-        trained=[row.example for row in rows.train],
-        max_length=config.max_length,
-        adapted=config.lora.rank > 0,
-        products=products,
-        scorer=model,
     )
 
 

@@ -40,7 +40,7 @@ class SupervisedMicrobatch:
     examples: tuple[Example, ...]
     """The rows."""
     total_tokens: int
-    """Trained tokens of the **whole** batch, over all pieces and ranks: the denominator."""
+    """Trained tokens of the **whole** batch, over all micro-batches and ranks: the denominator."""
 
     @property
     def tokens(self) -> int:
@@ -52,9 +52,9 @@ class SupervisedMicrobatch:
         return tuple(replace(self, examples=(example,)) for example in self.examples)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[SupervisedMicrobatch, ...], ...]:
-        """For each rank its pieces of at most ``budget`` tokens."""
+        """For each rank its micro-batches of at most ``budget`` tokens."""
         divided = split_examples(self.examples, ranks=ranks, tokens_at_once=budget)
-        return tuple(tuple(replace(self, examples=piece) for piece in own) for own in divided)
+        return tuple(tuple(replace(self, examples=examples) for examples in share) for share in divided)
 
 
 SupervisedObjective = Callable[[SupervisedMicrobatch], ObjectiveResult]
@@ -68,7 +68,7 @@ HELD_OUT_METRICS = ("held_out/loss", "held_out/token_accuracy", "held_out/entrop
 def microbatches_of(
     examples: Sequence[Example], ranks: Ranks, tokens_at_once: int
 ) -> tuple[SupervisedMicrobatch, ...]:
-    """This rank's pieces of a batch; every rank holds the same rows, so every rank knows the counts."""
+    """This rank's micro-batches of a batch; every rank holds the same rows, so each knows the counts."""
     tokens = sum(example.trained_tokens for example in examples)
     whole = SupervisedMicrobatch(examples=tuple(examples), total_tokens=tokens)
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
@@ -128,7 +128,7 @@ def likelihood_evaluator(
 def microbatch_metrics(
     microbatch: SupervisedMicrobatch, loss: Tensor, right_NT: Tensor
 ) -> tuple[Metric, ...]:
-    """What every supervised objective reports of a piece; a muted one has no weight."""
+    """What every supervised objective reports of a micro-batch; a muted one has no weight."""
     examples = microbatch.examples
     trained = sum(example.trained_tokens for example in examples)
     is_muted = trained == 0

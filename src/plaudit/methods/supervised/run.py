@@ -20,14 +20,14 @@ Supervised training: rows → tokens → a policy, by maximum likelihood or by d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
 from plaudit.engine.evaluate import held_out_evaluator
-from plaudit.engine.loop import InterruptCheck
+from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric
 from plaudit.engine.sinks.base import Summary
 from plaudit.engine.throughput import training_flops
@@ -35,14 +35,13 @@ from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.data import EncodedData, EncodeRecords, Rows, load_rows, prompt_families
 from plaudit.methods.models import (
-    autocast_context,
     load_frozen_policy,
     matrix_sizes,
     prepare_policy,
     shard_or_broadcast,
     write_model,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, row_batches, train
+from plaudit.methods.run import Run, open_run
 from plaudit.methods.samples import sample_completions_fn
 from plaudit.methods.supervised.distillation import (
     DIVERGENCE_METRIC,
@@ -63,7 +62,7 @@ from plaudit.methods.supervised.objective import (
     microbatches_of,
 )
 from plaudit.models.policy import Policy
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.tokenizer import load_tokenizer
@@ -73,7 +72,7 @@ from plaudit.tokens.tokenizer import load_tokenizer
 class SupervisedMethod:
     """What sets one supervised algorithm apart from another.
 
-    Example: SFT is ``SupervisedMethod(name="sft", recipe=answers, objective=maximum_likelihood)``.
+    Example: ``SupervisedMethod(name="sft", encode=encode_demonstrations, make_objective=maximum_likelihood)``
     """
 
     name: str
@@ -96,24 +95,26 @@ def maximum_likelihood(policy: Policy, rows: Rows[Example], products: AutocastCo
 
 def run_supervised(config: RunConfig, method: SupervisedMethod) -> Summary | None:
     """Train by this method, or resume, into ``config.out``; the first rank returns the summary."""
-    return train(config, supervised_kind(config, method))
+    with open_run(config, method.name, method.inputs) as run:
+        if run.finished:
+            return None
+        job, subject = prepare_supervised(config, method, run)
+        run.check(subject)
+        return run.train(job)
 
 
-def supervised_kind(config: RunConfig, method: SupervisedMethod) -> Kind[SupervisedMicrobatch]:
-    """The run of a method, before it begins."""
-    return Kind(name=method.name, prepare=partial(_make_job, config, method), inputs=method.inputs)
-
-
-def _make_job(config: RunConfig, method: SupervisedMethod, run: Run) -> TrainingJob[SupervisedMicrobatch]:
+def prepare_supervised(
+    config: RunConfig, method: SupervisedMethod, run: Run
+) -> tuple[TrainingJob[SupervisedMicrobatch], PreflightSubject]:
+    """Read the rows and load the policy: what is trained, and what is checked before."""
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
     rows = load_rows(config, run.encoder, method.encode, run.folder)
     policy, notes = prepare_policy(config, run.precision, ranks)
-    products = partial(autocast_context, run.precision, ranks.device)
-    objective = method.make_objective(policy, rows, products)
+    objective = method.make_objective(policy, rows, run.autocast)
     notes += shard_or_broadcast(policy, config, ranks)
     sample_examples = rows.held_out or rows.train
     run.note(*rows.notes, *notes)
-    return TrainingJob(
+    job = TrainingJob(
         module=policy,
         objective=objective,
         rows=len(rows.train),
@@ -121,23 +122,16 @@ def _make_job(config: RunConfig, method: SupervisedMethod, run: Run) -> Training
             lambda _, batch: microbatches_of([rows.train[row] for row in batch], ranks, tokens_at_once)
         ),
         flops=partial(_step_flops, matrix_sizes(policy), frozen=config.lora.rank > 0),
+        learning_rate=config.learning_rate,
+        optimizer=config.optimizer,
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
         held_out_metrics=(*HELD_OUT_METRICS, DIVERGENCE_METRIC) if method.divergence else HELD_OUT_METRICS,
         sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
         if ranks.is_first or config.shard
         else None,
         save=lambda: write_model(policy, config, run.encoder, ranks),
-        subject=Subject(
-            encoder=run.encoder,
-            records=rows.records,
-            held_out=rows.held_out_records,
-            trained=rows.train,
-            max_length=config.max_length,
-            policy=policy,
-            adapted=config.lora.rank > 0,
-            products=products,
-        ),
     )
+    return job, replace(run.subject(job, rows), trained=rows.train, policy=policy)
 
 
 def _evaluate_fn(
@@ -149,9 +143,7 @@ def _evaluate_fn(
     rows: Rows[Example],
 ) -> Callable[[InterruptCheck], Sequence[Metric]]:
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
-    evaluate_likelihood = likelihood_evaluator(
-        policy, rows.held_out, ranks, tokens_at_once, partial(autocast_context, run.precision, ranks.device)
-    )
+    evaluate_likelihood = likelihood_evaluator(policy, rows.held_out, ranks, tokens_at_once, run.autocast)
     if not method.divergence:
         return evaluate_likelihood
     evaluate_divergence = held_out_evaluator(
@@ -184,13 +176,13 @@ PREFERRED = SupervisedMethod(name="preferred", encode=encode_preferred, make_obj
 
 
 def encode_selection(
-    lesson: DemonstrationSet, records: Sequence[Record], encoder: Encoder, max_tokens: int
+    chosen: DemonstrationSet, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[Example]:
     """Selected demonstrations as tokens, with notes on what was left out."""
-    left_out = (f"{count} answers left out: {reason}" for reason, count in lesson.reason_counts.items())
-    encoding = encode_rows(lesson.demonstrations, encoder, max_tokens)
+    left_out = (f"{count} answers left out: {reason}" for reason, count in chosen.reason_counts.items())
+    encoding = encode_rows(chosen.demonstrations, encoder, max_tokens)
     return EncodedData(
-        encoding=encoding, notes=(*lesson.notes, *left_out), families=prompt_families(records, encoding)
+        encoding=encoding, notes=(*chosen.notes, *left_out), families=prompt_families(records, encoding)
     )
 
 

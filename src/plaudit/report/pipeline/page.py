@@ -48,8 +48,7 @@ from plaudit.report.pipeline.sections import (
 )
 from plaudit.report.reward_models.summary import accuracy_sentence, reported_models
 from plaudit.report.run.data import read_run_data
-from plaudit.report.run.page import report_html as page_of_training
-from plaudit.report.run.page import version_text
+from plaudit.report.run.page import report_html as page_of_training, version_text
 from plaudit.report.words import counted, duration, percent, short_name, shortened, time_text
 
 _MAX_NOTES = 40

@@ -1,0 +1,173 @@
+"""From Python: settings, algorithms of every form and rows as they are; what comes back; what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import logsigmoid
+
+import plaudit
+from plaudit.errors import UserError
+from tests.engine.toy import make_model
+
+PAIRS = [
+    {"prompt": prompt, "chosen": f"{prompt} is a good question.", "rejected": "No."}
+    for prompt in ("one", "two", "three", "four", "five", "six")
+]
+"""Rows as a file has them."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy model."""
+    folder = tmp_path_factory.mktemp("api") / "base"
+    make_model(folder)
+    return folder
+
+
+@pytest.fixture
+def given(base: Path) -> dict[str, Any]:
+    """The settings of a short run."""
+    return {"model": base, "data": PAIRS, "steps": 2, "batch_size": 3, "device": "cpu", "sinks": ()}
+
+
+def figures(run: plaudit.TrainingResult) -> list[dict[str, Any]]:
+    """The metrics that the same run would give again."""
+    return [{name: value for name, value in row.items() if "timing" not in name} for row in run.metrics]
+
+
+def steep(beta: float = 0.1, sharpness: float = 2.0) -> plaudit.PreferenceAlgorithm:
+    """−s log σ(βh).
+
+    sharpness: s, how steep the loss is.
+    """
+
+    def loss(chosen: Any, rejected: Any, context: Any) -> torch.Tensor:
+        del context
+        return -sharpness * logsigmoid(beta * (chosen.delta_B - rejected.delta_B))
+
+    return plaudit.PreferenceAlgorithm(loss=loss, beta=beta)
+
+
+def test_a_name_a_function_and_what_it_makes_are_one_algorithm(given: Any, tmp_path: Path) -> None:
+    by_name = plaudit.train("dpo", out=tmp_path / "name", beta=0.2, **given)
+    by_function = plaudit.train(plaudit.dpo, out=tmp_path / "function", beta=0.2, **given)
+    by_record = plaudit.train(plaudit.dpo(beta=0.2), out=tmp_path / "record", **given)
+    assert figures(by_name) == figures(by_function) == figures(by_record)
+    config = (by_function.folder / "config.yaml").read_text("utf-8")
+    assert "beta: 0.2" in config
+
+
+def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
+    run = plaudit.train(steep, sharpness=3.0, out=tmp_path / "steep", **given)
+    assert run.metrics[0]["loss"] == pytest.approx(3 * math.log(2), abs=1e-5)
+    assert run.summary["step"] == 2
+    assert run.report.exists()
+    assert isinstance(run.load(device="cpu"), plaudit.Policy)
+
+
+def test_an_algorithm_in_a_file_and_groups_as_dicts_and_records(given: Any, tmp_path: Path) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import plaudit\n\ndef mine(beta: float = 0.1):\n"
+        '    """−log σ(βh)."""\n    return plaudit.dpo(beta=beta)\n'
+    )
+    first = plaudit.train(f"{own}:mine", out=tmp_path / "a", beta=0.3, optimizer={"clip": 0.5}, **given)
+    record = plaudit.OptimizerSettings(clip=0.5)
+    second = plaudit.train("dpo", out=tmp_path / "b", beta=0.3, optimizer=record, **given)
+    assert figures(first) == figures(second)
+
+
+def test_records_are_rows_and_lie_beside_the_run(given: Any, tmp_path: Path) -> None:
+    records = [
+        plaudit.Comparison(prompt=r["prompt"], chosen=r["chosen"], rejected=r["rejected"]) for r in PAIRS
+    ]
+    run = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": records})
+    assert len((tmp_path / "reward.data.jsonl").read_text("utf-8").splitlines()) == len(PAIRS)
+    reward = run.load(device="cpu")
+    assert isinstance(reward, plaudit.Reward)
+    found = plaudit.evaluate(run, data=PAIRS, bootstrap=20, device="cpu")
+    assert isinstance(found, plaudit.RewardEvaluation)
+    assert found.pairs == len(PAIRS)
+
+
+def test_policies_are_compared_by_names_of_ones_choice(base: Path) -> None:
+    found = plaudit.evaluate(
+        {"one": base, "two": base}, data=PAIRS, judges=["length:1-20"], n=2, max_tokens=4, bootstrap=20
+    )
+    assert isinstance(found, plaudit.PolicyEvaluation)
+    assert [policy.name for policy in found.policies] == ["one", "two"]
+
+
+def test_prompts_are_data_of_a_policy_run(given: Any, tmp_path: Path) -> None:
+    settings = {"draw": {"answers": 2, "max_tokens": 4}, "reward": "length:1-20", "check": False}
+    run = plaudit.train("grpo", out=tmp_path / "grpo", **{**given, **settings})
+    assert [row["step"] for row in run.metrics] == [1, 2]
+
+
+def test_a_table_is_a_list_of_dicts_with_columns() -> None:
+    table = plaudit.Table([{"step": 1, "loss": 0.69314}, {"step": 2, "loss": 0.5, "held_out/loss": 0.6}])
+    assert table.columns == ["step", "loss", "held_out/loss"]
+    assert table.select("held_out/loss") == [{"held_out/loss": None}, {"held_out/loss": 0.6}]
+    assert str(table).splitlines() == ["step  loss    held_out/loss", "1     0.6931", "2     0.5     0.6"]
+    assert table._repr_html_().startswith("<table><tr><th>step</th><th>loss</th>")
+    assert "&lt;b&gt;" in plaudit.Table([{"<b>": 1}])._repr_html_()
+    arrow = pytest.importorskip("pyarrow")
+    assert isinstance(table.to_arrow(), arrow.Table)
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(table.to_pandas(), pandas.DataFrame)
+
+
+def loss_in_place_of_an_algorithm(chosen: Any, rejected: Any, context: Any) -> None:
+    """A loss."""
+
+
+PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
+"""Where a run would be."""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: plaudit.train("dpoo", out="o"), "there is no method 'dpoo'; did you mean dpo?"),
+        (lambda: plaudit.train("dpo", **PLACE, betta=1), "unknown key betta; did you mean beta?"),
+        (lambda: plaudit.train("dpo", **PLACE, optimizer={"clap": 1}), "did you mean optimizer.clip?"),
+        (lambda: plaudit.train("dpo", **PLACE, beta=-1), "beta is a number above 0, not -1"),
+        (lambda: plaudit.train("dpo", out="o"), r"missing model, data; give it as model=…"),
+        (lambda: plaudit.train(3, **PLACE), "a int is no algorithm"),
+        (lambda: plaudit.train(plaudit.dpo(), **PLACE, beta=0.2), "unknown key beta"),
+        (lambda: plaudit.train(loss_in_place_of_an_algorithm, **PLACE), r"PreferenceAlgorithm\(loss=loss_in"),
+        (lambda: plaudit.train("grpo", **PLACE, reward=len), "reward='mine.py:len'"),
+        (
+            lambda: plaudit.evaluate("length:1-20", data="d", judges=[]),
+            "no setting of an evaluation of a",
+        ),
+        (lambda: plaudit.evaluate("m", data="d", judge="x"), "did you mean judges?"),
+        (lambda: plaudit.Table([{"loss": 1}]).column("los"), "no column los; did you mean loss?"),
+    ],
+)
+def test_what_is_wrong_is_told_in_words(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        call()
+
+
+def test_a_pipeline_runs_and_its_stages_are_results(base: Path, tmp_path: Path) -> None:
+    rows, config = tmp_path / "rows.jsonl", tmp_path / "small.yaml"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in PAIRS), "utf-8")
+    stage = f"{{do: dpo, model: {base}, data: {rows}, steps: 2, device: cpu}}"
+    config.write_text(f"name: small\nstages:\n  - dpo: {stage}\n", "utf-8")
+    done = plaudit.run(config, out=tmp_path / "out", settings={"dpo.beta": 0.2})
+    assert [row["step"] for row in done.training("dpo").metrics] == [1, 2]
+    assert "beta: 0.2" in (done.training("dpo").folder / "config.yaml").read_text("utf-8")
+    assert done.report.exists()
+    assert done.evaluation is None
+    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo"):
+        done.training("dop")
+    with pytest.raises(UserError, match="there is no stage 'dop'; did you mean dpo"):
+        plaudit.run(config, out=tmp_path / "out", settings={"dop.beta": 0.2})
