@@ -23,7 +23,6 @@ from benchmarks.our_preference import flops_of
 from benchmarks.our_reward import flops_of_scorer
 from benchmarks.trial import OPTIMIZER, RATE, arguments
 from benchmarks.work import LONGEST, PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES
-from plaudit.data.records import Text
 from plaudit.engine.distributed import single_process
 from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import values_of
@@ -43,7 +42,7 @@ from plaudit.methods.run import Run
 from plaudit.models.load import precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, TokenIds
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.preferences import JudgedRow, RatingLabel
@@ -89,7 +88,7 @@ def config_of(given: Any) -> PolicyConfig:
     near = given.method != "grpo"
     # TRL's GRPO takes the mean over tokens by default, and no KL.
     grpo = {"reduction": "tokens", "divergence": "loss" if near else "none", "group_size": given.answers}
-    config_type: Any = policy_config_type(given.method)
+    config_type: Any = policy_config_type(METHODS[given.method])
     return config_type(
         model=given.work / "model",
         prompts=given.work / (SAMPLED if given.agree else PROMPTS),
@@ -177,23 +176,26 @@ class Fixed:
     """A sampler that says what stands in the work folder, as likely as the policy finds it."""
 
     def __init__(self, work: Path, policy: Policy, encoder: Encoder):
-        """Read the answers; prompts are known by their text."""
+        """Read the answers; prompts are known by their tokens."""
         lines = (work / SAMPLED).read_text(encoding="utf-8").splitlines()
         answers = json.loads((work / SAMPLES).read_text(encoding="utf-8"))
-        self._said = {json.loads(line)["prompt"]: own for line, own in zip(lines, answers, strict=True)}
+        self._said = {
+            encoder.encode_prompt(json.loads(line)["prompt"]): own
+            for line, own in zip(lines, answers, strict=True)
+        }
+        self.version = 0
         self._policy = policy
         self._encoder = encoder
 
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """The first ``n`` answers to each."""
         del settings
         return [self._group(prompt, n) for prompt in prompts]
 
-    def _group(self, prompt: Text, n: int) -> list[Rollout]:
-        answers = [tuple(ids) for ids in self._said[prompt][:n]]
-        tokens = self._encoder.encode_prompt(prompt)
+    def _group(self, tokens: TokenIds, n: int) -> list[Rollout]:
+        answers = [tuple(ids) for ids in self._said[tokens][:n]]
         completions = tuple(Completion(ids=ids, mask=(True,) * len(ids), finished=True) for ids in answers)
         with torch.no_grad():
             logp_NT = self._policy.score(batch_of([Example(prompt=tokens, completions=completions)])).logp_NT

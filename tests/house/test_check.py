@@ -36,6 +36,7 @@ PACKAGES = (
     "config",
     "files",
 )
+MODULES = ("__init__", "__main__", "api", "index")
 RECORDS = ("records", "judging", "transforms", "generative_judging")
 STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "docs")
 
@@ -48,7 +49,7 @@ def repository(tmp_path: Path) -> Path:
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1], target_is_directory=True)
     (tmp_path / "README.md").write_text("# Small\n")
     packages = (f"{package}/__init__" for package in PACKAGES)
-    for module in (*packages, *(f"data/{name}" for name in RECORDS), "__init__", "__main__"):
+    for module in (*packages, *(f"data/{name}" for name in RECORDS), *MODULES):
         write(tmp_path, f"src/plaudit/{module}.py", '"""A module."""\n')
     write(tmp_path, "src/plaudit/errors.py", '"""A module."""\n\n_LIMIT = 3\n')
     write(tmp_path, "examples/hello.py", '"""An example."""\n\nprint("hello")\n')

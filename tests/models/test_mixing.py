@@ -113,5 +113,5 @@ def test_weights_that_move_are_asked_as_they_are_now() -> None:
 def test_models_of_unlike_vocabularies_have_nothing_between_them() -> None:
     policy, other = policies()
     other.base.resize_token_embeddings(other.base.config.vocab_size + 8)
-    with pytest.raises(UserError, match=r"draw\.mixture: the policy scores .* tokens and its reference"):
+    with pytest.raises(UserError, match=r"mixture_coef: the policy scores .* tokens and its reference"):
         mixture_decoder(policy, SharedDecoder, ModelReference(other, nullcontext), 0.5)

@@ -66,16 +66,18 @@ def test_what_is_written_down_reads_back_as_the_same(place: Path, tmp_path: Path
 
 def test_names_may_have_hyphens_dots_or_groups(place: Path) -> None:
     told = stages(place)
-    told["policy"] |= {"kl-coef": 0.25, "learning-rate": "1e-3", "draw": {"top-k": 7}, "draw.top-p": 0.5}
+    told["policy"] |= {
+        "kl-coef": 0.25,
+        "learning-rate": "1e-3",
+        "optimizer": {"weight-decay": 0.1},
+        "optimizer.clip": 0.5,
+    }
     del told["policy"]["learning_rate"]
     found = read_pipeline(write_config(place, told)).stage("policy")
     config = found.config({})
-    assert (config.kl_coef, config.draw.top_k, config.draw.top_p, config.learning_rate) == (
-        0.25,
-        7,
-        0.5,
-        0.001,
-    )
+    optimizer = config.optimizer
+    assert (config.kl_coef, config.learning_rate) == (0.25, 0.001)
+    assert (optimizer.weight_decay, optimizer.clip) == (0.1, 0.5)
     assert config.draw.max_tokens == 8
 
 

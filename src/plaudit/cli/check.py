@@ -26,7 +26,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``check`` and the methods that it knows."""
     check = subparsers.add_parser(
         "check",
-        help="prove, before a run, that rows, model, reward and sampler are what you think",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

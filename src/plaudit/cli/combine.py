@@ -23,7 +23,7 @@ gated     the gate's own score where that is below a threshold, the other reward
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``combine rewards``, ``implicit``, ``steps`` and ``group``."""
-    combine = subparsers.add_parser("combine", help="make one reward of several models")
+    combine = subparsers.add_parser("combine")
     verbs = combine.add_subparsers(dest="combine_verb", required=True, metavar="rewards|implicit|steps|group")
     _add_rewards_verb(verbs)
     implicit = verbs.add_parser(

@@ -26,7 +26,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``control``."""
     control = subparsers.add_parser(
         "control",
-        help="a pendulum learns from comparisons of clips, beside one that knows its reward",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -20,7 +20,7 @@ _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``data inspect`` and ``data convert``."""
-    data = subparsers.add_parser("data", help="look at a file of feedback, or write it in another layout")
+    data = subparsers.add_parser("data")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
     inspect.add_argument("file", type=Path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")

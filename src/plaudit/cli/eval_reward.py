@@ -26,7 +26,7 @@ intervals    95 %, from prompts drawn anew"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``eval reward`` and ``eval policy``."""
-    evaluate = subparsers.add_parser("eval", help="how good a policy or a reward model is")
+    evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
     eval_policy.add_parser(verbs)
     reward = verbs.add_parser(

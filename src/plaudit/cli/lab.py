@@ -28,7 +28,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``lab``."""
     lab = subparsers.add_parser(
         "lab",
-        help="exercises that show what goes wrong in RLHF, as runs with pictures",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -13,23 +13,25 @@ from plaudit import __version__
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
-_VERBS: Mapping[str, str] = {
-    "chat": "chat",
-    "check": "check",
-    "combine": "combine",
-    "control": "control",
-    "data": "data",
-    "eval": "eval_reward",
-    "lab": "lab",
-    "plan": "plan",
-    "prove": "prove",
-    "report": "report",
-    "run": "run",
-    "sample": "sample",
-    "train": "train",
-    "world": "world",
+_VERBS: Mapping[str, tuple[str, str]] = {
+    "chat": ("chat", "hold a conversation with one model, or the same one with several"),
+    "check": ("check", "prove, before a run, that rows, model, reward and sampler are what you think"),
+    "combine": ("combine", "make one reward of several models"),
+    "control": ("control", "a pendulum learns from comparisons of clips, beside one that knows its reward"),
+    "data": ("data", "look at a file of feedback, or write it in another layout"),
+    "eval": ("eval_reward", "how good a policy or a reward model is"),
+    "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
+    "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
+    "prove": ("prove", "preference losses and policy optimisation beside what is exact"),
+    "report": ("report", "write the page of a run again, or one that compares several"),
+    "run": ("run", "the whole of RLHF in one command: stages from rows to a report"),
+    "sample": ("sample", "let models answer prompts"),
+    "train": ("train", "learn from rows"),
+    "world": ("world", "the embedded world: rows, annotators, gold, base model"),
 }
-"""The module of each verb, which is imported when the verb is called or all of them are listed."""
+"""The module of each verb, and what it is for. A module is imported when its verb is called: the list of all
+verbs needs none of them.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,26 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_verb(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    verbs = words[:1] if words and words[0] in _VERBS else list(_VERBS)
-    parser = _parser(verbs)
-    args = parser.parse_args(words)
-    if args.verb is None:
-        parser.print_help(sys.stderr)
-        return 2
-    return _module(args.verb).run(args)
-
-
-def _parser(verbs: Sequence[str]) -> Parser:
+    called = words[0] if words and words[0] in _VERBS else None
     parser = Parser(prog="plaudit", description="From a human's click to a better language model.")
     parser.add_argument("--version", action="version", version=f"plaudit {__version__}")
     subparsers = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB")
-    for verb in verbs:
-        _module(verb).add_parser(subparsers)
-    return parser
-
-
-def _module(verb: str) -> Any:
-    return import_module(f"plaudit.cli.{_VERBS[verb]}")
+    if called is not None:
+        module: Any = import_module(f"plaudit.cli.{_VERBS[called][0]}")
+        module.add_parser(subparsers)
+        return module.run(parser.parse_args(words))
+    for verb, (_, purpose) in _VERBS.items():
+        subparsers.add_parser(verb, help=purpose)
+    parser.parse_args(words)
+    parser.print_help(sys.stderr)
+    return 2
 
 
 def _is_pipe_closed() -> bool:

@@ -34,7 +34,6 @@ from plaudit.config.fields import (
 )
 from plaudit.config.load import OLD_WORDS, load_yaml, read_yaml, rename_note, resolve, to_yaml
 from plaudit.errors import UserError
-from plaudit.methods import registry
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -173,6 +172,8 @@ def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *,
 
     The parsed arguments hold the method's config as ``config_type``.
     """
+    from plaudit.methods import registry
+
     config = registry.config_type(
         method, _own_algorithm(words) if method in registry.OWN_ALGORITHMS else None
     )

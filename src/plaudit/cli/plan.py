@@ -28,7 +28,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``plan`` and the methods that it knows."""
     plan = subparsers.add_parser(
         "plan",
-        help="say what a run will cost before it begins: steps, memory, time and disk",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -34,7 +34,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``prove``."""
     prove = subparsers.add_parser(
         "prove",
-        help="preference losses and policy optimisation beside what is exact",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -18,7 +18,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``report``."""
     report = subparsers.add_parser(
         "report",
-        help="write the page of a run again, or one that compares several",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -70,7 +70,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``run``."""
     run_parser = subparsers.add_parser(
         "run",
-        help="the whole of RLHF in one command: stages from rows to a report",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_EPILOG,
     )

@@ -107,7 +107,6 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``train`` and its methods."""
     train = subparsers.add_parser(
         "train",
-        help="learn from rows",
         epilog="plaudit train --list says what these are. "
         + " ".join(f"{table.title}: {', '.join(table.rows)}." for table in TABLES),
         formatter_class=_UnbrokenNamesFormatter,

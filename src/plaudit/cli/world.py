@@ -146,7 +146,7 @@ _POOL_NAMES = ", ".join(POOLS)
 
 def add_parser(subparsers: Subparsers) -> None:
     """Add ``world make``, ``annotators``, ``gold``, and the verbs about models."""
-    world = subparsers.add_parser("world", help="the embedded world: rows, annotators, gold, base model")
+    world = subparsers.add_parser("world")
     verbs = world.add_subparsers(
         dest="world_verb", required=True, metavar="make|annotators|gold|base|build|score"
     )

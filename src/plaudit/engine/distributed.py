@@ -353,6 +353,8 @@ def _leave_group() -> None:
 
     A thread that waits for Python when Python ends aborts the process, and torchrun calls that a failure.
     """
+    # A sharded model holds the group, and a loop and its stepper hold each other, and with them the model.
+    gc.collect()
     dist.destroy_process_group()
     forget_meshes()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
@@ -104,6 +104,20 @@ class Run:
                 if finding.verdict == "allowed"
             )
         )
+
+    def check_and_train(
+        self, prepare: Callable[[], tuple[TrainingJob[Any], PreflightSubject]]
+    ) -> Summary | None:
+        """Prepare a run that is not finished, check it before its first step, and train it.
+
+        The models live in this call alone: nothing may hold a sharded one when the process group is left, or
+        the group's threads outlive it.
+        """
+        if self.finished:
+            return None
+        job, subject = prepare()
+        self.check(subject)
+        return self.train(job)
 
     def train(self, job: TrainingJob[Any]) -> Summary | None:
         """Train, or resume from the last checkpoint; the first rank returns the summary."""

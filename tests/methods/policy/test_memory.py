@@ -85,7 +85,7 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
     rounds, lines = one.rounds, len(one.lines)
     rounds.replay = ReplayBuffer(rounds.questions, share=0.5, window=4, seed=0)
     rounds.experience = replace(
-        rounds.experience, trust=replace(rounds.experience.weighting, has_replay=True)
+        rounds.experience, weighting=replace(rounds.experience.weighting, has_replay=True)
     )
     for step in range(1, rounds.updates_per_round + 1):
         one.pieces(step)

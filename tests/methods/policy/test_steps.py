@@ -58,7 +58,7 @@ CASES: Mapping[str, Case] = {
     "grpo with the KL in the reward": (
         "grpo",
         SCORE,
-        two(divergence="reward", beta=0.3),
+        two(divergence="reward", kl_coef=0.3),
         lambda of: replace(PAPERS["grpo"], advantage=of.process_supervision, kl="reward", beta=0.3),
     ),
     "rloo, of whole answers": (
@@ -94,7 +94,7 @@ def test_with_one_step_an_answer_it_is_the_outcomes_reward_to_the_last_bit(name:
         name = "single"
 
         def scores(self, tasks: object) -> object:
-            rows = paid.rounds.collector.reward.by.step_scores(tasks)  # pyright: ignore
+            rows = paid.rounds.collector.reward.process_reward.step_scores(tasks)  # pyright: ignore
             return tuple(tuple(None if own is None else own[0] for own in row) for row in rows)
 
     paid = paid_scene(name, ProcessSettings(pay="score"), whole=True)
@@ -200,11 +200,12 @@ class _Sum:
     name = "sum"
 
     def __init__(self, reward: object) -> None:
-        self.by = reward.by  # pyright: ignore
+        self.process_reward = reward.process_reward  # pyright: ignore
 
     def scores(self, tasks: object) -> object:
         return tuple(
-            tuple(None if own is None else sum(own) for own in row) for row in self.by.step_scores(tasks)
+            tuple(None if own is None else sum(own) for own in row)
+            for row in self.process_reward.step_scores(tasks)
         )
 
 

@@ -269,5 +269,5 @@ def test_a_solution_is_shown_with_its_weakest_step(runs: Runs) -> None:
     sample = json.loads((run / "samples.jsonl").read_text("utf-8").splitlines()[-1])
     steps = next(row for row in judged("steps", 120) if row["prompt"] == sample["prompt"])
     reward = load_reward(run, dtype="float32")
-    (scores,) = reward.steps([Solution(prompt=steps["prompt"], steps=tuple(steps["steps"]))])
+    (scores,) = reward.step_logits([Solution(prompt=steps["prompt"], steps=tuple(steps["steps"]))])
     assert float(sample["completion"].split()[0]) == pytest.approx(min(scores), abs=0.006)

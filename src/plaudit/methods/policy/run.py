@@ -558,11 +558,7 @@ def policy(algorithm: Algorithm, config: PolicyConfig) -> Summary | None:
     config = POLICY.with_settings(algorithm, config)
     config = _keep_best_by_judge(rounds_as_steps(algorithm, config))
     with open_run(config, POLICY.configured(algorithm, config).name, _lineage_inputs(config)) as run:
-        if run.finished:
-            return None
-        job, subject = prepare_policy_run(algorithm, config, run)
-        run.check(subject)
-        return run.train(job)
+        return run.check_and_train(lambda: prepare_policy_run(algorithm, config, run))
 
 
 def own_policy(config: PolicyConfig) -> Summary | None:

@@ -269,8 +269,4 @@ def _run_part(algorithm: AnyPreferenceAlgorithm, config: PreferenceConfig) -> Su
     own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
     inputs = (*(() if other is None else (other,)), *((own,) if own.suffix == ".py" else ()))
     with open_run(config, algorithm.name, inputs) as run:
-        if run.finished:
-            return None
-        job, subject = prepare_preference(algorithm, config, run)
-        run.check(subject)
-        return run.train(job)
+        return run.check_and_train(lambda: prepare_preference(algorithm, config, run))

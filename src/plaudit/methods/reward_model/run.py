@@ -190,11 +190,7 @@ def _run_ensemble(config: RewardConfig) -> Summary | None:
 def _run_one(config: RewardConfig, *, discriminate: bool = False) -> Summary | None:
     normalise = config.reward.normalise
     with open_run(config, "reward", () if normalise is None else (normalise,)) as run:
-        if run.finished:
-            return None
-        job, subject = prepare_reward(config, run, discriminate=discriminate)
-        run.check(subject)
-        return run.train(job)
+        return run.check_and_train(lambda: prepare_reward(config, run, discriminate=discriminate))
 
 
 def prepare_reward(

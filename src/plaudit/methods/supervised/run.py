@@ -96,11 +96,7 @@ def maximum_likelihood(policy: Policy, rows: Rows[Example], products: AutocastCo
 def run_supervised(config: RunConfig, method: SupervisedMethod) -> Summary | None:
     """Train by this method, or resume, into ``config.out``; the first rank returns the summary."""
     with open_run(config, method.name, method.inputs) as run:
-        if run.finished:
-            return None
-        job, subject = prepare_supervised(config, method, run)
-        run.check(subject)
-        return run.train(job)
+        return run.check_and_train(lambda: prepare_supervised(config, method, run))
 
 
 def prepare_supervised(
