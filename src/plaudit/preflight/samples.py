@@ -55,12 +55,12 @@ class SamplePrompt:
 def shortest_prompts(subject: Subject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
     """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike."""
     longest = _context_length(subject) - max_new_tokens
-    by_prompt: dict[tuple[int, ...], SamplePrompt] = {}
+    by_prompt: dict[str, SamplePrompt] = {}
     for record in islice(subject.records, MAX_SCANNED_ROWS):
         if _is_answerable(record.prompt):
             for question in encode_prompt_records([record], subject.encoder, longest).examples:
                 by_prompt.setdefault(
-                    question.prompt, SamplePrompt(question=question, answers=answers_in_row(record))
+                    question.id, SamplePrompt(question=question, answers=answers_in_row(record))
                 )
     return sorted(by_prompt.values(), key=lambda one: len(one.question.prompt))[:count]
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt, Record, Text, assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.tokens.batch import prompt_id
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.extras import Extra, Extras
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
@@ -36,6 +38,22 @@ class EncodedPrompt:
     """Whatever else its row carried."""
     origin: str = ""
     """File and row."""
+    extras: Extras = field(default_factory=dict[str, Extra], hash=False)
+    """What the model takes beside tokens."""
+    _id: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The content hash of what the model is shown: `Example.prompt_id` of its rollouts."""
+        if self._id is None:
+            object.__setattr__(self, "_id", prompt_id(self.prompt, self.extras))
+        assert self._id is not None
+        return self._id
+
+    @property
+    def prompt_id(self) -> str:
+        """As `id`, by the name that rows with completions have for it."""
+        return self.id
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """What a reward is asked: answers, and whether each ended by itself; of a conversation, as turns."""
@@ -54,7 +72,7 @@ def encode_prompt_records(
     records: Iterable[Record], encoder: Encoder, longest: int
 ) -> EncodedRows[EncodedPrompt]:
     """The prompts of records of any kind, each once; ``longest`` leaves room for an answer."""
-    prompts: dict[tuple[int, ...], EncodedPrompt] = {}
+    prompts: dict[str, EncodedPrompt] = {}
     refused: list[RefusedRow] = []
     repeated = 0
     for record in records:
@@ -69,10 +87,10 @@ def encode_prompt_records(
                 f"for {longest:,}; shorten it, or let answers be shorter"
             )
             refused.append(RefusedRow(origin=record.origin, reason=reason))
-        elif prompt.prompt in prompts:
+        elif prompt.id in prompts:
             repeated += 1
         else:
-            prompts[prompt.prompt] = prompt
+            prompts[prompt.id] = prompt
     plain_count = (
         sum(isinstance(one.text, str) for one in prompts.values()) if encoder.chat_format is not None else 0
     )
