@@ -34,6 +34,7 @@ from plaudit.engine.throughput import matmul_rate
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
+from plaudit.methods.own import load_object
 from plaudit.models.load import Precision, precision
 from plaudit.preflight.check import Check, Finding, refusal_message, run_checks
 from plaudit.preflight.registry import CHECKS
@@ -138,11 +139,17 @@ def start_run(config: RunConfig, ranks: Ranks, folder: Path | None = None) -> Ru
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
     seed_everything(config.seed, ranks.rank)
     return Run(
-        encoder=make_encoder(config.model, turns=config.turns),
+        encoder=encoder_for(config),
         precision=precision(config.dtype, ranks.device),
         ranks=ranks,
         folder=folder,
     )
+
+
+def encoder_for(config: RunConfig) -> Encoder:
+    """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
+    reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
+    return make_encoder(config.model, turns=config.turns, read_extras=reader)
 
 
 def make_machine(config: RunConfig, job: TrainingJob[MicrobatchT], ranks: Ranks) -> Machine[MicrobatchT]:

@@ -131,27 +131,30 @@ class EpisodeSampler:
     ) -> list[_ActiveEpisode]:
         requests = self.sampler.requests_for([prompt.text for prompt in prompts], settings, n)
         episodes: list[_ActiveEpisode] = []
-        samples_so_far: Counter[tuple[int, ...]] = Counter()
+        samples_so_far: Counter[str] = Counter()
         for place, request in enumerate(requests):
             prompt = prompts[place // n]
             episode_prompt = EpisodePrompt(
                 prompt=prompt.text, truth=prompt.truth, facts=prompt.facts, origin=prompt.origin
             )
             driver = EpisodeDriver(self.name, self.environment, episode_prompt)
-            episodes.append(_ActiveEpisode(prompt, driver, request, samples_so_far[request.prompt]))
-            samples_so_far[request.prompt] += 1
+            prompt_id = request.prompt_id
+            episodes.append(_ActiveEpisode(prompt, driver, request, samples_so_far[prompt_id]))
+            samples_so_far[prompt_id] += 1
         return episodes
 
     def _next_turns(self, active: Sequence[_ActiveEpisode], settings: SamplingSettings) -> list[Rollout]:
         requests: list[GenerationRequest] = []
         for one in active:
-            context = (*one.request.prompt, *one.ids)
+            context, extras = (*one.request.prompt, *one.ids), one.request.extras
             uniform_T = (
-                uniform_numbers(settings, context, one.sample, one.remaining_tokens)
+                uniform_numbers(settings, context, one.sample, one.remaining_tokens, extras)
                 if one.ids
                 else one.request.uniform_T
             )
-            requests.append(GenerationRequest(prompt=context, text_tail=(), uniform_T=uniform_T))
+            requests.append(
+                GenerationRequest(prompt=context, text_tail=(), uniform_T=uniform_T, extras=extras)
+            )
         return self.sampler.generate_requests(requests, settings)
 
     def _environment_turn(self, episode: _ActiveEpisode) -> None:

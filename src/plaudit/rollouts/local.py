@@ -19,6 +19,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.reference import GeneratingReference
 from plaudit.rollouts.engine import GenerationEngine, GenerationRequest, uniform_numbers
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.tokens.batch import prompt_id
 from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import Encoder, make_encoder
 
@@ -112,29 +113,34 @@ class LocalSampler:
         """The requests that `generate` serves: ``n`` for each prompt, as tokens with their uniform
         numbers.
         """
-        samples_so_far: Counter[tuple[int, ...]] = Counter()
+        samples_so_far: Counter[str] = Counter()
         requests: list[GenerationRequest] = []
         for prompt in prompts:
             ids, is_plain = self._encode_prompt(prompt)
+            extras = self._encoder.prompt_extras(self._as_turns(prompt))
+            shown = prompt_id(ids, extras)
             max_new_tokens = (
                 settings.max_tokens if self._max_positions is None else self._max_positions - len(ids)
             )
             max_new_tokens = min(max_new_tokens, settings.max_tokens)
-            for sample in range(samples_so_far[ids], samples_so_far[ids] + n):
-                uniform_T = uniform_numbers(settings, ids, sample, max_new_tokens)
-                requests.append(
-                    GenerationRequest(
-                        prompt=ids, text_tail=ids[-_TAIL_TOKENS:] if is_plain else (), uniform_T=uniform_T
-                    )
+            requests += [
+                GenerationRequest(
+                    prompt=ids,
+                    text_tail=ids[-_TAIL_TOKENS:] if is_plain else (),
+                    uniform_T=uniform_numbers(settings, ids, sample, max_new_tokens, extras),
+                    extras=extras,
                 )
-            samples_so_far[ids] += n
+                for sample in range(samples_so_far[shown], samples_so_far[shown] + n)
+            ]
+            samples_so_far[shown] += n
         return requests
 
     def generate_requests(
         self, requests: Sequence[GenerationRequest], settings: SamplingSettings
     ) -> list[Rollout]:
         """A rollout for each request, in their order; prompts may be any tokens."""
-        order = sorted(range(len(requests)), key=lambda a: (len(requests[a].prompt), requests[a].prompt))
+        keys = [(len(one.prompt), one.prompt, one.prompt_id) for one in requests]
+        order = sorted(range(len(requests)), key=lambda a: keys[a])
         rollouts_by_place: dict[int, Rollout] = {}
         for start in range(0, len(order), self._batch_size):
             places = order[start : start + self._batch_size]
@@ -170,10 +176,14 @@ class LocalSampler:
             yield answer.text[len(sent) :]
         return answer
 
+    def _as_turns(self, prompt: Text) -> Text:
+        """The prompt as this model is asked: a string is a user's turn where there is a chat template."""
+        return user_turn(prompt) if isinstance(prompt, str) and self.has_chat_template else prompt
+
     def _encode_prompt(self, prompt: Text) -> tuple[tuple[int, ...], bool]:
         """What the model is shown, and whether that is plain text to go on from."""
         is_plain = isinstance(prompt, str) and not self.has_chat_template
-        turns = user_turn(prompt) if isinstance(prompt, str) and self.has_chat_template else prompt
+        turns = self._as_turns(prompt)
         _refuse_empty_prompt(turns)
         if not isinstance(turns, str) and self._encoder.chat_format is not None:
             check_roles(self._encoder.chat_format.template, tuple(turn.role for turn in turns))

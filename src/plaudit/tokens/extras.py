@@ -6,7 +6,7 @@ has. A batch stacks those of prompts and completions and puts items one behind t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from plaudit.data.records import Text
 from plaudit.errors import UserError
 
 Axis = Literal["prompt", "completion", "item"]
@@ -70,6 +71,10 @@ class Extra:
 
 Extras = Mapping[str, Extra]
 """What a row hands to the model beside tokens, by the name of the model's argument."""
+NO_EXTRAS: Extras = {}
+"""Tokens alone."""
+ExtrasReader = Callable[[Text], tuple[Text, Extras]]
+"""From a prompt to its words, with whatever stands there for a picture, and what they are shown with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

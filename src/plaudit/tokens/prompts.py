@@ -112,4 +112,5 @@ def _encode_prompt(record: Record, encoder: Encoder) -> EncodedPrompt:
         truth=None if prompt_record is None else prompt_record.answer,
         facts={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
+        extras=encoder.prompt_extras(turns),
     )
