@@ -54,6 +54,7 @@ if _typing.TYPE_CHECKING:
     from plaudit.rollouts.sampler import Answer, SamplingSettings
     from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
     from plaudit.tokens.encode import Encoder, make_encoder
+    from plaudit.tokens.extras import Extra
 
 __version__ = "0.1.0"
 
@@ -64,6 +65,7 @@ __all__ = [
     "Demonstration",
     "Encoder",
     "Example",
+    "Extra",
     "FunctionReward",
     "Judge",
     "LocalSampler",
@@ -191,6 +193,7 @@ _HOMES = {
         "Encoder",
         "make_encoder",
     ),
+    "plaudit.tokens.extras": ("Extra",),
 }
 """Where each name of ``__all__`` lives."""
 
