@@ -38,12 +38,14 @@ class PicturedModel(LlamaModel):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         input_ids: Tensor,
+        inputs_embeds: None = None,
         pixel_values: Tensor | None = None,
         prompt_bias: Tensor | None = None,
         completion_bias: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
         """Embeddings of tokens, of pictures in their places, and a bias on those of a row."""
+        assert inputs_embeds is None, "it makes its own"
         embedded = self.embed_tokens(input_ids)
         if pixel_values is not None:
             shown = input_ids == self.picture_token
@@ -71,6 +73,33 @@ class PicturedForCausalLM(LlamaForCausalLM):
         super().__init__(config)
         self.model = PicturedModel(config)
         self.post_init()
+
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        pixel_values: Tensor | None = None,
+        logits_to_keep: int = 0,
+        **kwargs: Any,
+    ) -> Any:
+        """Pictures by name, as transformers wants them."""
+        return super().forward(
+            input_ids=input_ids,  # pyright: ignore[reportArgumentType]
+            attention_mask=attention_mask,
+            position_ids=position_ids,  # pyright: ignore[reportArgumentType]
+            past_key_values=past_key_values,
+            logits_to_keep=logits_to_keep,
+            pixel_values=pixel_values,  # pyright: ignore[reportCallIssue]
+            **kwargs,
+        )
+
+    def prepare_inputs_for_generation(self, *args: Any, pixel_values: Any = None, **kwargs: Any) -> Any:
+        """Pictures are shown with the prompt, and never again."""
+        inputs = super().prepare_inputs_for_generation(*args, **kwargs)
+        is_prompt = inputs["input_ids"].shape[1] > 1
+        return {**inputs, "pixel_values": pixel_values if is_prompt else None}
 
 
 class BlindModel(LlamaModel):
