@@ -34,7 +34,7 @@ from plaudit.engine.step_report import Number
 from plaudit.engine.throughput import matmul_rate
 from plaudit.losses.divergence import k1, k3
 from plaudit.methods.policy.batch import Round
-from plaudit.methods.policy.config import DrawSettings, PolicyConfig, PolicySettings
+from plaudit.methods.policy.config import DrawSettings, PolicyConfig, policy_config_type
 from plaudit.methods.policy.iterations import RolloutRounds
 from plaudit.methods.policy.objective import ActorCritic, AnyMicrobatch, PolicyMicrobatch
 from plaudit.methods.policy.run import make_job
@@ -72,7 +72,7 @@ class PolicyTrial:
         """Draw, score and look; then every move of it, each with its figures."""
         inner, said, seen = self.job.updates_per_batch, list[dict[str, Number]](), list[AnyMicrobatch]()
         for step in range((number - 1) * inner + 1, number * inner + 1):
-            pieces = self.job.microbatches(step, self.order.batch_rows(number))
+            pieces = next(self.job.microbatches(step, self.order.batch_rows))
             seen += pieces
             outcome = take_step(self.machine, pieces, RATE)
             assert outcome.fault is None, outcome.fault
@@ -88,8 +88,9 @@ def config_of(given: Any) -> PolicyConfig:
     learnt = given.method == "ppo"
     near = given.method != "grpo"
     # TRL's GRPO takes the mean over tokens by default, and no KL.
-    grpo = PolicySettings(reduction="tokens", divergence="loss" if near else "none")
-    return PolicyConfig(
+    grpo = {"reduction": "tokens", "divergence": "loss" if near else "none", "group_size": given.answers}
+    config_type: Any = policy_config_type(given.method)
+    return config_type(
         model=given.work / "model",
         prompts=given.work / (SAMPLED if given.agree else PROMPTS),
         reward=str(given.work / REWARD) if learnt else "benchmarks.work:sevens",
@@ -101,8 +102,8 @@ def config_of(given: Any) -> PolicyConfig:
         device="cpu",
         max_length=LONGEST,
         optimizer=OPTIMIZER,
-        policy=PolicySettings() if learnt else grpo,
-        draw=DrawSettings(answers=1 if learnt else given.answers, max_tokens=given.completion),
+        **({} if learnt else grpo),
+        draw=DrawSettings(max_tokens=given.completion),
         reference=ReferenceSettings(model=given.work / REFERENCE) if near else ReferenceSettings(kind="none"),
         memory=MemorySettings(layout=given.layout, tokens_at_once=given.tokens_at_once),
     )

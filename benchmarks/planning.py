@@ -97,8 +97,8 @@ def words(method: str, work: Path) -> list[str]:
         return [*common, "--data", str(work / PAIRS), *near, "--reference.kind", "live"]
     asked = [*common, "--prompts", str(work / PROMPTS), "--draw.max-tokens", "64", *near]
     if method == "ppo":
-        return [*asked, "--reward", str(work / REWARD), "--draw.answers", "1"]
-    return [*asked, "--reward", "benchmarks.work:sevens", "--policy.divergence", "loss"]
+        return [*asked, "--reward", str(work / REWARD), "--group-size", "1"]
+    return [*asked, "--reward", "benchmarks.work:sevens", "--divergence", "loss"]
 
 
 def compared(method: str, work: Path, more: Sequence[str]) -> Compared:

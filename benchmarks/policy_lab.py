@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lab import Lab
 from benchmarks.policy_rewards import Taught, taught_reward
@@ -14,14 +16,13 @@ from benchmarks.preference_lab import ASKED, SHOWN, asked, mean_length
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.methods.config import SampleSettings
-from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.config import (
-    CriticSettings,
     DrawSettings,
     JudgeSettings,
     PolicyConfig,
-    PolicySettings,
     ShapeSettings,
+    policy_config_type,
 )
 from plaudit.methods.policy.run import policy
 from plaudit.rollouts.local import LocalSampler
@@ -47,13 +48,13 @@ GOLD = "plaudit.world.gold:utility"
 class Way:
     """An algorithm with what is unusual about it.
 
-    Example: ``Way(algorithm="grpo", settings=PolicySettings(beta=0.1))``
+    Example: ``Way(algorithm="grpo", settings={"kl_coef": 0.1})``
     """
 
     algorithm: str
     """Its name in the table of algorithms."""
-    settings: PolicySettings = field(default_factory=PolicySettings)
-    """Its cells."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its settings and cells, where they are not as it has them."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn, but for their length."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
@@ -157,25 +158,27 @@ def trained(lab: Lab, name: str, way: Way, seed: int) -> Path:
 
 def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
     """The settings of a run of this way."""
-    answers = way.draw.answers or int(POLICY_ALGORITHMS[way.algorithm].defaults["answers"])
+    algorithm = policy_algorithm(way.algorithm, **way.settings)
+    critic = {"value_lr_scale": 10.0} if "critic" in algorithm.needs else {}
+    config_type: Any = policy_config_type(way.algorithm)
     reward = way.reward or str(taught_reward(lab, way.taught, way.annotators, seed))
-    return PolicyConfig(
+    return config_type(
+        **way.settings,
+        **critic,
         model=lab.sft_model(SHOWN),
         prompts=asked_prompts(lab, way.category),
         reward=reward,
         out=out,
         rounds=way.rounds,
-        batch_size=ANSWERS // answers,
+        batch_size=ANSWERS // algorithm.group_size,
         learning_rate=way.rate,
         seed=seed,
         device="cpu",
         sinks=(),
         save_every=100_000,
         sample=SampleSettings(rows=0),
-        policy=way.settings,
         draw=replace(way.draw, max_tokens=way.longest),
         shape=way.shape,
-        critic=CriticSettings(rate=10.0),
         judge=JudgeSettings(by=GOLD, chooses=False),
         optimizer=OptimizerSettings(schedule="linear", floor=0.1),
     )

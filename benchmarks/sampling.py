@@ -85,7 +85,8 @@ def ours(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, boo
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=asked.completion, seed=seed)
-        groups = sampler.generate(words, settings, n=1 if greedy else asked.answers)
+        prompts = [sampler.encode(text) for text in words]
+        groups = sampler.generate(prompts, settings, n=1 if greedy else asked.answers)
         return [list(one.ids) for group in groups for one in group]
 
     return answer

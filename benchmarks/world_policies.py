@@ -21,7 +21,6 @@ from benchmarks.policy_rewards import MEMBERS, taught_reward
 from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
 from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
-from plaudit.methods.policy.config import DrawSettings, PolicySettings
 from plaudit.rewards.registry import resolve_reward
 from plaudit.world.measure import mean_utilities
 
@@ -29,7 +28,7 @@ SEEDS = 5
 """Runs of each kind: other comparisons, another reward model, another order."""
 FEW = 3
 """Runs of each kind in the studies of one setting."""
-HELD, LOOSE = PolicySettings(beta=0.5), PolicySettings(beta=0.3)
+HELD, LOOSE = {"kl_coef": 0.5}, {"kl_coef": 0.3}
 """Leashes for rewards of about one point from bad to good."""
 WAYS = {
     "PPO": Way(algorithm="ppo", rate=2e-4, settings=HELD),
@@ -77,8 +76,8 @@ def algorithms(lab: Lab) -> Table:
 def betas(lab: Lab) -> Table:
     """PPO by the coefficient of the KL in its reward."""
     yield "β", "better, of those that differ", "utility", "reward", "KL"
-    for beta in (0.001, 0.02, HELD.beta):
-        way = replace(WAYS["PPO"], settings=PolicySettings(beta=beta))
+    for beta in (0.001, 0.02, HELD["kl_coef"]):
+        way = replace(WAYS["PPO"], settings={"kl_coef": beta})
         name = way.algorithm if way == WAYS["PPO"] else f"{way.algorithm}-beta{beta:g}"
         runs = [found(lab, name, way, seed) for seed in range(FEW)]
         yield (
@@ -98,7 +97,7 @@ def rewards(lab: Lab) -> Table:
         runs = [found(lab, called, way, seed) for seed in range(SEEDS)]
         yield (
             name,
-            f"{way.settings.beta:g}",
+            f"{way.settings['kl_coef']:g}",
             shares([one.won for one in runs]),
             numbers([one.gold for one in runs], 3),
             numbers([one.surest for one in runs], 3),
@@ -109,10 +108,8 @@ def rewards(lab: Lab) -> Table:
 
 BY_REWARD = {
     f"the mean of {MEMBERS} reward models": WAYS["PPO"],
-    "implicit: a DPO run's log-ratios": replace(
-        WAYS["PPO"], taught="implicit", settings=PolicySettings(beta=0.15)
-    ),
-    "both": replace(WAYS["PPO"], taught="both", settings=PolicySettings(beta=0.2)),
+    "implicit: a DPO run's log-ratios": replace(WAYS["PPO"], taught="implicit", settings={"kl_coef": 0.15}),
+    "both": replace(WAYS["PPO"], taught="both", settings={"kl_coef": 0.2}),
 }
 """Rewards of unlike loudness, so each with a leash of its own."""
 
@@ -155,7 +152,7 @@ def leash(lab: Lab) -> Table:
     """A reward taught by annotators who love length, without a leash and with one, along √KL."""
     yield "leash", "√KL", "reward", "utility", "tokens"
     for name, beta in (("none", 0.0), ("β 0.5", 0.5)):
-        settings = PolicySettings(beta=beta)
+        settings = {"kl_coef": beta}
         way = Way(algorithm="ppo", settings=settings, annotators="length-lovers", rate=4e-4)
         runs = [found(lab, f"ppo-length-lovers-beta{beta:g}", way, seed) for seed in range(FEW)]
         for looks in zip(*(one.looks for one in runs), strict=True):
@@ -173,16 +170,15 @@ def _mean(looks: Sequence[Look], what: str, digits: int) -> str:
 def ladder(lab: Lab) -> Table:
     """From GRPO to DAPO, a step at a time, on arithmetic that can be checked."""
     yield "row", "right, of held-out sums", "length", "KL"
-    plain = PolicySettings(divergence="none")
-    higher = replace(plain, clip_low=0.2, clip_high=0.28)
+    plain = {"divergence": "none"}
+    higher = {**plain, "clip_low": 0.2, "clip_high": 0.28}
+    unlike = {**higher, "dynamic_sampling": True}
     rungs = {
         "grpo": Way(algorithm="grpo"),
         "without a KL": Way(algorithm="grpo", settings=plain),
         "+ clip-higher": Way(algorithm="grpo", settings=higher),
-        "+ unlike groups only": Way(algorithm="grpo", settings=higher, draw=DrawSettings(unlike="yes")),
-        "+ token mean": Way(
-            algorithm="grpo", settings=replace(higher, reduction="tokens"), draw=DrawSettings(unlike="yes")
-        ),
+        "+ unlike groups only": Way(algorithm="grpo", settings=unlike),
+        "+ token mean": Way(algorithm="grpo", settings={**unlike, "reduction": "tokens"}),
         "+ soft overlong (dapo)": Way(algorithm="dapo"),
     }
     for name, rung in rungs.items():
@@ -204,7 +200,7 @@ def lengths(lab: Lab) -> Table:
     """GRPO's reductions where answers that are wrong are long: what becomes of their length."""
     yield "row", "right, of held-out sums", "length", "KL"
     for name in ("grpo", "dr-grpo"):
-        settings = PolicySettings(divergence="none", epochs=2)
+        settings = {"divergence": "none", "update_epochs": 2}
         way = Way(algorithm=name, settings=settings, reward="number", category="arithmetic", rate=2e-4)
         runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(FEW)]
         yield name, *_last(runs)

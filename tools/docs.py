@@ -21,13 +21,22 @@ def docstring_faults(source: Source) -> Iterator[Fault]:
         yield Fault(path=source.path, line=1, message="the module needs a docstring")
     yield from _undocumented_definitions(source, body)
     for at, name in _assigned_names(body):
-        if is_public(name) and docstring_of(body, at + 1) is None:
+        if is_public(name) and docstring_of(body, at + 1) is None and not _says_itself(body[at]):
             yield _needs_docstring(source, body[at].lineno, name)
     for node in body:
         if isinstance(node, ast.ClassDef) and is_public(node.name):
             yield from _undocumented_definitions(source, node.body, f"{node.name}.")
             if is_record(node):
                 yield from _record_faults(source, node)
+
+
+def _says_itself(node: ast.stmt) -> bool:
+    """Whether it is ``Name = Annotated[type, "what it is"]``: the text is the help of such settings."""
+    value = node.value if isinstance(node, ast.Assign) else None
+    if not isinstance(value, ast.Subscript) or name_of(value.value) != "Annotated":
+        return False
+    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else []
+    return any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in parts[1:])
 
 
 def is_public(name: str) -> bool:

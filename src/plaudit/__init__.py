@@ -30,7 +30,7 @@ if _typing.TYPE_CHECKING:
     from plaudit.losses.trust import clip_fraction, kl_below, ratio_within, recently_sampled
     from plaudit.methods.config import RunConfig
     from plaudit.methods.policy.config import PolicyConfig
-    from plaudit.methods.policy.row import PolicyRow
+    from plaudit.methods.policy.row import PolicyAlgorithm
     from plaudit.methods.policy.run import policy
     from plaudit.methods.preference.config import PreferenceConfig
     from plaudit.methods.preference.row import (
@@ -72,8 +72,8 @@ __all__ = [
     "Message",
     "Part",
     "Policy",
+    "PolicyAlgorithm",
     "PolicyConfig",
-    "PolicyRow",
     "PreferenceAlgorithm",
     "PreferenceConfig",
     "Prompt",
@@ -152,7 +152,7 @@ _HOMES = {
     ),
     "plaudit.methods.config": ("RunConfig",),
     "plaudit.methods.policy.config": ("PolicyConfig",),
-    "plaudit.methods.policy.row": ("PolicyRow",),
+    "plaudit.methods.policy.row": ("PolicyAlgorithm",),
     "plaudit.methods.policy.run": ("policy",),
     "plaudit.methods.preference.config": ("PreferenceConfig",),
     "plaudit.methods.preference.row": (

@@ -66,18 +66,31 @@ def test_all_comparisons_are_asked_and_no_more():
 
 
 def test_only_the_judge_meets_the_true_reward(monkeypatch):
-    """With answers that are given, nothing of the true reward reaches the policy."""
+    """Nothing of the true reward reaches the policy but through the judge's answers."""
+    answer, judging = ClipJudge.answer, []
 
-    def forbidden(fact_NF):
+    def watched_answer(judge, first_BCF, second_BCF, generator):
+        judging.append(True)
+        try:
+            return answer(judge, first_BCF, second_BCF, generator)
+        finally:
+            judging.pop()
+
+    def for_the_judge(feature_NF):
+        assert judging, "the true reward was asked for"
+        return pendulum.true_reward(feature_NF)
+
+    def forbidden(feature_NF):
         raise AssertionError("the true reward was asked for")
 
-    monkeypatch.setattr("plaudit.classic_control.pendulum.true_reward", forbidden)
-    for module in (pendulum, train, reward_model):
-        assert not hasattr(module, "true_reward")
+    monkeypatch.setattr(ClipJudge, "answer", watched_answer)
+    monkeypatch.setattr(reward_model, "true_reward", for_the_judge)
+    monkeypatch.setattr(train, "true_reward", forbidden)
     settings = replace(SHORT, rounds=2)
-    source = preferences(settings)
-    train_actor(settings, source, quiet)
-    monkeypatch.setattr("plaudit.classic_control.pendulum.true_reward", forbidden)
+    train_actor(settings, preferences(settings), quiet)
+    with pytest.raises(AssertionError, match="asked for"):
+        train_actor(settings, TrueReward(), quiet)
+    monkeypatch.setattr(reward_model, "true_reward", forbidden)
     with pytest.raises(AssertionError, match="asked for"):
         train_actor(settings, preferences(settings), quiet)
 

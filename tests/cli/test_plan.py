@@ -101,8 +101,8 @@ def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
 def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, more):
     toy = make_toy(tmp_path)
     words = ("ppo", "--model", toy.model, "--prompts", prompts(tmp_path), "--reward", "length:1-9", *QUIET)
-    words = (*words, "--batch-size", 4, "--draw.max-tokens", 5, "--draw.answers", 3, "--held-out", 0)
-    words = (*words, "--policy.epochs", 2, "--policy.minibatches", 2, "--draw.stop", "never said", *more)
+    words = (*words, "--batch-size", 4, "--draw.max-tokens", 5, "--group-size", 3, "--held-out", 0)
+    words = (*words, "--update-epochs", 2, "--minibatches", 2, "--draw.stop", "never said", *more)
     plan = planned(tmp_path, *words, "--no-measure")
     reports = trained(tmp_path, *words, "--sample.rows", 0)
     assert plan["steps"] == len(reports)
@@ -234,7 +234,7 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path):
         pytest.param(("dpo",), marks=pytest.mark.slow),
         pytest.param(("kto",), marks=pytest.mark.slow),
         pytest.param(("reward",), marks=pytest.mark.slow),
-        pytest.param(("grpo", "--draw.answers", "2"), marks=pytest.mark.slow),
+        pytest.param(("grpo", "--group-size", "2"), marks=pytest.mark.slow),
         pytest.param(("ppo", "--critic.shared"), marks=pytest.mark.slow),
         pytest.param(("preferred", "--memory.checkpointing"), marks=pytest.mark.slow),
     ],

@@ -8,6 +8,8 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.cli.train import PREFERENCE_LEGEND, format_settings
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
 from plaudit.methods.preference.cells import describe_cells
 
@@ -64,6 +66,28 @@ def test_the_help_of_an_algorithm_says_what_it_minimises_and_where_it_is_from(
     assert squeezed(f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}.") in text
     for option in ("--model", "--data", "--out", *("--" + one.replace("_", "-") for one in facts.parameters)):
         assert option in text
+
+
+@pytest.mark.parametrize("name", POLICY_ALGORITHMS)
+def test_the_help_of_a_policy_algorithm_shows_its_settings(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text = squeezed(shown(capsys, name, "--help"))
+    facts = POLICY_ALGORITHMS[name]
+    assert squeezed(f"improve a policy by a reward: {facts.formula}. {facts.paper}.") in text
+    for option in ("--model", "--prompts", *("--" + one.replace("_", "-") for one in facts.parameters)):
+        assert option in text
+    assert "--surrogate" not in text
+    assert "--surrogate" in shown(capsys, name, "--help-all")
+
+
+def test_every_policy_algorithm_is_listed_with_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    rest = squeezed(shown(capsys, "--list"))
+    for facts in POLICY_ALGORITHMS.values():
+        cells = describe_policy_cells(facts.function())
+        for part in (facts.name, facts.formula, cells, format_settings(facts.defaults), facts.paper):
+            _, found, rest = rest.partition(squeezed(part))
+            assert found, (facts.name, part)
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto"])

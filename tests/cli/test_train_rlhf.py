@@ -22,7 +22,7 @@ def test_its_help_has_what_it_needs_and_nothing_that_it_does_not_read(
     for option in ("--model", "--prompts", "--comparisons", "--out"):
         assert option in text
     every = shown(capsys, "rlhf", "--help-all")
-    for option in ("--loop.rounds", "--reward-run.reward.noise", "--policy.beta", "--draw.temperature"):
+    for option in ("--loop.rounds", "--reward-run.reward.noise", "--policy.kl-coef", "--draw.temperature"):
         assert option in every
     words = every.split()
     for option in ("--reward", "--environment", "--max-turns", "--rounds", "--data"):

@@ -59,7 +59,7 @@ def test_our_side_reports_whole_rounds(work: Path, method: str):
 
 def test_a_round_needs_drawing_and_three_passes_for_every_move(work: Path):
     trial = trial_on(told(work, "grpo"))
-    actor, size = trial.learner.module, SHAPES["tiny"]
+    actor, size = trial.job.module, SHAPES["tiny"]
     assert isinstance(actor, ActorCritic)
     answer = Completion(ids=(7, 8, EOS), mask=(True,) * 3, finished=True)
     example = Example(prompt=(5, 6), completions=(answer, answer))

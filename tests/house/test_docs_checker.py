@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 LIMIT = 3
 """How many."""
+Clip = Annotated[float, "How far a ratio may go."]
 _inner = 4
 
 
@@ -71,6 +72,7 @@ def test_a_documented_module_passes(tmp_path, capsys):
     [
         ('"""A module."""', "the module needs a docstring"),
         ('"""How many."""', "LIMIT is public and needs a docstring"),
+        ('"How far a ratio may go."', "Clip is public and needs a docstring"),
         ('"""What it is called."""', "Fact.name is public and needs a docstring"),
         ('"""The name, cut."""', "Fact.short is public and needs a docstring"),
         ('"""Acts."""', "act is public and needs a docstring"),

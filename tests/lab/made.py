@@ -9,10 +9,11 @@ from pathlib import Path
 from plaudit.engine.step_report import Number
 from plaudit.evaluation.policies.result import PolicyAnswer, PromptAnswers, write_policy_evaluation
 from plaudit.files import atomic
-from plaudit.lab.exercise import Exercise, ExerciseResult
+from plaudit.lab.exercise import Exercise
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import run_pipeline
 from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.lab.result import ExerciseResult
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.report.pipeline.pipelines import FOUND, policy
 
@@ -65,7 +66,7 @@ def made(
     write_policy_evaluation(found, folder / "stages" / "evaluation")
     for name, run in runs.items():
         write_run(folder / "stages" / name / "run", ToyRun(steps=20, spoilt=_held))
-        told = {"do": run.do, "settings": {"policy": {"beta": run.beta}}}
+        told = {"do": run.do, "settings": {"kl_coef": run.beta}}
         atomic.write_json(folder / "stages" / name / "stage.json", told)
     return PipelineFolder(path=folder)
 

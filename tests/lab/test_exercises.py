@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.lab.exercise import Exercise
-from plaudit.lab.registry import EXERCISES, analyse_exercise, claim_verdict, exercises_named
+from plaudit.lab.registry import EXERCISES, analyse_exercise, exercises_named, setting_changes
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import run_pipeline
 from plaudit.pipeline.store import PipelineFolder
@@ -69,6 +69,22 @@ def test_in_full_all_its_claims_hold(exercise: Exercise, tmp_path: Path) -> None
     for claim in seen.claims:
         assert claim.statement.endswith(".")
         assert claim.evidence
-        assert claim.holds, f"{claim_verdict(claim)}: {claim.statement} {claim.evidence}"
+        assert claim.holds, f"{claim.verdict}: {claim.statement} {claim.evidence}"
     if seen.table is not None:
         assert {len(row) for row in seen.table.rows} == {len(seen.table.head)}
+
+
+def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
+    exercise = EXERCISES[0]
+    config = exercise.config.read_text("utf-8").replace("n: 800, split", "n: 600, split")
+    config = config.replace("  - on-own:", "  - other:").replace("      held-out: 0\n", "", 1)
+    (tmp_path / "pipeline.yaml").write_text(config.replace("seed: 0", "seed: 3"), "utf-8")
+    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == (
+        "stage other was added",
+        "stage on-own is missing",
+        "seed: 3, not 0",
+        "fresh.n: 600, not 800",
+        "last.held_out: not said, and not 0",
+    )
+    (tmp_path / "pipeline.yaml").write_text(exercise.config.read_text("utf-8"), "utf-8")
+    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == ()

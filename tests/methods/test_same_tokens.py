@@ -18,6 +18,7 @@ from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Message, Part, Prompt, Text
 from plaudit.engine import reference_cache
 from plaudit.engine.distributed import Ranks
+from plaudit.errors import UserError
 from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
@@ -33,7 +34,8 @@ from plaudit.preflight.subject import Subject
 from plaudit.rollouts.engine import uniform_numbers
 from plaudit.rollouts.examples import example_from_rollouts
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.rollouts.process import ProcessSampler
+from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, generation_requests
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, RefusedRow, make_encoder, truncate_prompt
 from plaudit.tokens.extras import Extra, Extras
@@ -274,6 +276,24 @@ def test_random_numbers_are_of_tokens_and_pictures() -> None:
     assert not torch.equal(one, plain)
 
 
+def test_answers_to_a_prompt_are_counted_by_what_it_shows() -> None:
+    asked = [question(1.0).shown, question(-1.0).shown, question(1.0).shown, (1, PICTURE, 4)]
+    requests = generation_requests(asked, SamplingSettings(max_tokens=9), 2, max_positions=8)
+    assert [request.sample for request in requests] == [0, 1, 0, 1, 2, 3, 0, 1]
+    assert [request.prompt_id for request in requests[::2]] == [
+        *(question(value).id for value in (1.0, -1.0, 1.0)),
+        replace(question(1.0), extras={}).id,
+    ]
+    assert {request.max_new_tokens for request in requests} == {5}
+
+
+def test_a_sampler_in_another_process_refuses_what_it_is_not_sent() -> None:
+    sampler = object.__new__(ProcessSampler)
+    requests = generation_requests([question(1.0).shown], SamplingSettings(), 1, max_positions=None)
+    with pytest.raises(UserError, match="shows pixel_values beside tokens"):
+        sampler.generate_requests(requests, SamplingSettings())
+
+
 @pytest.mark.parametrize("cached", [False, True])
 def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
     folder: Path, encoder: Encoder, cached: bool
@@ -285,7 +305,9 @@ def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
 
         sampler._engine = replace(sampler._engine, decoder=CachedDecoder)
     asked = [turn("1.0"), turn("-1.0"), turn("1.0")]
-    groups = sampler.generate(asked, SamplingSettings(max_tokens=6, seed=1), n=2)
+    groups = sampler.generate(
+        [sampler.encode(one) for one in asked], SamplingSettings(max_tokens=6, seed=1), n=2
+    )
     assert len({rollout.ids for rollouts in groups for rollout in rollouts}) == 6
     questions = encode_prompt_records([Prompt(prompt=one) for one in asked[:2]], encoder, 64).examples
     examples = [example_from_rollouts(*pair) for pair in zip(questions, groups[:2], strict=True)]
@@ -340,7 +362,8 @@ def test_sft_learns_what_each_picture_shows(folder: Path, encoder: Encoder, tmp_
     """Of the words alone nobody could do better than one half."""
     rows = [told(*pair) for pair in (("1.0", "red mat."), ("-1.0", "old dogs.")) for _ in range(4)]
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    assert command(folder, "sft", data, tmp_path / "run", "--steps", 25, "--batch-size", 8, *PIECES) == 0
+    more = ("--steps", 25, "--batch-size", 8, "--learning-rate", 0.03, *PIECES)
+    assert command(folder, "sft", data, tmp_path / "run", *more) == 0
     model = load_model(tmp_path / "run" / "model", dtype=torch.float32, device=torch.device("cpu"))
     policy = Policy(model).eval()
     answers = [(Message(role="assistant", content=word),) for word in ("red mat.", "old dogs.")]

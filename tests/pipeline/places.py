@@ -69,7 +69,8 @@ def stages(place: Path) -> dict[str, dict[str, Any]]:
             "prompts": str(place / "prompts.jsonl"),
             "reward": "$reward",
             "rounds": 2,
-            "draw": {"max-tokens": 8, "answers": 2},
+            "group-size": 2,
+            "draw": {"max-tokens": 8},
             **trained,
         },
     }

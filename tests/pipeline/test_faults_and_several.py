@@ -38,7 +38,7 @@ def test_a_stage_that_fails_leaves_the_finished_ones(place: Path, tmp_path: Path
 
 def test_what_an_algorithm_does_not_read_is_refused_before_anything_runs(place: Path, tmp_path: Path) -> None:
     told = stages(place)
-    told["policy"]["policy"] = {"lam": 0.5}
+    told["policy"]["lam"] = 0.5
     went = go(write_config(place, told, "unread"), tmp_path / "out")
     assert went.code == 2
     assert "unread.yaml" in went.words or "pipeline.yaml" in went.words

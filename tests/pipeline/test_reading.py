@@ -66,11 +66,16 @@ def test_what_is_written_down_reads_back_as_the_same(place: Path, tmp_path: Path
 
 def test_names_may_have_hyphens_dots_or_groups(place: Path) -> None:
     told = stages(place)
-    told["policy"] |= {"policy.beta": 0.25, "learning-rate": "1e-3", "policy": {"epochs": 1}}
+    told["policy"] |= {"kl-coef": 0.25, "learning-rate": "1e-3", "draw": {"top-k": 7}, "draw.top-p": 0.5}
     del told["policy"]["learning_rate"]
     found = read_pipeline(write_config(place, told)).stage("policy")
     config = found.config({})
-    assert (config.policy.beta, config.policy.epochs, config.learning_rate) == (0.25, 1, 0.001)
+    assert (config.kl_coef, config.draw.top_k, config.draw.top_p, config.learning_rate) == (
+        0.25,
+        7,
+        0.5,
+        0.001,
+    )
     assert config.draw.max_tokens == 8
 
 
@@ -94,7 +99,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("sft", {"do": "stf"}, "stage sft: there is no kind of stage 'stf'; did you mean sft?"),
     ("sft", {"do": None}, "say what it does"),
     ("sft", {"lerning_rate": 1.0}, "unknown key lerning_rate; did you mean learning_rate?"),
-    ("policy", {"policy.betta": 1.0}, "unknown key policy.betta; did you mean policy.beta?"),
+    ("policy", {"kl_cof": 1.0}, "unknown key kl_cof; did you mean kl_coef?"),
     ("sft", {"steps": "many"}, "steps: expected a whole number or none, got 'many'"),
     ("sft", {"steps": 0}, "steps must be at least 1"),
     ("sft", {"data": "$demo"}, "data: there is no stage $demo; did you mean demos?"),

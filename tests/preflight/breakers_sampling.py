@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from plaudit.data.records import Text
 from plaudit.methods.policy.config import DrawSettings
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.settings import LoraSettings
 from plaudit.preflight.subject import Subject
 from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 from plaudit.tokens.encode import Encoder
 from tests.preflight.subjects import make_model_with_bos
 
@@ -34,24 +33,23 @@ class Around:
     """What it is told in place of what was asked."""
     given: Callable[[Rollout], Rollout] = lambda rollout: rollout
     """What comes of a rollout."""
+    shown: Callable[[TokenIds], TokenIds] = lambda prompt: prompt
+    """What the model is shown in place of a prompt."""
     alike: bool = False
     """Whether all answers to a prompt are the first one."""
 
+    @property
+    def version(self) -> int:
+        """The real one's."""
+        return self.sampler.version
+
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """What the real one says, spoilt."""
-        groups = self.sampler.generate(prompts, self.told(settings), n=1 if self.alike else n)
+        shown = [self.shown(prompt) for prompt in prompts]
+        groups = self.sampler.generate(shown, self.told(settings), n=1 if self.alike else n)
         return [[self.given(one) for one in group] * (n if self.alike else 1) for group in groups]
-
-
-class Doubled(Encoder):
-    """An encoder that begins prompts with two BOS tokens."""
-
-    def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
-        """With one more than there should be."""
-        assert self.info.bos is not None
-        return (self.info.bos, *super().encode_prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +175,7 @@ BROKEN = (
     ),
     Broken(
         name="another-prompt",
-        spoil=lambda subject: _reading(subject, Doubled(**_fields(subject.encoder))),
+        spoil=lambda subject: _around(subject, shown=lambda prompt: (prompt[0], *prompt)),
         fails=frozenset({"sampled-is-trained", "prompt-prefix"}),
         says="other prompt tokens",
     ),
@@ -221,7 +219,3 @@ BROKEN = (
     ),
 )
 """Each by the fault that somebody had."""
-
-
-def _fields(encoder: Encoder) -> dict[str, Any]:
-    return {name: getattr(encoder, name) for name in encoder.__dataclass_fields__}

@@ -74,7 +74,13 @@ def counting_the_padding(subject: Subject) -> Subject:
 
 def rows_that_see_each_other(subject: Subject) -> Subject:
     """Attention that takes all rows of a pack for one."""
-    return _segmented(subject, lambda segments: Segments(prompts=(sum(segments.lengths),), completions=((),)))
+
+    def as_one_piece(segments: Segments) -> Segments:
+        return Segments(prompts=(sum(segments.piece_lengths),), completions=((),))
+
+    return _segmented(
+        subject, lambda segments: Segments(prompts=(sum(segments.piece_lengths),), completions=((),))
+    )
 
 
 def answers_that_see_each_other(subject: Subject) -> Subject:

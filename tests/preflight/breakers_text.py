@@ -16,6 +16,7 @@ from plaudit.data.records import Text
 from plaudit.methods import run
 from plaudit.preflight.subject import Subject
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import Rollout, SamplingSettings, TokenIds
 from plaudit.tokens import packing
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import EncodedRow, Encoder, RefusedRow, make_encoder
@@ -142,9 +143,10 @@ class Stopless(Encoder):
 class OtherPrompts(LocalSampler):
     """A sampler that asks without opening the answer."""
 
-    def _encode_prompt(self, prompt: Text) -> tuple[tuple[int, ...], bool]:
-        ids, plain = super()._tokens(prompt)
-        return ids[:-2], plain
+    def generate(
+        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Rollout]]:
+        return super().generate([ids[:-2] for ids in prompts], settings, n=n)
 
 
 def asks_otherwise(subject: Subject) -> Subject:

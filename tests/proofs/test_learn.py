@@ -54,7 +54,7 @@ def test_the_expected_loss_of_dpo_is_the_sum_over_all_ordered_pairs():
 
 def test_a_rows_nll_is_per_token_and_of_the_preferred_answer():
     work = work_of("dpo", beta=0.3)
-    with_nll = replace(work, row=replace(work.row, nll=2.0))
+    with_nll = replace(work, row=replace(work.row, nll_coef=2.0))
     mean_PY = (STAR_PY / SPOKEN.length_Y).tolist()
     by_hand = sum(-2 * share * mean_PY[p][i] for p, i, _, share in ordered_pairs())
     assert loss_of(with_nll, STAR_PYT) - loss_of(work, STAR_PYT) == pytest.approx(by_hand)

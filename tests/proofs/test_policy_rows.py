@@ -12,8 +12,9 @@ import torch
 
 from plaudit.cli.main import main
 from plaudit.losses.divergence import k1, k2, k3
+from plaudit.methods.policy.algorithms import policy_algorithm
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
-from plaudit.methods.policy.config import PolicySettings
+from plaudit.methods.policy.cells import fixed_length, token_mean
 from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
 from plaudit.models.reference import NoReference
@@ -36,7 +37,8 @@ from plaudit.proofs.group_rest import (
     two_answer_fixed_point,
     two_answer_fixed_point_in_the_limit,
 )
-from plaudit.proofs.learn import expected_estimator, policy_row
+from plaudit.proofs.learn import expected_estimator
+from plaudit.tensors.needs import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
 
 SPOKEN = make_language(seed=3)
@@ -57,38 +59,49 @@ def test_claims_hold_of_other_languages_and_leashes(claim, seed, beta):
 
 def pushed(name, settings, factor):
     """The row with its advantages times a factor."""
-    row = policy_row(name, settings)
-    return replace(row, advantage=lambda facts: factor * row.advantage(facts))
+    row = policy_algorithm(name, **settings)
+
+    @needs(*needs_of(row.advantage))
+    def advantage(facts):
+        return factor * row.advantage(facts)
+
+    return replace(row, advantage=advantage)
 
 
-def without_the_std(name, settings):
-    if settings.advantage == "auto" and name == "grpo":
-        settings = replace(settings, advantage="group-mean")
-    return policy_row(name, settings)
+def without_the_std(name, **settings):
+    if "advantage" not in settings and name == "grpo":
+        settings["advantage"] = "group-mean"
+    return policy_algorithm(name, **settings)
 
 
-def with_the_other_std(name, settings):
+def with_the_other_std(name, **settings):
     """Σ (r − mean)² / G under the root in place of G − 1, for groups of 3."""
     return pushed(name, settings, math.sqrt(3 / 2))
 
 
-def turned(name, settings):
+def turned(name, **settings):
     return pushed(name, settings, -1)
 
 
-def on_twice_the_leash(name, settings):
-    row = policy_row(name, settings)
-    return replace(row, beta=2 * row.beta)
+def on_twice_the_leash(name, **settings):
+    row = policy_algorithm(name, **settings)
+    return replace(row, kl_coef=2 * row.kl_coef)
 
 
-def held_otherwise(name, settings):
+def estimated_by(row, estimator):
+    """The row with this estimator, wherever its KL counts."""
+    places = {"reward": {"reward_kl": estimator}, "loss": {"loss_kl": estimator}, "none": {}}
+    return replace(row, **places[row.divergence])
+
+
+def held_otherwise(name, **settings):
     """k3 for k1 and k2, k2 for k3."""
-    row = policy_row(name, settings)
-    return replace(row, estimator=k2 if row.estimator is k3 else k3)
+    row = policy_algorithm(name, **settings)
+    return estimated_by(row, k2 if k3 in (row.reward_kl, row.loss_kl) else k3)
 
 
-def every_token_alike(name, settings):
-    return replace(policy_row(name, settings), reduction="tokens")
+def every_token_alike(name, **settings):
+    return replace(policy_algorithm(name, **settings), reduction=token_mean)
 
 
 REACHING = {
@@ -130,7 +143,9 @@ def test_a_row_without_its_kl_stays_with_the_tilt_of_its_steps():
     unleashed = proof_setup(
         seed=3,
         beta=0.5,
-        policies=lambda name, settings: replace(policy_row(name, settings), divergence="none"),
+        policies=lambda name, **settings: replace(
+            policy_algorithm(name, **settings), reward_kl=None, loss_kl=None
+        ),
     )
     for claim in POLICY_CLAIMS:
         if claim in LEASHED:
@@ -149,10 +164,10 @@ def test_ppo_with_its_whitening_reaches_the_optimum_with_ever_shorter_steps():
 
 def test_k1_in_the_loss_holds_nothing():
     where = proof_setup(
-        seed=3, policies=lambda name, settings: replace(policy_row(name, settings), estimator=k1)
+        seed=3, policies=lambda name, **settings: estimated_by(policy_algorithm(name, **settings), k1)
     )
     way = AscentSchedule(rate=0.45, rounds=100, group_size=3)
-    cells = {"advantage": "group-mean", "reduction": "fixed", "estimator": "k2"}
+    cells = {"advantage": "group-mean", "reduction": "fixed", "kl_estimator": "k2"}
     # The steps alone: 100 of 0.45 / β times 2/3 of the reward.
     assert total_variation(converged_by_ascent(where, "grpo", way, **cells), optimum(SPOKEN, 0.5 / 30)) < 1e-6
 
@@ -261,10 +276,10 @@ def _trained(row, speaker, seen, advantage_NT):
 
 
 ROWS = {
-    "grpo": PolicySettings(beta=0.3),
-    "gspo": PolicySettings(),
-    "dr-grpo": PolicySettings(divergence="reward", beta=0.3),
-    "cispo": PolicySettings(reduction="answers"),
+    "grpo": {"kl_coef": 0.3},
+    "gspo": {},
+    "dr-grpo": {"divergence": "reward", "kl_coef": 0.3},
+    "cispo": {"reduction": "answers"},
 }
 
 
@@ -272,7 +287,7 @@ ROWS = {
 def test_the_loss_is_the_one_of_the_trainer(name):
     """One group of all answers to each prompt, on an older policy's words, through a transformer."""
     speaker = TransformerPolicy(SPOKEN)
-    row = policy_row(name, ROWS[name])
+    row = policy_algorithm(name, **ROWS[name])
     logp_NT = speaker().flatten(0, 1)
     draw = torch.Generator().manual_seed(0)
     noise_NT = 0.3 * torch.randn(logp_NT.shape, generator=draw, dtype=torch.float64)
@@ -292,7 +307,7 @@ def test_the_loss_is_the_one_of_the_trainer(name):
     found = expected_estimator(
         replace(row, advantage=lambda facts: kept.append(row.advantage(facts)) or kept[0])
     )(seen)
-    longest = 3 if row.reduction == "fixed" else 1
+    longest = 3 if row.reduction is fixed_length else 1
     trained = _trained(row, speaker, seen, kept[0])
     assert found.item() / longest == pytest.approx(trained.item(), rel=1e-12)
     weights = speaker.parameters()

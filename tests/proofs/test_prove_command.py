@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from plaudit.methods.preference.row import PreferenceAlgorithm
 
 def mine(chosen, rejected, known):
-    return -logsigmoid(0.1 * (chosen.shift_B - rejected.shift_B))
+    return -logsigmoid(0.1 * (chosen.delta_B - rejected.delta_B))
 
 row = PreferenceAlgorithm(loss=mine, beta=0.1)
 wrong = PreferenceAlgorithm(loss=mine, beta=0.3)
@@ -76,7 +76,7 @@ def test_a_claim_that_fails_ends_with_one(folder, capsys, monkeypatch):
         (["--own", "own_losses_here.py:mine"], "no row"),
         (["--own", "own_losses_here.py:roow"], "cannot be had"),
         (["--own", "missing.py:row"], "cannot be had"),
-        (["--own", "row"], "file.py:row"),
+        (["--own", "row"], "file.py:name"),
         (["--own", "own_losses_here.py:row", "--beta", "0.2"], "leave --beta out"),
         (["dpo", "--out", "own_losses_here.py"], "no folder"),
     ],

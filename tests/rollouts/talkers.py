@@ -8,6 +8,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from plaudit.data.records import Text
+from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from tests.models.zoo import VOCABULARY, build
 
 CONTROL = ("<pad>", "<s>", "<end>", "<user>", "<assistant>", "<system>")
@@ -56,3 +59,10 @@ def write_talker(
     model.save_pretrained(folder)
     write_tokenizer(folder, chats=chats)
     return folder
+
+
+def answered(
+    sampler: LocalSampler, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+) -> list[list[Rollout]]:
+    """What a sampler draws for prompts in words."""
+    return sampler.generate([sampler.encode(prompt) for prompt in prompts], settings, n=n)

@@ -50,8 +50,11 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def player(folder: Path, environment: Environment = parity, turns: int = 5) -> EpisodeSampler:
     policy = Policy(load_model(folder, dtype=torch.float32, device=torch.device("cpu")))
-    sampler = LocalSampler.from_policy(policy, make_encoder(folder))
-    return EpisodeSampler(sampler=sampler, environment=environment, name="parity", turns=turns)
+    encoder = make_encoder(folder)
+    sampler = LocalSampler.from_policy(policy, encoder)
+    return EpisodeSampler(
+        sampler=sampler, encoder=encoder, environment=environment, name="parity", turns=turns
+    )
 
 
 def asked(folder: Path, *texts: str) -> list[EncodedPrompt]:

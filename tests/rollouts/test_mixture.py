@@ -18,7 +18,7 @@ from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
-from tests.rollouts.talkers import write_talker
+from tests.rollouts.talkers import answered, write_talker
 
 PROMPTS = ("w7", "w9 w40 w31 w50 w18")
 PLAIN = SamplingSettings(max_tokens=12, seed=5)
@@ -77,7 +77,7 @@ def test_every_chance_falls_on_the_token_of_the_mixture(
 ) -> None:
     """A number from 0 to 1 draws the token at which the chances before it, added up, pass it."""
     *_, mixed = samplers(pair, SHARE)
-    groups = mixed.generate(PROMPTS, settings, n=12)
+    groups = answered(mixed, PROMPTS, settings, n=12)
     for group in groups:
         for draw, one in enumerate(group):
             chance_T = uniform_numbers(settings, one.prompt, draw, settings.max_tokens)
@@ -96,7 +96,7 @@ def test_first_tokens_come_as_often_as_they_are_likely(pair: tuple[Policy, Polic
     """Pearson's χ² over the tokens; neither half alone would pass."""
     *_, mixed = samplers(pair, SHARE)
     settings, count = replace(PLAIN, max_tokens=1), 3000
-    [group] = mixed.generate(PROMPTS[:1], settings, n=count)
+    [group] = answered(mixed, PROMPTS[:1], settings, n=count)
     chance_V = written_out(pair, group[0].prompt, 1.0)
     seen_V = torch.bincount(torch.tensor([one.ids[0] for one in group]), minlength=len(chance_V))
     own, other, encoder = pair
@@ -117,9 +117,9 @@ def test_nothing_of_the_one_is_the_other_bit_by_bit(
     pair: tuple[Policy, Policy, Encoder], share: float, settings: SamplingSettings
 ) -> None:
     own, other, mixed = samplers(pair, share)
-    found = mixed.generate(PROMPTS, settings, n=4)
-    assert found == (other if share else own).generate(PROMPTS, settings, n=4)
-    assert found != (own if share else other).generate(PROMPTS, settings, n=4)
+    found = answered(mixed, PROMPTS, settings, n=4)
+    assert found == answered(other if share else own, PROMPTS, settings, n=4)
+    assert found != answered(own if share else other, PROMPTS, settings, n=4)
 
 
 def test_a_mixed_sampler_leaves_the_one_that_it_was_made_of_as_it_was(
@@ -127,8 +127,8 @@ def test_a_mixed_sampler_leaves_the_one_that_it_was_made_of_as_it_was(
 ) -> None:
     own, _, mixed = samplers(pair, SHARE)
     alone = LocalSampler.from_policy(pair[0], pair[2])
-    assert mixed.generate(PROMPTS, PLAIN, n=2) != own.generate(PROMPTS, PLAIN, n=2)
-    assert own.generate(PROMPTS, PLAIN, n=2) == alone.generate(PROMPTS, PLAIN, n=2)
+    assert answered(mixed, PROMPTS, PLAIN, n=2) != answered(own, PROMPTS, PLAIN, n=2)
+    assert answered(own, PROMPTS, PLAIN, n=2) == answered(alone, PROMPTS, PLAIN, n=2)
 
 
 def example(group: list[Rollout]) -> Example:
@@ -144,7 +144,7 @@ def test_trainer_and_reference_together_say_what_the_sampler_said(
 ) -> None:
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
-    groups = mixed.generate(PROMPTS, settings, n=3)
+    groups = answered(mixed, PROMPTS, settings, n=3)
     heat = settings.temperature
     blend = MixtureScorer(
         policy=ModelReference(own, nullcontext, temperature=heat),
@@ -165,7 +165,7 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(
 ) -> None:
     own, other, _ = pair
     *_, mixed = samplers(pair, SHARE)
-    examples = [example(group) for group in mixed.generate((*PROMPTS, "w30 w31"), PLAIN, n=2)]
+    examples = [example(group) for group in answered(mixed, (*PROMPTS, "w30 w31"), PLAIN, n=2)]
     blend = MixtureScorer(
         policy=ModelReference(own, nullcontext),
         reference=ModelReference(other, nullcontext),

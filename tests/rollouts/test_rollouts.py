@@ -16,7 +16,7 @@ from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, ScriptedSampler
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
-from tests.rollouts.talkers import write_talker
+from tests.rollouts.talkers import answered, write_talker
 
 CPU = torch.device("cpu")
 STOPS = (2, 20, 30, 40)
@@ -49,7 +49,7 @@ def scored(policy: Policy, group: list[Rollout], temperature: float) -> list[lis
 @pytest.mark.parametrize("settings", [TRUNCATED, SamplingSettings(max_tokens=30)])
 def test_log_probs_are_those_of_the_trainers_own_pass(folder: Path, settings: SamplingSettings) -> None:
     policy, encoder = parts(folder)
-    groups = LocalSampler.from_policy(policy, encoder).generate(PROMPTS, settings, n=5)
+    groups = answered(LocalSampler.from_policy(policy, encoder), PROMPTS, settings, n=5)
     for group in groups:
         for one, wanted in zip(group, scored(policy, group, settings.temperature), strict=True):
             assert one.whole_logp == pytest.approx(wanted, abs=2e-5)
@@ -67,15 +67,15 @@ def test_an_updated_policy_answers_with_its_new_weights(folder: Path) -> None:
     policy, encoder = parts(folder)
     sampler = LocalSampler.from_policy(policy, encoder)
     settings = SamplingSettings(max_tokens=12)
-    before = sampler.generate(PROMPTS, settings, n=2)
-    assert sampler.generate(PROMPTS, settings, n=2) == before
+    before = answered(sampler, PROMPTS, settings, n=2)
+    assert answered(sampler, PROMPTS, settings, n=2) == before
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.5)
     [example] = [
         Example(prompt=before[0][0].prompt, completions=(Completion(ids=(25,), mask=(True,), finished=True),))
     ]
     policy.score(batch_of([example])).logp_NT.sum().neg().backward()
     optimizer.step()
-    after = sampler.generate(PROMPTS, settings, n=2)
+    after = answered(sampler, PROMPTS, settings, n=2)
     assert after != before
     for group in after:
         for one, wanted in zip(group, scored(policy, group, 1.0), strict=True):
@@ -86,7 +86,7 @@ def test_a_policy_in_training_is_left_in_training(folder: Path) -> None:
     policy, encoder = parts(folder)
     policy.train()
     before = policy.base.config._attn_implementation
-    LocalSampler.from_policy(policy, encoder).generate(PROMPTS, SamplingSettings(max_tokens=3))
+    answered(LocalSampler.from_policy(policy, encoder), PROMPTS, SamplingSettings(max_tokens=3))
     assert policy.model.training
     assert policy.base.config._attn_implementation == before
     assert torch.is_grad_enabled()
@@ -97,7 +97,7 @@ def test_a_policy_in_training_is_left_in_training(folder: Path) -> None:
 
 
 def test_the_tokens_are_those_that_the_text_was_spelled_from(folder: Path) -> None:
-    for group in LocalSampler(folder).generate(PROMPTS, SamplingSettings(max_tokens=40), n=8):
+    for group in answered(LocalSampler(folder), PROMPTS, SamplingSettings(max_tokens=40), n=8):
         for one in group:
             assert one.answer.tokens == len(one.ids) == len(one.logp) == len(one.whole_logp)
             assert one.answer.ended == (one.ids[-1] in STOPS)
@@ -112,7 +112,7 @@ def test_an_answer_ends_before_what_it_is_stopped_at(folder: Path, stop: tuple[s
     sampler = LocalSampler(folder)
     free = SamplingSettings(max_tokens=60, seed=1)
     stopped = SamplingSettings(max_tokens=60, seed=1, stop=stop)
-    both = [chain.from_iterable(sampler.generate(PROMPTS, one, n=16)) for one in (free, stopped)]
+    both = [chain.from_iterable(answered(sampler, PROMPTS, one, n=16)) for one in (free, stopped)]
     cut = 0
     for whole, short in zip(*both, strict=True):
         assert short.ids == whole.ids[: len(short.ids)]
@@ -148,7 +148,7 @@ def test_a_group_shares_one_reading_of_its_prompt(folder: Path, monkeypatch: pyt
     embed.register_forward_hook(lambda _, ids, __: widths.append(ids[0].numel()))
     sampler = LocalSampler.from_policy(policy, encoder)
     widths.clear()
-    groups = sampler.generate(PROMPTS, SamplingSettings(max_tokens=6), n=8)
+    groups = answered(sampler, PROMPTS, SamplingSettings(max_tokens=6), n=8)
     assert widths[0] == sum(len(group[0].prompt) for group in groups)
     assert max(widths[1:]) <= 24
 
@@ -159,15 +159,16 @@ def test_answers_that_have_ended_leave_the_batch(tmp_path: Path) -> None:
     policy.base.get_input_embeddings().register_forward_hook(lambda _, ids, __: widths.append(ids[0].numel()))
     sampler = LocalSampler.from_policy(policy, encoder)
     widths.clear()
-    [group] = sampler.generate(["w7"], SamplingSettings(max_tokens=40), n=32)
+    [group] = answered(sampler, ["w7"], SamplingSettings(max_tokens=40), n=32)
     assert all(later <= earlier for earlier, later in pairwise(widths[1:]))
     needed = sum(len(one.ids) - 1 for one in group)
     assert sum(widths[1:]) <= needed * 8 / 7 + len(widths)
 
 
 def test_the_scripted_sampler_is_a_sampler() -> None:
-    sampler: Sampler = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
-    [[one, two]] = sampler.generate(["Hello?"], SamplingSettings(max_tokens=4), n=2)
+    scripted = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
+    sampler: Sampler = scripted
+    [[one, two]] = sampler.generate([scripted.encode("Hello?")], SamplingSettings(max_tokens=4), n=2)
     assert (one.answer.text, one.answer.ended, two.answer.text, two.answer.ended) == (
         "Hi.",
         True,
@@ -176,4 +177,4 @@ def test_the_scripted_sampler_is_a_sampler() -> None:
     )
     assert sum(one.logp) == -math.log(2)
     with pytest.raises(UserError, match="nothing to say"):
-        sampler.generate(["Bye?"], SamplingSettings())
+        sampler.generate([scripted.encode("Bye?")], SamplingSettings())

@@ -73,7 +73,7 @@ def test_the_chances_are_the_frequencies_of_what_is_judged(annotator):
     verdicts = Counter(
         tuple(mark.rank for mark in annotator.judge(task, seed).marks) for seed in range(DRAWS)
     )
-    first, second = annotator.chances(task)
+    first, second = annotator.win_probabilities(task)
     assert annotator.first_win_probability(task) == first
     assert near(verdicts[1, 2], first)
     assert near(verdicts[2, 1], second)
@@ -273,7 +273,7 @@ def test_settings_that_mean_nothing_are_refused_by_name(settings, says):
     ("settings", "says"),
     [
         ("biases={'size': 1}", "no bias is called 'size'; there are length, position"),
-        ("asked='kind'", "nobody can be asked about 'kind'; there is helpful, honest"),
+        ("aspect='kind'", "nobody can be asked about 'kind'; there is helpful, honest"),
     ],
 )
 def test_a_bias_or_a_part_that_does_not_exist_is_refused_by_name(settings, says):

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from plaudit.cli.main import main
-from plaudit.world import base
+from plaudit.world import shipped
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 from tests.engine.toy_command import plaudit
 
@@ -61,6 +61,6 @@ def test_a_base_model_that_reads_nothing_is_refused(tmp_path: Path) -> None:
 def test_an_installation_without_it_says_how_to_make_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(base, "SHIPPED_MODEL_FOLDER", Path("nowhere"))
+    monkeypatch.setattr(shipped, "SHIPPED_MODEL_FOLDER", Path("nowhere"))
     assert main(["world", "base"]) == 2
     assert "plaudit world build --out DIR makes it" in capsys.readouterr().err

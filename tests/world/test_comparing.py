@@ -22,7 +22,7 @@ TASK = Task(
 @pytest.mark.parametrize("name", POOLS)
 def test_each_pool_compares_as_often_as_its_people_would(name: str) -> None:
     n = 3000
-    comparer = resolve_comparer(f"plaudit.world.comparing:{name.replace('-', '_')}")
+    comparer = resolve_comparer(f"plaudit.world.verdicts:{name.replace('-', '_')}")
     found = comparer.verdicts([TASK] * n, range(n))
     wins = Counter(tuple(mark.rank for mark in one.marks) for one in found if one is not None)
     chances = [judge.win_probabilities(TASK) for judge in annotator_pool(name)]

@@ -104,8 +104,6 @@ def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
     from plaudit.cli.eval_tables import print_policy_tables
-
-    pass  # MERGED
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.result import write_policy_evaluation

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
     from plaudit.evaluation.stats.bootstrap import Resampling
     from plaudit.files.atomic import make_output_folder
-    from plaudit.report.reward_models.files import write_reward_evaluations
+    from plaudit.report.reward_models.page import write_reward_evaluations
 
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:

@@ -1,7 +1,4 @@
-"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF.
-
-What ``plaudit lab`` prints: the exercises, what was seen, and how many claims hold.
-"""
+"""``plaudit lab``: the reward-hacking lab, exercises that show what goes wrong in RLHF, and their output."""
 
 from __future__ import annotations
 
@@ -15,13 +12,11 @@ from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.run import copy_config, progress_reporter, refuse_torchrun, report_stopped
 from plaudit.cli.sample import escape_terminal, make_console
 from plaudit.errors import UserError
-from plaudit.lab.exercise import Exercise, ExerciseResult, Table
-from plaudit.lab.page import PAGE_FILE
-from plaudit.lab.registry import EXERCISES, claim_verdict, claims_summary
 
 if TYPE_CHECKING:
-    from plaudit.lab.exercise import Exercise, ExerciseResult
+    from plaudit.lab.exercise import Exercise
     from plaudit.pipeline.spec import Pipeline
+    from plaudit.report.lab.result import ExerciseResult, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -57,7 +52,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the exercises, write a config, or run some of them and print their results."""
-    pass  # MERGED
     from plaudit.lab.registry import exercises_named
 
     _refuse_ignored_options(args)
@@ -117,7 +111,6 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
     """Run one exercise after another; a fault in one does not keep the others from running."""
     if not exercises:
         raise UserError(f"{args.out}: no exercise was run here yet; plaudit lab lists them")
-    pass  # MERGED
     from plaudit.pipeline.run import StoppedError
 
     results: dict[str, ExerciseResult] = {}
@@ -137,8 +130,7 @@ def _run_exercises(exercises: Sequence[tuple[Exercise, Pipeline | None]], args: 
 
 
 def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.Namespace) -> ExerciseResult:
-    from plaudit.lab.page import write_exercise_page
-    from plaudit.lab.registry import analyse_exercise, exercise_folder
+    from plaudit.lab.registry import analyse_exercise, exercise_folder, write_exercise_page
     from plaudit.pipeline.run import StageSelection, run_pipeline
 
     folder = exercise_folder(exercise, args.out)
@@ -152,7 +144,7 @@ def _run_exercise(exercise: Exercise, pipeline: Pipeline | None, args: argparse.
 
 def _write_overview_page(results: dict[str, ExerciseResult], out: Path) -> None:
     """The page over all exercises that are there, also those of earlier calls."""
-    from plaudit.lab.page import write_overview_page
+    from plaudit.lab.registry import write_overview_page
 
     if results:
         write_overview_page(out, results)
@@ -165,6 +157,8 @@ _VERDICT_WIDTH = 15
 
 def print_exercises() -> None:
     """The exercises with their questions, and how to go on."""
+    from plaudit.lab.registry import EXERCISES
+
     name_width = max(len(one.name) for one in EXERCISES)
     print("What goes wrong in RLHF, as exercises on the embedded world:\n")
     for one in EXERCISES:
@@ -177,23 +171,27 @@ def print_exercises() -> None:
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
     """The claims with what they were decided by, and the table."""
+    from plaudit.report.lab.page import PAGE_FILE
+
     console = make_console()
     console.print()
     for claim in result.claims:
-        console.print(f"  {claim_verdict(claim):{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
+        console.print(f"  {claim.verdict:{_VERDICT_WIDTH}}", style=_COLOURS[claim.holds], end="")
         console.print(escape_terminal(claim.statement))
         console.print(f"  {'':{_VERDICT_WIDTH}}{escape_terminal(claim.evidence)}", style="dim")
     if result.table is not None:
         console.print(_rich_table(result.table))
-    console.print(f"  {claims_summary(result)}. The page: {out / exercise.name / PAGE_FILE}\n")
+    console.print(f"  {result.summary}. The page: {out / exercise.name / PAGE_FILE}\n")
 
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
+    from plaudit.report.lab.page import PAGE_FILE
+
     console = make_console()
     name_width = max((len(name) for name in results), default=0)
     for name, result in results.items() if len(results) > 1 else ():
-        console.print(f"  {name:{name_width}}  {claims_summary(result)}")
+        console.print(f"  {name:{name_width}}  {result.summary}")
     if results:
         console.print(f"All exercises: {out / PAGE_FILE}")
 

@@ -5,44 +5,31 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 from plaudit import __version__
-from plaudit.cli import (
-    chat,
-    check,
-    combine,
-    control,
-    data,
-    eval_reward,
-    lab,
-    plan,
-    prove,
-    report,
-    run,
-    sample,
-    train,
-    world,
-)
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
 
-_VERBS = {
-    "chat": chat,
-    "check": check,
-    "combine": combine,
-    "control": control,
-    "data": data,
-    "eval": eval_reward,
-    "lab": lab,
-    "plan": plan,
-    "prove": prove,
-    "report": report,
-    "run": run,
-    "sample": sample,
-    "train": train,
-    "world": world,
+_VERBS: Mapping[str, str] = {
+    "chat": "chat",
+    "check": "check",
+    "combine": "combine",
+    "control": "control",
+    "data": "data",
+    "eval": "eval_reward",
+    "lab": "lab",
+    "plan": "plan",
+    "prove": "prove",
+    "report": "report",
+    "run": "run",
+    "sample": "sample",
+    "train": "train",
+    "world": "world",
 }
+"""The module of each verb, which is imported when the verb is called or all of them are listed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,21 +54,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_verb(argv: Sequence[str] | None) -> int:
-    parser = _parser()
-    args = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    verbs = words[:1] if words and words[0] in _VERBS else list(_VERBS)
+    parser = _parser(verbs)
+    args = parser.parse_args(words)
     if args.verb is None:
         parser.print_help(sys.stderr)
         return 2
-    return _VERBS[args.verb].run(args)
+    return _module(args.verb).run(args)
 
 
-def _parser() -> Parser:
+def _parser(verbs: Sequence[str]) -> Parser:
     parser = Parser(prog="plaudit", description="From a human's click to a better language model.")
     parser.add_argument("--version", action="version", version=f"plaudit {__version__}")
-    verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB")
-    for verb in _VERBS.values():
-        verb.add_parser(verbs)
+    subparsers = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB")
+    for verb in verbs:
+        _module(verb).add_parser(subparsers)
     return parser
+
+
+def _module(verb: str) -> Any:
+    return import_module(f"plaudit.cli.{_VERBS[verb]}")
 
 
 def _is_pipe_closed() -> bool:

@@ -32,10 +32,9 @@ from plaudit.config.fields import (
     item_type,
     parse_word,
 )
-from plaudit.config.load import load_yaml, read_yaml, rename_note, resolve, to_yaml
+from plaudit.config.load import OLD_WORDS, load_yaml, read_yaml, rename_note, resolve, to_yaml
 from plaudit.errors import UserError
 from plaudit.methods import registry
-from plaudit.methods.preference.algorithms import OWN
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -108,7 +107,7 @@ def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
     for old, new in renamed.items():
         if new in settings:
             option = "--" + old.replace("_", "-")
-            _add_option(parser, settings[new], argparse.SUPPRESS, old=option)
+            _add_old_name(parser, option, settings[new])
 
 
 class _Refuse(argparse.Action):
@@ -174,7 +173,9 @@ def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *,
 
     The parsed arguments hold the method's config as ``config_type``.
     """
-    config = registry.config_type(method, _own_algorithm(words) if method == OWN else None)
+    config = registry.config_type(
+        method, _own_algorithm(words) if method in registry.OWN_ALGORITHMS else None
+    )
     parser.set_defaults(config_type=config)
     add_options(parser, config)
 
@@ -209,10 +210,39 @@ class HelpAll(argparse.Action):
         parser.exit()
 
 
+def _add_old_name(parser: argparse.ArgumentParser, old: str, setting: Setting) -> None:
+    """An option for a setting under the name that it had; one that is a switch now took yes or no."""
+    item = item_type(setting.value_type)
+    parser.add_argument(
+        old,
+        dest=_DEST_PREFIX + setting.key,
+        action=_Renamed,
+        new=setting.option,
+        type=partial(
+            _parse_old_option if is_switch(setting.value_type) else _parse_option,
+            value_type=setting.value_type if item is None else item,
+        ),
+        nargs=_old_arguments(setting, item),
+        const=True,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+    )
+
+
+def _old_arguments(setting: Setting, item: object | None) -> str | None:
+    if item is not None:
+        return "+"
+    return "?" if is_switch(setting.value_type) else None
+
+
+def _parse_old_option(word: str, value_type: object) -> object:
+    return OLD_WORDS[word] if word in OLD_WORDS else _parse_option(word, value_type)
+
+
 def _add_option(
-    group: argparse._ActionsContainer, setting: Setting, text: str | None = None, old: str | None = None
+    group: argparse._ActionsContainer, setting: Setting, text: str | None = None
 ) -> argparse.Action:
-    """An option for a setting; ``old`` is a name that it had, under which it is taken as well."""
+    """An option for a setting."""
     text = text or _help_text(setting)
     dest = _DEST_PREFIX + setting.key
     if setting.optional_group or is_switch(setting.value_type):
@@ -221,11 +251,9 @@ def _add_option(
             setting.option, dest=dest, action=switch, default=argparse.SUPPRESS, help=text
         )
     item = item_type(setting.value_type)
-    renamed: dict[str, Any] = {} if old is None else {"action": _Renamed, "new": setting.option}
     return group.add_argument(
-        old or setting.option,
+        setting.option,
         dest=dest,
-        **renamed,
         type=partial(_parse_option, value_type=setting.value_type if item is None else item),
         nargs=None if item is None else "+",
         default=argparse.SUPPRESS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,9 @@ def load_user_row(path: str) -> PreferenceLossRow:
     from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 
     user_row = load_object(path, "--own")
-    if callable(user_row):
+    if callable(user_row) and all(
+        parameter.default is not parameter.empty for parameter in signature(user_row).parameters.values()
+    ):
         user_row = user_row()
     if not isinstance(user_row, PreferenceAlgorithm | UnpairedAlgorithm):
         raise UserError(

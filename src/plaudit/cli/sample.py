@@ -85,9 +85,9 @@ def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
     repeated = [name for name, times in names.items() if times > 1]
     if repeated:
         raise UserError(f"--model {repeated[0]} is given {names[repeated[0]]} times; name each model once")
-    from plaudit.rollouts.local import LocalSampler
+    from plaudit.rollouts.build import sampler_of_folder
 
-    return {str(model): LocalSampler(model, device=args.device) for model in args.model}
+    return {str(model): sampler_of_folder(model, device=args.device) for model in args.model}
 
 
 def short_names(folders: Sequence[str | Path]) -> list[str]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopFacts
-from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS, PolicyFacts
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
 from plaudit.methods.preference.cells import describe_cells
 from plaudit.methods.registry import METHODS, TABLES, run_method
@@ -29,7 +30,9 @@ PREFERENCE_LEGEND = (
 """What stands under the table of preference optimisation."""
 POLICY_LEGEND = (
     "Policy optimisation: draw answers, score them, move to those better than expected (docs/policy.md).",
-    "r is π / π_old or the reward, A the advantage. Settings: --policy.beta 0.05, --draw.answers 8.",
+    "r is π / π_old or the reward, A the advantage. Settings are given as --kl-coef 0.05,",
+    "and plaudit train NAME --help-all shows the cells that any takes, with what they read.",
+    "An algorithm of your own: plaudit train policy --algorithm mine.py:name.",
 )
 """What stands over the table of policy optimisation."""
 LOOP_LEGEND = (
@@ -49,7 +52,8 @@ def print_algorithms() -> None:
     print("\n" + "\n".join(PREFERENCE_LEGEND))
     print("\n" + "\n".join(POLICY_LEGEND) + "\n")
     for row in POLICY_ALGORITHMS.values():
-        _print_row(row.name, row.formula, row.cells, row.defaults, row.paper)
+        cells = describe_policy_cells(row.function())
+        _print_row(row.name, row.formula, cells, row.defaults, row.paper)
     print("\n" + "\n".join(LOOP_LEGEND) + "\n")
     for loop in ITERATIVE_ALGORITHMS.values():
         _print_row(loop.name, loop.formula, loop.cells, loop.defaults, loop.paper)
@@ -86,12 +90,8 @@ def _preference_help(facts: Algorithm) -> str:
     return f"learn a policy from {data_of(facts)}: {facts.formula}. {facts.paper}."
 
 
-def _policy_help(facts: PolicyFacts) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in facts.defaults.items())
-    return (
-        f"improve a policy by a reward: {facts.formula} ({facts.cells}). {facts.paper}. Its own settings "
-        f"(--policy, --draw, --shape): {settings}"
-    )
+def _policy_help(facts: Algorithm) -> str:
+    return f"improve a policy by a reward: {facts.formula}. {facts.paper}."
 
 
 def _loop_help(facts: LoopFacts) -> str:

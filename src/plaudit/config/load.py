@@ -47,6 +47,7 @@ def _with_current_names(loaded: object, config_type: type, where: str) -> object
     renamed: Mapping[str, str] = getattr(config_type, "renamed", {})
     if not isinstance(loaded, Mapping) or not renamed:
         return loaded
+    old_defaults: Mapping[str, object] = getattr(config_type, "old_defaults", {})
     current = copy.deepcopy(dict(loaded))
     for old, new in renamed.items():
         *groups, name = old.split(".")
@@ -57,11 +58,15 @@ def _with_current_names(loaded: object, config_type: type, where: str) -> object
             continue
         value = holder.pop(name)
         # An older config.yaml lists what nobody had set as well.
-        if value not in (None, "auto", []):
+        if value not in (None, "auto", []) and value != old_defaults.get(old):
             rename_note(f"{where}: {old}", new)
-            _put(current, new.split("."), value)
+            _put(current, new.split("."), OLD_WORDS.get(value, value) if isinstance(value, str) else value)
     first_groups = {old.partition(".")[0] for old in renamed if "." in old}
     return {name: value for name, value in current.items() if value != {} or name not in first_groups}
+
+
+OLD_WORDS = {"yes": True, "no": False}
+"""What switches were set to when they could be ``auto`` as well."""
 
 
 def _put(values: dict[str, Any], path: list[str], value: object) -> None:

@@ -145,6 +145,8 @@ def _shuffled_rows(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+BatchRows = Callable[[int], Sequence[int]]
+"""From a batch's number, which counts from 1, to its rows."""
 InterruptCheck = Callable[[], None]
 """Called during evaluation and sampling; raises when a signal has asked the run to stop."""
 
@@ -153,15 +155,15 @@ InterruptCheck = Callable[[], None]
 class Plan(Generic[MicrobatchT]):
     """A whole run, before it begins.
 
-    Example: ``Plan(steps=100, machine=…, pieces=lambda step: …, epoch_after=order.epoch_after, …)``
+    Example: ``Plan(steps=100, machine=…, batches=lambda first: …, epoch_after=order.epoch_after, …)``
     """
 
     steps: int
     """How many there are."""
     machine: Machine[MicrobatchT]
     """What takes a step."""
-    pieces: Callable[[int], Sequence[MicrobatchT]]
-    """This rank's pieces of step 1, 2 …"""
+    batches: Callable[[int], Iterator[Sequence[MicrobatchT]]]
+    """This rank's micro-batches of this step, and then of one step after another."""
     epoch_after: Callable[[int], float]
     """How often the data has been gone through after a step."""
     work: Callable[[Sequence[MicrobatchT]], float]
@@ -238,6 +240,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._make_sinks = make_sinks
         self._sinks = make_sinks()
         self._progress = LoopProgress()
+        self._batches: Iterator[Sequence[MicrobatchT]] = iter(())
+        self._next_step = -1
         self._rng_state: RngState = capture_rng_state()
         self._notes = list(notes)
 
@@ -289,7 +293,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         timing: dict[str, Number] = {}
         left_out = step in self._progress.left_out
         # A trainer that has nothing to learn at this step brings no piece, on any rank.
-        microbatches = () if left_out else self._plan.pieces(step)
+        microbatches = () if left_out else self._pull_batch(step)
         if microbatches:
             outcome = take_step(self._machine, microbatches, self._plan.rate(step))
             if outcome.fault is not None and not self._handle_fault(step, outcome.fault):
@@ -303,6 +307,13 @@ class TrainingLoop(Generic[MicrobatchT]):
         step_metrics = {"figures": metrics, "timing": timing}
         self._progress = replace(self._progress, step=step, learnt=step_metrics)
         self._rng_state = capture_rng_state()
+
+    def _pull_batch(self, step: int) -> Sequence[MicrobatchT]:
+        """The next batch; after a checkpoint or a step that was left out, pulling begins anew."""
+        if step != self._next_step:
+            self._batches = self._plan.batches(step)
+        self._next_step = step + 1
+        return next(self._batches)
 
     def _evaluate_and_save(self, step: int, step_metrics: Mapping[str, Mapping[str, Number]]) -> None:
         """Evaluate, sample, report and save; nothing is written before all of it can be."""
@@ -431,6 +442,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         step = int(ranks.all_gather([float(step)])[0][0])
         self._notes += notes
         self._progress = LoopProgress()
+        self._next_step = -1
         if step < 0:
             return
         state = save.load_checkpoint(self._checkpoints / f"step-{step:08d}")

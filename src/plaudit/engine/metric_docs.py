@@ -52,7 +52,7 @@ _REWARD_DOCS = (
         name="preferred",
         what="Policy runs against a rival (nash-md): the mean of P(y ≻ y′) = σ(r − r′), over its answers.",
         normal="A little above 0.5: the rival moves along with the policy.",
-        strange="Near 1: the rival is left far behind; a smaller --draw.mixture. Exactly 0.5: all scores are "
+        strange="Near 1: the rival is left far behind; a smaller --mixture-coef. Exactly 0.5: all scores are "
         "alike.",
         better="higher",
     ),
@@ -73,13 +73,12 @@ _REWARD_DOCS = (
         name="kl_old",
         what="Policy runs: KL(π_old ‖ π) a token, from the policy that drew the round, by e^ρ − 1 − ρ.",
         normal="0 at a round's first move, exactly; 0.001 to 0.02 at its last one.",
-        strange="Above 0.05: rounds move too far; lower the rate or --policy.epochs, or set "
-        "--policy.stop-at.",
+        strange="Above 0.05: rounds move too far; lower the rate or --update-epochs, or set --target-kl.",
     ),
     MetricDoc(
         name="beta",
         what="Policy runs: the coefficient of the divergence from the reference in this round.",
-        normal="Fixed, or moving slowly towards what keeps kl at --policy.target.",
+        normal="Fixed, or moving slowly towards what keeps kl at --kl-coef-target.",
         strange="Growing without end: the target is below what the policy needs to learn anything.",
     ),
 )
@@ -125,12 +124,12 @@ _ROUND_DOCS = (
         what="Policy runs with several answers to a prompt: the share of prompts whose answers all have one "
         "score.",
         normal="0 with a learned reward; 0.2 to 0.6 with one of right and wrong.",
-        strange="Near 1: prompts are too easy or too hard; --draw.unlike yes asks others instead.",
+        strange="Near 1: prompts are too easy or too hard; --dynamic-sampling asks others instead.",
     ),
     MetricDoc(
         name="dropped",
         what="Policy runs: the share of prompts that were asked and left out of the round.",
-        normal="0, or about flat where --draw.unlike is on.",
+        normal="0, or about flat where --dynamic-sampling is on.",
         strange="Above 0.8: most of the drawing is for nothing.",
     ),
     MetricDoc(
@@ -156,7 +155,7 @@ _ROUND_DOCS = (
         name="sampler_gap_max",
         what="Policy runs: the largest such difference at a token.",
         normal="1e-5 in float32, up to 0.5 in bfloat16.",
-        strange="Larger, with a small mean: single tokens; see --trust.cap.",
+        strange="Larger, with a small mean: single tokens; see --tis-cap.",
     ),
 )
 _UPDATE_DOCS = (
@@ -183,7 +182,7 @@ _UPDATE_DOCS = (
         name="value_loss",
         what="Policy runs with a critic: ½(V − R)² a token, with its clip.",
         normal="Falling at first.",
-        strange="Rising: returns grow faster than the critic follows; raise --critic.rate.",
+        strange="Rising: returns grow faster than the critic follows; raise --value-lr-scale.",
         better="lower",
     ),
     MetricDoc(
@@ -203,7 +202,7 @@ _UPDATE_DOCS = (
         name="penalty",
         what="Runs of ppo-penalty: the coefficient of KL(π_old ‖ π) in the loss. It is doubled or halved by "
         "the KL at a round's last move.",
-        normal="Settling near what keeps that KL at --policy.limit.",
+        normal="Settling near what keeps that KL at --penalty-coef-target.",
         strange="Doubling without end: the rate is too high for any penalty.",
     ),
     MetricDoc(
@@ -215,7 +214,7 @@ _UPDATE_DOCS = (
     MetricDoc(
         name="step_kl",
         what="Policy runs with TRPO's step: KL(π_old ‖ π) a token after it, on the round's answers.",
-        normal="At most --policy.limit, always.",
+        normal="At most --max-kl, always.",
         strange="Far below the limit: the curvature is overestimated (damping), which is safe and slow.",
     ),
     MetricDoc(
@@ -223,7 +222,7 @@ _UPDATE_DOCS = (
         what="Policy runs with --ptx.data: the negative log-likelihood a token of the text that is not to be "
         "forgotten.",
         normal="Staying where it was.",
-        strange="Rising: raise --ptx.weight.",
+        strange="Rising: raise --ptx-coef.",
         better="lower",
     ),
 )

@@ -7,67 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.html import Html
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A sentence that what was measured bears out, or does not.
-
-    Example: ``Claim(statement="Without a leash answers grow.", holds=True, evidence="27 tokens became 48")``
-    """
-
-    statement: str
-    """What is claimed, as a whole sentence that would be the same whatever was measured."""
-    holds: bool | None
-    """Whether it holds as measured; None where the measurement does not decide it."""
-    evidence: str
-    """The figures that it was decided by, with their intervals where there are any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A small table; its first column names the rows.
-
-    Example: ``Table(head=("pooling", "accuracy"), rows=(("last", "71 %"), ("mean", "74 %")))``
-    """
-
-    head: tuple[str, ...]
-    """What each column is."""
-    rows: tuple[tuple[str, ...], ...]
-    """Each as long as the head."""
-    note: str = ""
-    """What must be known to read it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptionedChart:
-    """A chart, and a sentence that says what to look at.
-
-    Example: ``CaptionedChart(title="How long", caption="Look at the end.", chart=curves("tokens", lines))``
-    """
-
-    title: str
-    """What it shows."""
-    caption: str
-    """A sentence: what to look at."""
-    chart: Html
-    """A figure made with plaudit.report.charts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExerciseResult:
-    """The result of an exercise: what its pipeline's folder shows.
-
-    Example: ``ExerciseResult(claims=(Claim(…),), table=None, charts=(CaptionedChart(…),))``
-    """
-
-    claims: tuple[Claim, ...]
-    """In the order in which they are told."""
-    table: Table | None = None
-    """The figures beside each other."""
-    charts: tuple[CaptionedChart, ...] = ()
-    """In the order in which they are looked at."""
+from plaudit.report.lab.result import ExerciseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from statistics import fmean
 
 import numpy as np
 from jaxtyping import Float, Int
+from markupsafe import Markup
 
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
@@ -33,13 +34,12 @@ from plaudit.evaluation.restore import restore
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
 from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
-from plaudit.lab.exercise import Claim
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.pipeline.store import PipelineFolder, read_manifest
 from plaudit.report.charts.bars import reliability_diagram
-from plaudit.report.html import Html
+from plaudit.report.figures import reliability_bin
+from plaudit.report.lab.result import Claim
 from plaudit.report.pipeline.data import REWARD_RESULTS_FILE, read_json
-from plaudit.report.reward_models.sections import reliability_bin
 from plaudit.report.run.data import MetricColumn, read_history
 from plaudit.report.words import Number, number_text
 
@@ -81,9 +81,9 @@ def kl_coefficient(folder: PipelineFolder, stage: str) -> float:
     seal = read_manifest(folder.stage(stage))
     if seal is None:
         raise UserError(f"{folder.stage(stage)}: this stage has not ended; run the exercise again")
-    setting = seal["settings"].get("policy", {}).get("beta")
-    facts = POLICY_ALGORITHMS.get(seal["do"])
-    default = 0.0 if facts is None else facts.defaults.get("beta", 0.0)
+    setting = seal["settings"].get("kl_coef")
+    described = POLICY_ALGORITHMS.get(seal["do"])
+    default = 0.0 if described is None else described.defaults.get("kl_coef", 0.0)
     return float(default if setting is None else setting)
 
 
@@ -361,7 +361,7 @@ def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
     )
 
 
-def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Html:
+def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
     """The reliability diagram of a reward."""
     assert evaluation.calibration is not None, "pairs with a preference were judged"
     bins = [reliability_bin(one) for one in evaluation.calibration.by_width]

@@ -1,18 +1,16 @@
-"""Looks at the folder of an exercise, once all of it is there.
-
-All exercises of the lab, in the order in which they are best taken.
-
-Rewards that are wrong on purpose.
-"""
+"""All exercises of the lab, what their folders show, their pages, and a reward that is wrong on purpose."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from plaudit.config.fields import did_you_mean
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.lab.exercise import Claim, Exercise, ExerciseResult
+from plaudit.files import atomic
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.exercises import (
     coefficients,
     collapse,
@@ -24,21 +22,14 @@ from plaudit.lab.exercises import (
     unseen,
 )
 from plaudit.pipeline.read import read_pipeline
+from plaudit.pipeline.spec import Pipeline
 from plaudit.pipeline.store import PipelineFolder, read_manifest
+from plaudit.report.lab.page import PAGE_FILE, exercise_page, overview_page
+from plaudit.report.lab.result import ExerciseResult
+from plaudit.report.pipeline.data import read_pipeline_folder
+from plaudit.report.pipeline.page import write_report
+from plaudit.report.pipeline.summary import write_summary
 from plaudit.report.words import counted
-
-VERDICTS = {True: "holds", False: "does not hold", None: "not decided"}
-"""How a claim came out, in words."""
-
-
-def claim_verdict(claim: Claim) -> str:
-    """A claim's outcome, in words.
-
-    >>> claim_verdict(Claim(statement="Answers grow.", holds=None,
-    ...     evidence="27 tokens (20 to 40) became 31 (22 to 45)"))
-    'not decided'
-    """
-    return VERDICTS[claim.holds]
 
 
 def exercise_folder(exercise: Exercise, out: Path) -> PipelineFolder:
@@ -56,19 +47,6 @@ def analyse_exercise(exercise: Exercise, folder: PipelineFolder) -> ExerciseResu
             f"({', '.join(missing)}); run plaudit lab {exercise.name} first"
         )
     return exercise.analyse(folder)
-
-
-def claims_summary(result: ExerciseResult) -> str:
-    """How many claims came out how.
-
-    >>> claims_summary(ExerciseResult(claims=(Claim(statement="Answers grow.", holds=True,
-    ...     evidence="8 tokens became 48"),)))
-    '1 of 1 claim holds'
-    """
-    holding = sum(claim.holds is True for claim in result.claims)
-    undecided = sum(claim.holds is None for claim in result.claims)
-    summary = f"{holding} of {counted(len(result.claims), 'claim')} {'holds' if holding == 1 else 'hold'}"
-    return f"{summary}, {undecided} not decided" if undecided else summary
 
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -95,6 +73,73 @@ def exercises_named(names: list[str]) -> tuple[Exercise, ...]:
             )
     chosen = [one for name in names for one in (by_name if name == "all" else [name])]
     return tuple(by_name[name] for name in dict.fromkeys(chosen))
+
+
+def setting_changes(exercise: Exercise, folder: PipelineFolder) -> tuple[str, ...]:
+    """The settings in which a run differs from its exercise, as ``own.n: 6, not 1500``; what changes no
+    result is passed over.
+    """
+    ran, planned = read_pipeline(folder.config), read_pipeline(exercise.config)
+    names = {stage.name for stage in ran.stages}, {stage.name for stage in planned.stages}
+    return (
+        *(f"stage {name} was added" for name in sorted(names[0] - names[1])),
+        *(f"stage {name} is missing" for name in sorted(names[1] - names[0])),
+        *_setting_differences(
+            _settings_by_name(ran, names[0] & names[1]), _settings_by_name(planned, names[0] & names[1])
+        ),
+    )
+
+
+def _setting_differences(ran: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys((*planned, *ran)):
+        if name not in planned:
+            yield f"{name}: {ran[name]}"
+        elif name not in ran:
+            yield f"{name}: not said, and not {planned[name]}"
+        elif ran[name] != planned[name]:
+            yield f"{name}: {ran[name]}, not {planned[name]}"
+
+
+def _settings_by_name(pipeline: Pipeline, stages: set[str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {"seed": pipeline.seed, "model": pipeline.model}
+    for stage in pipeline.stages:
+        if stage.name in stages:
+            settings |= {
+                f"{stage.name}.do": stage.kind.name,
+                **{f"{stage.name}.{key}": value for key, value in stage.raw_settings.items()},
+            }
+    return settings
+
+
+def write_exercise_page(exercise: Exercise, folder: PipelineFolder, result: ExerciseResult) -> Path:
+    """Writes the page beside the pipeline's own report and summary; returns where it is."""
+    pipeline = read_pipeline_folder(folder.path)
+    write_summary(pipeline)
+    write_report(folder.path)
+    path = folder.path / PAGE_FILE
+    atomic.write_text(path, exercise_page(exercise, pipeline, result, setting_changes(exercise, folder)))
+    return path
+
+
+def write_overview_page(out: Path, results: Mapping[str, ExerciseResult]) -> Path:
+    """Writes the page over all exercises in a folder; ``results`` are those that were looked at just now."""
+    path = out / PAGE_FILE
+    atomic.write_text(path, overview_page([*_exercise_results(out, results)], EXERCISES))
+    return path
+
+
+def _exercise_results(
+    out: Path, results: Mapping[str, ExerciseResult]
+) -> Iterator[tuple[Exercise, ExerciseResult | str]]:
+    for exercise in EXERCISES:
+        folder = exercise_folder(exercise, out)
+        if exercise.name in results:
+            yield exercise, results[exercise.name]
+        elif folder.config.exists():
+            try:
+                yield exercise, analyse_exercise(exercise, folder)
+            except UserError as error:
+                yield exercise, str(error)
 
 
 def long(answer: Text) -> float:

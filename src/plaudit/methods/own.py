@@ -6,10 +6,13 @@ import importlib
 import importlib.util
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from plaudit.errors import UserError
+from plaudit.methods.signature import Algorithm, algorithm, describe
 
 
 def load_object(word: str, option: str) -> object:
@@ -25,6 +28,24 @@ def load_object(word: str, option: str) -> object:
         return getattr(_import_module(module_path), name)
     except (ImportError, AttributeError, OSError, SyntaxError) as error:
         raise UserError(f"{option} {word}: cannot be had: {error}") from error
+
+
+def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
+    """The algorithm of ``file.py:name``: a function with settings, or a record (one of these) without any."""
+    found = load_object(word, "--algorithm")
+    if isinstance(found, records):
+        record: Any = found
+
+        def fixed() -> Any:
+            return record
+
+        return replace(describe(fixed), name=word.rpartition(":")[2], formula=record.formula)
+    if not callable(found):
+        raise UserError(
+            f"--algorithm {word} is a {type(found).__name__}, and neither a function that makes an algorithm "
+            f"nor one: write {example}"
+        )
+    return describe(algorithm(found))
 
 
 def _import_module(module_path: str) -> ModuleType:

@@ -196,7 +196,7 @@ def prepare_policy_reference(
         if needed:
             raise UserError(
                 "reference.kind none: this algorithm holds the policy near its reference; add "
-                "--policy.divergence none to do without"
+                "--divergence none to do without"
             )
         return no_reference()
     folder = settings.model or config.model

@@ -10,10 +10,8 @@ from typing import Any
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
-from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.methods.policy.config import PolicyConfig
-from plaudit.methods.preference.algorithms import OWN, PREFERENCE_ALGORITHMS
-from plaudit.methods.preference.config import OwnPreferenceConfig, preference_config_type
+from plaudit.methods.policy.config import POLICY, OwnPolicyConfig
+from plaudit.methods.preference.config import PREFERENCE, OwnPreferenceConfig
 from plaudit.methods.reward_model.config import (
     CriticConfig,
     GroupConfig,
@@ -70,6 +68,11 @@ METHODS: dict[str, tuple[str, str, type]] = {
         "learn from preferences by an algorithm of your own (--algorithm mine.py:name)",
         OwnPreferenceConfig,
     ),
+    "policy": (
+        "plaudit.methods.policy.run:own_policy",
+        "improve a policy by an algorithm of your own (--algorithm mine.py:name)",
+        OwnPolicyConfig,
+    ),
     "rlhf": (
         "plaudit.methods.iterative.rlhf:rlhf",
         "compare its own answers, learn the reward, improve by it; and again",
@@ -99,15 +102,15 @@ class AlgorithmTable:
 TABLES = (
     AlgorithmTable(
         title="Preference optimisation",
-        rows=PREFERENCE_ALGORITHMS,
+        rows=PREFERENCE.algorithms,
         entry_point="plaudit.methods.preference.run:preference",
-        config=preference_config_type,
+        config=PREFERENCE.config_type,
     ),
     AlgorithmTable(
         title="Policy optimisation",
-        rows=POLICY_ALGORITHMS,
+        rows=POLICY.algorithms,
         entry_point="plaudit.methods.policy.run:policy",
-        config=lambda _: PolicyConfig,
+        config=POLICY.config_type,
     ),
     AlgorithmTable(
         title="Loops that make their own rows",
@@ -118,7 +121,11 @@ TABLES = (
 )
 """Each table of algorithms."""
 
-PREFLIGHT_METHODS = ("sft", "preferred", "reward", OWN)
+OWN_ALGORITHMS: Mapping[str, Callable[[str, str | None], type]] = {
+    chapter.own_method: chapter.config_type for chapter in (PREFERENCE, POLICY)
+}
+"""Methods that take an algorithm of the user's own (``--algorithm mine.py:name``), with its config."""
+PREFLIGHT_METHODS = ("sft", "preferred", "reward", *OWN_ALGORITHMS)
 """Methods without a table that ``plaudit check`` and ``plaudit plan`` can prepare."""
 
 
@@ -137,7 +144,7 @@ def config_type(name: str, own: str | None = None) -> type:
     for table in TABLES:
         if name in table.rows:
             return table.config(name)
-    return preference_config_type(name, own) if name == OWN else METHODS[name][2]
+    return OWN_ALGORITHMS[name](name, own) if name in OWN_ALGORITHMS else METHODS[name][2]
 
 
 def preflight_methods() -> tuple[str, ...]:

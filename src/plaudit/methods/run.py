@@ -8,10 +8,11 @@ Run any training job: open the run folder, prepare, train or resume, write summa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic
 
@@ -20,7 +21,7 @@ from torch import nn
 from plaudit.engine import lineage
 from plaudit.engine.checkpoint.state import seed_everything
 from plaudit.engine.distributed import Ranks, is_first_process, process_group
-from plaudit.engine.loop import BatchOrder, InterruptCheck, InterruptedRunError, Plan, TrainingLoop
+from plaudit.engine.loop import BatchOrder, BatchRows, InterruptCheck, InterruptedRunError, Plan, TrainingLoop
 from plaudit.engine.metrics import Metric
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.run_folder import RunFolder, open_run
@@ -71,6 +72,8 @@ class Run:
     """The run folder; None on every rank but the first, and where nothing is written."""
     notes: list[str] = field(default_factory=list[str])
     """What was decided so far, for the user."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """What is closed when the run ends, however it ends."""
 
     def note(self, *sentences: str) -> None:
         """Tell the user; it is said once the run's sinks are open, and kept in its summary."""
@@ -90,8 +93,8 @@ class TrainingJob(Generic[MicrobatchT]):
     """From a micro-batch to what a step minimises."""
     rows: int
     """How many rows are trained."""
-    microbatches: Callable[[int, Sequence[int]], Sequence[MicrobatchT]]
-    """This rank's micro-batches of a step, given its number and those of its rows."""
+    microbatches: Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]
+    """This rank's micro-batches of a step and of each step after it, given the rows of batches."""
     flops: Callable[[Sequence[MicrobatchT]], float]
     """Floating-point operations of these micro-batches."""
     evaluate: Callable[[InterruptCheck], Sequence[Metric]] | None
@@ -133,6 +136,17 @@ class Kind(Generic[MicrobatchT]):
     """Reads the rows and loads the model."""
     inputs: tuple[Path, ...] = ()
     """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
+
+
+def row_batches(
+    microbatches: Callable[[int, Sequence[int]], Sequence[MicrobatchT]],
+) -> Callable[[int, BatchRows], Iterator[Sequence[MicrobatchT]]]:
+    """The steps of a job that learns from a batch of rows at each, given what makes micro-batches of them."""
+
+    def batches(first: int, batch_rows: BatchRows) -> Iterator[Sequence[MicrobatchT]]:
+        return (microbatches(step, batch_rows(step)) for step in count(first))
+
+    return batches
 
 
 def start_run(config: RunConfig, ranks: Ranks, folder: Path | None = None) -> Run:
@@ -192,8 +206,10 @@ def preflight_findings(config: RunConfig, kind: Kind[Any], checks: Iterable[Chec
     """Prepare a run and yield the findings of these checks; nothing is written and no step is taken."""
     refuse_unknown_checks(config.allow)
     with process_group(config.device) as ranks:
-        job = kind.prepare(start_run(config, ranks))
-        yield from run_checks(preflight_subject(config, job), checks, config.allow)
+        run = start_run(config, ranks)
+        with run.resources:
+            job = kind.prepare(run)
+            yield from run_checks(preflight_subject(config, job), checks, config.allow)
 
 
 def preflight_subject(config: RunConfig, job: TrainingJob[Any]) -> Subject:
@@ -202,7 +218,7 @@ def preflight_subject(config: RunConfig, job: TrainingJob[Any]) -> Subject:
     lesson = Lesson(
         module=job.module,
         objective=job.objective,
-        pieces=job.microbatches,
+        pieces=lambda step, rows: next(job.microbatches(step, lambda _: rows)),
         rows=job.rows,
         rate=config.learning_rate,
         optimizer=config.optimizer,
@@ -253,6 +269,12 @@ def _open_run_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
 
 def _train(config: RunConfig, kind: Kind[Any], ranks: Ranks, folder: RunFolder | None) -> Summary | None:
     run = start_run(config, ranks, None if folder is None else folder.path)
+    with run.resources:
+        return _train_run(config, kind, run, folder)
+
+
+def _train_run(config: RunConfig, kind: Kind[Any], run: Run, folder: RunFolder | None) -> Summary | None:
+    ranks = run.ranks
     if folder is not None:
         run.note(*folder.notes, *_record_lineage(config, kind, run.encoder, folder))
     if _is_finished(config, ranks):
@@ -286,7 +308,7 @@ def _training_plan(
     return Plan(
         steps=steps,
         machine=make_machine(config, job, ranks),
-        pieces=lambda step: job.microbatches(step, order.batch_rows(1 + (step - 1) // inner)),
+        batches=lambda first: job.microbatches(first, order.batch_rows),
         epoch_after=lambda step: order.epoch_after(-(-step // inner)),
         work=job.flops,
         evaluate=job.evaluate,

@@ -9,8 +9,10 @@
         Meng et al. 2024, arXiv:2405.14734.
         '''
 
-The first paragraph is what is minimised, the last one where it is from. Options, YAML keys, ``--help``,
-``--list``, the tables of the documentation and refusals are read from here.
+The first paragraph is what is minimised, the last one where it is from. A setting that many algorithms have
+says its help once, in its type: ``KlCoef = Annotated[FromZero, "How dear distance is."]``. A cell is
+described in the same way; what it works on stands before a slash: ``def clip(inputs, /, clip_low=0.2)``.
+Options, YAML keys, ``--help``, ``--list``, the tables of the documentation and refusals are read from here.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ Share = Annotated[float, Bound("from 0 to 1", lambda value: 0 <= value <= 1)]
 """A setting from 0 to 1."""
 Finite = Annotated[float, Bound("a number", math.isfinite)]
 """Any number."""
+FromOne = Annotated[int, Bound("a whole number from 1 on", lambda value: value >= 1)]
+"""A setting that counts things, of which there is one at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +130,9 @@ def describe(function: Callable[..., Any]) -> Algorithm:
                 f"{name}: its setting {parameter.name} has no default; give it one: {parameter.name}=0.1"
             )
         hint = hints.get(parameter.name, type(parameter.default))
-        parameters[parameter.name] = Parameter(
-            name=parameter.name,
-            value_type=_without_bounds(hint),
-            default=parameter.default,
-            doc=docs.get(parameter.name, f"A setting of {name}."),
-            bound=_bound(hint),
-        )
+        known = make_parameter(parameter.name, hint, parameter.default)
+        doc = docs.get(parameter.name) or known.doc or f"A setting of {name}."
+        parameters[parameter.name] = dataclasses.replace(known, doc=doc)
     prose = [one for one in paragraphs if not any(one.startswith(f"{each}:") for each in parameters)]
     return Algorithm(
         name=name.replace("_", "-"),
@@ -170,12 +170,48 @@ def _without_bounds(hint: Any) -> Any:
     return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), globalns={})["hint"]
 
 
-def _bound(hint: Any) -> Bound | None:
-    for one in (hint, *get_args(hint)):
-        for extra in getattr(one, "__metadata__", ()):
-            if isinstance(extra, Bound):
+def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
+    """A setting from its annotation, which says its type, its bound and its help.
+
+    >>> make_parameter("kl_coef", Annotated[FromZero, "How dear distance is."], 0.1).doc
+    'How dear distance is.'
+    """
+    return Parameter(
+        name=name,
+        value_type=_without_bounds(hint),
+        default=default,
+        doc=_metadata(hint, str) or "",
+        bound=_metadata(hint, Bound),
+    )
+
+
+def optional(one: Parameter) -> Parameter:
+    """The setting as it is where whoever it belongs to has a value already: none leaves that."""
+    return dataclasses.replace(one, value_type=one.value_type | None, default=None)
+
+
+MetadataT = TypeVar("MetadataT")
+"""What stands in an annotation beside the type."""
+
+
+def _metadata(hint: Any, kind: type[MetadataT]) -> MetadataT | None:
+    """What an annotation says beside the type: its bound, or its help; the last word counts."""
+    for part in (hint, *get_args(hint)):
+        for extra in reversed(getattr(part, "__metadata__", ())):
+            if isinstance(extra, kind):
                 return extra
     return None
+
+
+def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
+    """The settings that a cell has, with the values that are bound to it.
+
+    >>> from functools import partial
+    >>> cell_settings(partial(lambda inputs, /, low=0.2, high=0.2: 0, high=0.3))
+    {'low': 0.2, 'high': 0.3}
+    """
+    parameters = inspect.signature(cell).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
 
 
 def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, Any]) -> None:
@@ -184,6 +220,11 @@ def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, A
         bound = parameters[name].bound
         if bound is not None and value is not None and not bound.holds(value):
             raise UserError(f"{name} is {bound.words}, not {value:g}")
+
+
+def is_set(value: object) -> bool:
+    """Whether a setting is given; otherwise it is as the algorithm has it."""
+    return value is not None and value != "auto"
 
 
 P = ParamSpec("P")
@@ -223,12 +264,13 @@ def config_with_settings(
     described: Algorithm,
     cells: Mapping[str, Parameter],
     refused: Mapping[str, str],
+    renamed: Mapping[str, str],
     **more: str,
 ) -> type[ConfigT]:
     """The chapter's config with an algorithm's settings, and the chapter's cells, as fields of their own.
 
-    ``refused`` says of settings that other algorithms have why this one refuses them; ``more`` holds further
-    fields with their values.
+    ``refused`` says of settings that other algorithms have why this one refuses them, ``renamed`` by which
+    names settings were known before; ``more`` holds further fields with their values.
     """
     every_run = {one.name for one in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
     taken = [name for name in described.parameters if name in every_run | {*more}]
@@ -248,6 +290,7 @@ def config_with_settings(
         "generated": True,
         "setting_names": tuple(settings),
         "refused": {name: why for name, why in refused.items() if name not in settings},
+        "renamed": renamed,
     }
     words = re.sub(r"\W", " ", described.name).title().replace(" ", "")
     return dataclasses.make_dataclass(

@@ -295,7 +295,7 @@ def mixture_decoder(
     sizes = [head_of(one.base).layer.weight.shape[0] for one in (policy, reference_policy)]
     if sizes[0] != sizes[1]:
         raise UserError(
-            f"draw.mixture: the policy scores {sizes[0]:,} tokens and its reference {sizes[1]:,}, so there "
+            f"mixture_coef: the policy scores {sizes[0]:,} tokens and its reference {sizes[1]:,}, so there "
             "is nothing between the two; take a reference of the policy's own family"
         )
     # Beneath its own adapters a policy has the layers that were tried already.

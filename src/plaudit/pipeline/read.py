@@ -11,8 +11,7 @@ from typing import Any
 from plaudit.config.fields import Setting, all_settings, did_you_mean, item_type
 from plaudit.config.load import load_yaml, read_values, resolve
 from plaudit.errors import UserError
-from plaudit.methods.preference.algorithms import OWN
-from plaudit.methods.registry import config_type
+from plaudit.methods.registry import OWN_ALGORITHMS, config_type
 from plaudit.pipeline.spec import (
     START_MODEL,
     WORLD,
@@ -256,6 +255,6 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or weight <= 0:
         raise UserError(f"weight is a number above 0, not {weight!r}")
     own = body.get("algorithm")
-    if name == OWN and isinstance(own, str):
-        return replace(kinds[name], settings=config_type(OWN, own)), weight
+    if name in OWN_ALGORITHMS and isinstance(own, str):
+        return replace(kinds[name], settings=config_type(name, own)), weight
     return kinds[name], weight

@@ -10,8 +10,8 @@ from plaudit.evaluation.policies.alignment_tax import check_libraries
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
 from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
-from plaudit.methods.policy.build import configure_algorithm
 from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import refuse_unused_reference_settings
 from plaudit.methods.registry import preflight_methods
@@ -41,12 +41,12 @@ def _validate_preference(name: str, config: PreferenceConfig) -> None:
 
 
 def _validate_rlhf(_: str, config: RlhfConfig) -> None:
-    configure_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
+    configured_policy_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
     loss_name_for("comparisons", config.reward_run.reward)
 
 
 _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
-    PolicyConfig: configure_algorithm,
+    PolicyConfig: configured_policy_algorithm,
     PreferenceConfig: _validate_preference,
     LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
     RlhfConfig: _validate_rlhf,

@@ -12,8 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from plaudit.methods.config import RunConfig
 from plaudit.methods.models import enable_gradient_checkpointing
-from plaudit.methods.policy.build import configure_algorithm
-from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import use_live_reference_if_short
 from plaudit.methods.reward_model.config import RewardConfig
@@ -178,7 +177,7 @@ def _meta_critic(method: str, config: RunConfig) -> RewardModel | None:
     if (
         not isinstance(config, PolicyConfig)
         or config.critic.shared
-        or not configure_algorithm(method, config).row.needs_critic
+        or "critic" not in POLICY.configured(method, config).needs
     ):
         return None
     folder = config.critic.model or config.model

@@ -23,8 +23,8 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.data import hold_out, load_rows
 from plaudit.methods.named_runs import SUPERVISED_METHODS
 from plaudit.methods.policy.batch import ExperienceTensors, Round
-from plaudit.methods.policy.build import configure_algorithm
 from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.run import encode_prompts_with_room
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import load_preference_rows
@@ -278,13 +278,13 @@ def make_schedule(
 def _round_shape(method: str, config: RunConfig, answer_tokens: int | None) -> RoundShape | None:
     if not isinstance(config, PolicyConfig):
         return None
-    configured = configure_algorithm(method, config)
+    algorithm = configured_algorithm(method, config)
     return RoundShape(
-        answers=int(configured.number("answers")),
-        rivals=int(configured.row.needs_greedy_baseline or configured.row.needs_rival),
+        answers=algorithm.group_size,
+        rivals=int(bool({"greedy_baseline", "rival"} & algorithm.needs)),
         longest=min(answer_tokens or config.draw.max_tokens, config.draw.max_tokens),
-        epochs=int(configured.number("epochs")),
-        minibatches=int(configured.number("minibatches")),
+        epochs=algorithm.update_epochs,
+        minibatches=algorithm.minibatches,
     )
 
 

@@ -74,13 +74,15 @@ def measure_throughput(
     started = time.perf_counter()
     with process_group(config.device) as ranks:
         before = measure_memory(str(ranks.device))
-        job = named_run(method, config).prepare(start_run(config, ranks))
-        trial = _Trial(job, config, ranks)
-        cost = (
-            trial.measure_rounds(max_seconds)
-            if job.updates_per_batch > 1 or trial.generates
-            else trial.measure_rows(max_seconds)
-        )
+        run = start_run(config, ranks)
+        with run.resources:
+            job = named_run(method, config).prepare(run)
+            trial = _Trial(job, config, ranks)
+            cost = (
+                trial.measure_rounds(max_seconds)
+                if job.updates_per_batch > 1 or trial.generates
+                else trial.measure_rows(max_seconds)
+            )
         after = measure_memory(str(ranks.device))
     measured_peak = None if before.now is None else int((after.peak - before.now) * MIB)
     return Throughput(
@@ -105,14 +107,14 @@ class _Trial:
     def measure_rows(self, max_seconds: int | float) -> _TrialCost:
         """Steps on rows: one micro-batch to warm up, then as many as there is time for."""
         warmup_cost, cost = _TrialCost(), _TrialCost()
-        self._take_step(1, self._job.microbatches(1, self._order.batch_rows(1))[:1], warmup_cost)
+        self._take_step(1, self._microbatches(1, self._order.batch_rows(1))[:1], warmup_cost)
         microbatch_seconds, deadline = (
             warmup_cost.step_seconds,
             time.perf_counter() + max_seconds - warmup_cost.step_seconds,
         )
         number = 1
         while not cost.steps or time.perf_counter() + microbatch_seconds < deadline:
-            microbatches = self._job.microbatches(number, self._order.batch_rows(number))
+            microbatches = self._microbatches(number, self._order.batch_rows(number))
             microbatches_left = max(1, int((deadline - time.perf_counter()) / max(microbatch_seconds, 1e-9)))
             if cost.steps and len(microbatches) > microbatches_left:
                 break
@@ -133,11 +135,14 @@ class _Trial:
             round_seconds = self._take_round(number, size, cost)
         return cost
 
+    def _microbatches(self, step: int, rows: Sequence[int]) -> Sequence[Any]:
+        return next(self._job.microbatches(step, lambda _: rows))
+
     def _take_round(self, number: int, size: int, cost: _TrialCost) -> float:
         inner, started = self._job.updates_per_batch, time.perf_counter()
         for step in range((number - 1) * inner + 1, number * inner + 1):
             requested = time.perf_counter()
-            microbatches = self._job.microbatches(step, self._order.batch_rows(number)[:size])
+            microbatches = self._microbatches(step, self._order.batch_rows(number)[:size])
             cost.generation_seconds += time.perf_counter() - requested
             if not microbatches:
                 continue

@@ -208,11 +208,13 @@ def perturbed_weights(subject: Subject, text: Sequence[int], *, min_shift: int |
             if shift >= min_shift:
                 break
             share *= SHARE_GROWTH
+        subject.weights.moved()
         yield shift
     finally:
         with torch.no_grad():
             for weight, original in zip(weights, originals, strict=True):
                 weight.copy_(original)
+        subject.weights.moved()
 
 
 def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share: float) -> None:

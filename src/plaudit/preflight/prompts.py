@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from jinja2 import TemplateError
@@ -34,8 +35,8 @@ from plaudit.preflight.tokenization import (
     strip_turn_ends,
     tokenize_with_bos,
 )
-from plaudit.rollouts.local import LocalSampler
 from plaudit.tokens.encode import Encoder
+from plaudit.tokens.prompts import encode_prompt
 
 ConversationShape = tuple[tuple[str, bool], ...]
 """Who speaks in a conversation, and whether the turn says something."""
@@ -125,7 +126,7 @@ def _token_mismatch(
 def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list[str]]:
     """The question as text, and with it each answer."""
     ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
-    prompt = row.record.prompt
+    prompt = row.prompt
     if isinstance(prompt, str):
         return prompt, [prompt + strip_end_tokens(plain_text(answer), ends) for answer in row.answers]
     conversations: list[tuple[Message, ...]] = []
@@ -140,17 +141,18 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
 
 
 def _sampler_prompts(subject: Subject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
-    """What drawing would show the model; prompts that leave no room for an answer are left out of a run."""
-    if not isinstance(subject.sampler, LocalSampler):
+    """What drawing shows the model; prompts that leave no room for an answer are left out of a run."""
+    if subject.sampler is None:
         return
     chats = subject.encoder.chat_format is not None
     for prompt in subject.prompts:
         try:
-            [one] = subject.sampler.requests_for([prompt], subject.sampling, 1)
+            question = encode_prompt(prompt, subject.encoder)
+            [[rollout]] = subject.sampler.generate([question.shown], replace(subject.sampling, max_tokens=1))
         except UserError:
             continue
-        text = as_turns(prompt) if chats else prompt
-        yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, one.prompt
+        text = subject.encoder.prompt_words(as_turns(prompt) if chats else prompt)
+        yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
 def check_chat_template(subject: Subject) -> Result:

@@ -297,7 +297,7 @@ def _sampled_answers(
     if subject.sampler is None or not rows:
         return []
     settings = replace(subject.sampling, max_tokens=min(MAX_ANSWER_TOKENS, subject.sampling.max_tokens))
-    groups = subject.sampler.generate([row.question.text for row in rows], settings, n=answers)
+    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=answers)
     return [[(one.answer.text, one.answer.ended) for one in group] for group in groups]
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plaudit.data.records import Text
 from plaudit.engine.distributed import is_sharded
 from plaudit.errors import UserError
 from plaudit.preflight import exact_sampling
@@ -33,8 +32,8 @@ from plaudit.preflight.exact_sampling import (
 from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
 from plaudit.preflight.subject import Subject
 from plaudit.rollouts import examples
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings
+from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 
 MAX_FORCED_TOKENS = 3
 """Tokens that an answer of the trial may have."""
@@ -55,7 +54,7 @@ def check_stops(subject: Subject) -> Result:
         is_whole = policy is None or not is_sharded(policy)
         return not_applicable(_NOTHING_TO_SAMPLE if is_whole else "weights are divided over ranks")
     try:
-        sampler = subject.sampler or LocalSampler.from_policy(policy, subject.encoder, subject.products)
+        sampler = subject.sampler or sampler_of_policy(policy, subject.encoder, subject.products)
     except UserError as error:
         return not_applicable(str(error))
     ordinary, ends = _ordinary_token(subject, rows[0]), _declared_end_tokens(subject)
@@ -106,7 +105,7 @@ def _ordinary_token(subject: Subject, row: SamplePrompt) -> int:
 def _forced_rollout(subject: Subject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
     with force_token(_output_head(subject), token):
-        return sampler.generate([row.question.text], settings)[0][0]
+        return sampler.generate([row.question.prompt], settings)[0][0]
 
 
 @contextmanager
@@ -164,7 +163,7 @@ def check_sampler_logps(subject: Subject) -> Result:
     if subject.sampler is None or not rows:
         return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
     settings = _short_settings(subject, MAX_TOKENS)
-    groups = subject.sampler.generate([one.question.text for one in rows], settings, n=2)
+    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=2)
     limit = 4 * logprob_tolerance(subject, settings)
     errors: list[LogprobErrors] = []
     for row, rollout in _row_rollout_pairs(rows, groups):
@@ -196,7 +195,7 @@ def check_sampler_fresh(subject: Subject) -> Result:
     settings = _short_settings(subject, MAX_TOKENS)
     limit = 4 * logprob_tolerance(subject, settings)
     with exact_sampling.perturbed_weights(subject, rows[0].question.prompt, min_shift=2 * limit) as shift:
-        groups = subject.sampler.generate([one.question.text for one in rows], settings, n=2)
+        groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=2)
         new = [
             logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
             for _, one in _row_rollout_pairs(rows, groups)
@@ -230,7 +229,7 @@ def check_sampled_is_trained(subject: Subject) -> Result:
     settings = SamplingSettings(
         temperature=HIGH_TEMPERATURE, max_tokens=MAX_TOKENS, seed=subject.sampling.seed
     )
-    groups = subject.sampler.generate([one.question.text for one in rows], settings, n=4)
+    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=4)
     for row, group in zip(rows, groups, strict=True):
         example = examples.example_from_rollouts(row.question, group)
         for rollout, trained in zip(group, example.completions, strict=True):
@@ -276,7 +275,7 @@ def check_sampling_distribution(subject: Subject) -> Result:
         return not_applicable("nothing is left to chance at temperature 0")
     [row], settings = rows, _short_settings(subject, 1)
     first, repeated, reseeded = (
-        _sample_first_tokens(subject.sampler, row.question.text, replace(settings, seed=seed), draws)
+        _sample_first_tokens(subject.sampler, row.question.prompt, replace(settings, seed=seed), draws)
         for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
     )
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
@@ -365,7 +364,9 @@ def _random_token_ids(subject: Subject, answers: Sequence[Sequence[int]]) -> lis
     return [torch.randint(vocabulary_size, (len(ids),), generator=generator).tolist() for ids in answers]
 
 
-def _sample_first_tokens(sampler: Sampler, prompt: Text, settings: SamplingSettings, draws: int) -> Tensor:
+def _sample_first_tokens(
+    sampler: Sampler, prompt: TokenIds, settings: SamplingSettings, draws: int
+) -> Tensor:
     [group] = sampler.generate([prompt], settings, n=draws)
     return torch.tensor([one.ids[0] for one in group])
 
@@ -390,8 +391,8 @@ CHECKS = (
         matters="A sampler with a copy of its own can go on with old weights and nothing complains: the run "
         "looks alive and learns from somebody else's answers. A LoRA adapter that never reached the sampler "
         "cost two months in verl#7495; TRL#5312 is the same with sleeping weights.",
-        mend="Let the sampler answer with the policy in memory (LocalSampler.of), or send it the weights "
-        "after each update, merged with their adapters.",
+        mend="Let the sampler answer with the policy in memory (LocalSampler.from_policy), or send it the "
+        "weights after each update, merged with their adapters.",
         run=check_sampler_fresh,
     ),
     Check(

@@ -17,7 +17,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.reference import Reference
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import Reward
-from plaudit.rollouts.sampler import Sampler, SamplingSettings
+from plaudit.rollouts.sampler import Sampler, SamplingSettings, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import AnsweredRecord, Encoder, encode_record_with_notes
 from plaudit.tokens.microbatch import Microbatch
@@ -112,6 +112,8 @@ class Subject:
     """The context in which products are made."""
     sampler: Sampler | None = None
     """What draws answers, with the policy's weights of the moment when it is asked."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved: whoever moves them for a check says so."""
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How they are drawn."""
     reward: Reward | None = None

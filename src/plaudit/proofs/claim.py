@@ -11,8 +11,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from plaudit.methods.policy.config import PolicySettings
-from plaudit.methods.policy.row import PolicyRow
+from plaudit.methods.policy.algorithms import policy_algorithm
+from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.row import UnpairedAlgorithm
 from plaudit.proofs.evidence import Pairs, Thumbs, pairs, thumbs
@@ -22,12 +22,11 @@ from plaudit.proofs.learn import (
     PreferenceLossRow,
     learning_problem,
     minimise_table,
-    policy_row,
 )
 
 RowFactory = Callable[..., PreferenceLossRow]
 """From a name and settings to the cells that are proven."""
-PolicyRowFactory = Callable[[str, PolicySettings], PolicyRow]
+PolicyFactory = Callable[..., PolicyAlgorithm]
 """The same of policy optimisation."""
 
 
@@ -48,14 +47,13 @@ class ProofSetup:
     """A language whose prompts have two answers: whatever a loss wants of a pair can be had."""
     row_factory: RowFactory = preference_algorithm
     """The table of algorithms; a test puts a wrong one here."""
-    policy_row_factory: PolicyRowFactory = policy_row
+    policy_factory: PolicyFactory = policy_algorithm
     """The one of policy optimisation, likewise."""
 
     def row(self, name: str, **settings: Any) -> PreferenceLossRow:
         """The algorithm at the lab's β, with other settings where they are given."""
-        defaults: dict[str, Any] = (
-            {"beta": self.beta} if "beta" in PREFERENCE_ALGORITHMS[name].parameters else {}
-        )
+        described = PREFERENCE_ALGORITHMS.get(name)
+        defaults = {"beta": self.beta} if described is not None and "beta" in described.parameters else {}
         return self.row_factory(name, **{**defaults, **settings})
 
 
@@ -111,7 +109,7 @@ def proof_setup(
     seed: int = 0,
     beta: float = 0.5,
     rows: RowFactory = preference_algorithm,
-    policies: PolicyRowFactory = policy_row,
+    policies: PolicyFactory = policy_algorithm,
 ) -> ProofSetup:
     """The setup with languages of that seed.
 
@@ -124,7 +122,7 @@ def proof_setup(
         single_prompt=make_language(seed=seed, prompts=1),
         two_answers=two_answer_language(seed=seed),
         row_factory=rows,
-        policy_row_factory=policies,
+        policy_factory=policies,
     )
 
 

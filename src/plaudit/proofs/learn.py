@@ -10,7 +10,6 @@ Rows of policy optimisation in expectation: the cells of training over every gro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
@@ -20,9 +19,7 @@ from plaudit.errors import UserError
 from plaudit.losses.preference import match_sorted
 from plaudit.losses.preference_inputs import CompletionLogps
 from plaudit.losses.ratio import log_ratio, ratio
-from plaudit.methods.policy.build import configure_algorithm
-from plaudit.methods.policy.config import PolicyConfig, PolicySettings
-from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyRow, SurrogateInputs, reduce_loss
+from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs
 from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     BatchContext,
@@ -335,18 +332,7 @@ _UNIT_COUNTS = LossCounts(tokens=1, completions=1, max_tokens=1)
 """Shares are a mean already; what else a reduction divides by is a constant, and the rate makes up for it."""
 
 
-def policy_row(name: str, settings: PolicySettings) -> PolicyRow:
-    """The row that ``plaudit train`` would run.
-
-    >>> policy_row("grpo", PolicySettings(beta=0.5)).beta
-    0.5
-    """
-    nowhere = Path()
-    config = PolicyConfig(model=nowhere, prompts=nowhere, reward="number", out=nowhere, policy=settings)
-    return configure_algorithm(name, config).row
-
-
-def expected_estimator(row: PolicyRow) -> Estimator:
+def expected_estimator(row: PolicyAlgorithm) -> Estimator:
     """The loss of the row's move, on answers of the old policy, with exact values for a critic."""
 
     def estimator(batch: ExactBatch) -> Tensor:
@@ -358,26 +344,26 @@ def expected_estimator(row: PolicyRow) -> Estimator:
             )
         moment = _surrogate_inputs(row, batch, advantage_NT)
         loss_NT = row.surrogate(moment)
-        if row.divergence == "loss":
-            loss_NT = loss_NT + row.beta * row.estimator(moment.ref_log_ratio_NT)
-        return reduce_loss(row.reduction, batch.weighted(loss_NT), batch.mask_NT, _UNIT_COUNTS)
+        if row.loss_kl is not None:
+            loss_NT = loss_NT + row.kl_coef * row.loss_kl(moment.ref_log_ratio_NT)
+        return row.reduction(batch.weighted(loss_NT), batch.mask_NT, _UNIT_COUNTS)
 
     return estimator
 
 
-def _advantage_inputs(row: PolicyRow, batch: ExactBatch) -> AdvantageInputs:
+def _advantage_inputs(row: PolicyAlgorithm, batch: ExactBatch) -> AdvantageInputs:
     kl_NT = torch.zeros_like(batch.old_logp_NT)
-    if row.divergence == "reward":
-        kl_NT = row.estimator(
+    if row.reward_kl is not None:
+        kl_NT = row.reward_kl(
             log_ratio(batch.old_logp_NT, batch.per_completion(batch.language.ref_logp_PYT), batch.mask_NT)
         )
     best_P1 = _old_policy(batch).argmax(-1, keepdim=True)
     return AdvantageInputs(
         score_N=batch.reward_N,
         kl_NT=kl_NT,
-        kl_coefficient=row.beta,
-        value_NT=_kl_penalised_values(batch, kl_NT, row.beta)
-        if row.needs_critic
+        kl_coefficient=row.kl_coef,
+        value_NT=_kl_penalised_values(batch, kl_NT, row.kl_coef)
+        if "critic" in row.needs
         else torch.zeros_like(kl_NT),
         rival_N=batch.language.reward_PY.gather(-1, best_P1)[batch.prompt_N, 0],
         mean_score=float((batch.share_N * batch.reward_N).sum()),
@@ -414,7 +400,7 @@ def _expected_moments(value_NT: Tensor, batch: ExactBatch) -> Moments:
     return Moments(count=share_NT.sum(), mean=mean, variance=variance)
 
 
-def _surrogate_inputs(row: PolicyRow, batch: ExactBatch, advantage_NT: Tensor) -> SurrogateInputs:
+def _surrogate_inputs(row: PolicyAlgorithm, batch: ExactBatch, advantage_NT: Tensor) -> SurrogateInputs:
     log_ratio_NT = log_ratio(batch.logp_NT, batch.old_logp_NT, batch.mask_NT)
     return SurrogateInputs(
         logp_NT=batch.logp_NT,

@@ -1,1 +1,1 @@
-"""Reports of whole pipelines, each on one page that stands alone; and runs beside each other."""
+"""The one place that makes pages: functions give data, templates lay them out, charts draw them."""

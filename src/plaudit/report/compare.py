@@ -1,7 +1,4 @@
-"""Several runs beside each other: which settings differ, what came of each, how each learnt.
-
-Runs beside each other on one page: settings that differ, figures, curves over each other.
-"""
+"""Several runs beside each other on one page: settings that differ, figures, curves over each other."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
@@ -20,7 +18,8 @@ from plaudit.files import atomic
 from plaudit.report.charts.axes import SERIES_CLASSES, Span
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.report.charts.lines import BandChart, BandLine, Curve, band_chart, thin_points
-from plaudit.report.html import Html, document, element, folded, section, shortened
+from plaudit.report.figures import NO_VALUE, Cell, Table, estimate_cell, estimate_span, value_cell
+from plaudit.report.page import render
 from plaudit.report.pipeline.data import (
     PipelineData,
     StageData,
@@ -28,20 +27,10 @@ from plaudit.report.pipeline.data import (
     is_pipeline,
     read_pipeline_folder,
 )
-from plaudit.report.pipeline.page import report_style
-from plaudit.report.pipeline.sections import estimate_span, split_curves
-from plaudit.report.pipeline.text import (
-    best_policy_summary,
-    contest_against_reference,
-    estimate_cell,
-    figures_table,
-    short_name,
-    value_cell,
-)
+from plaudit.report.pipeline.findings import best_policy_summary, contest_against_reference
+from plaudit.report.pipeline.sections import split_curves
 from plaudit.report.run.data import MetricColumn, RunData, read_run_data
-from plaudit.report.words import counted, percent
-
-_NO_SETTING = "–"
+from plaudit.report.words import counted, percent, short_name, shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +45,15 @@ class ComparedRun:
     pipeline: PipelineData
     """What was read from its folder."""
 
+    @property
+    def outcome(self) -> str:
+        """What came of it, in a sentence."""
+        if self.pipeline.evaluation is not None:
+            return best_policy_summary(self.pipeline.evaluation)
+        ended = sum(stage.state == "done" for stage in self.pipeline.stages)
+        stages = counted(len(self.pipeline.stages), "stage")
+        return f"{ended} of {stages} have ended; no policies were compared."
+
 
 def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
     """The runs of these folders, under names that tell them apart."""
@@ -65,7 +63,10 @@ def read_runs(folders: Sequence[Path]) -> tuple[ComparedRun, ...]:
             raise UserError(f"{folders[index]}: named twice; a run is not compared with itself")
     shared_parts = 0
     parts = [folder.parts for folder in real]
-    while all(len(one) > shared_parts + 1 and one[shared_parts] == parts[0][shared_parts] for one in parts):
+    while all(
+        len(path_parts) > shared_parts + 1 and path_parts[shared_parts] == parts[0][shared_parts]
+        for path_parts in parts
+    ):
         shared_parts += 1
     return tuple(
         ComparedRun(name="/".join(own_parts[shared_parts:]), pipeline=_read_run(folder))
@@ -80,8 +81,8 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]
     {}
     """
     settings_by_run = [dict(_flatten(_read_settings(run.pipeline), "")) for run in runs]
-    names = dict.fromkeys(name for one in settings_by_run for name in one)
-    values = {name: tuple(one.get(name, _NO_SETTING) for one in settings_by_run) for name in names}
+    names = dict.fromkeys(name for settings in settings_by_run for name in settings)
+    values = {name: tuple(settings.get(name, NO_VALUE) for settings in settings_by_run) for name in names}
     return {name: values_by_run for name, values_by_run in values.items() if len(set(values_by_run)) > 1}
 
 
@@ -100,22 +101,7 @@ def _training_stage(facts: RunData) -> StageData:
         kind="",
         state="done" if facts.finished else "begun",
         folder=facts.path,
-        needs=(),
-        settings={},
-        inputs=(),
-        outputs={},
-        key="",
-        result="",
-        code={},
-        seconds=None,
-        ended="",
-        command="",
-        summary_lines=(),
-        checks=(),
         training_run=facts,
-        policy_evaluation=None,
-        reward_evaluations=(),
-        changed_files=(),
     )
 
 
@@ -130,8 +116,8 @@ def _read_settings(pipeline: PipelineData) -> Any:
 
 def _flatten(setting: Any, name: str) -> Iterator[tuple[str, str]]:
     """Every setting under its full name; a list of single entries, as of stages, is read as those entries."""
-    if isinstance(setting, list) and all(isinstance(one, Mapping) and len(one) == 1 for one in setting):
-        setting = {key: nested for one in setting for key, nested in one.items()}
+    if isinstance(setting, list) and all(isinstance(entry, Mapping) and len(entry) == 1 for entry in setting):
+        setting = {key: nested for entry in setting for key, nested in entry.items()}
     if isinstance(setting, Mapping) and setting:
         for key, nested in setting.items():
             yield from _flatten(nested, f"{name}.{key}" if name else str(key))
@@ -153,10 +139,10 @@ def win_rate(pipeline: PipelineData, policy: PolicyFigures) -> Estimate | None:
 
 
 _COMPARED_FIGURES: tuple[tuple[str, str, FigureOf], ...] = (
-    ("True worth", "mean of answers", lambda _, one: one.gold),
+    ("True worth", "mean of answers", lambda _, policy: policy.gold),
     ("Share of wins", "raw, against the reference", win_rate),
-    ("KL", "nats an answer from the reference", lambda _, one: one.kl),
-    ("Length", "tokens of an answer", lambda _, one: one.length),
+    ("KL", "nats an answer from the reference", lambda _, policy: policy.kl),
+    ("Length", "tokens of an answer", lambda _, policy: policy.length),
 )
 _WIN_RATE_TITLE = "Share of wins"
 
@@ -169,74 +155,64 @@ def write_comparison(folders: Sequence[Path], path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedStage:
+    """How the stages of one name learnt in each run.
+
+    Example: ``ComparedStage(name="sft", charts=[…], more=[…], last_values=Table(…))``
+    """
+
+    name: str
+    """What they are called."""
+    charts: list[Markup]
+    """The curves that tell most, over each other."""
+    more: list[Markup]
+    """The other ones."""
+    last_values: Table
+    """The last of each figure in each run."""
+
+
 def comparison_page(runs: Sequence[ComparedRun]) -> str:
     """The whole page."""
-    parts = (
-        _comparison_header(runs),
-        _settings_section(runs),
-        *_figures_section(runs),
-        *_curves_section(runs),
-        _last_values_section(runs),
+    evaluated = [run for run in runs if run.pipeline.evaluation is not None]
+    policies = list(dict.fromkeys(policy.name for run in evaluated for policy in _run_policies(run)))
+    stage_names = dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages)
+    return render(
+        "compare",
+        runs=runs,
+        settings=_settings_table(runs),
+        figure_charts=[
+            chart
+            for figure in _COMPARED_FIGURES
+            for group in _chart_groups(evaluated)
+            for chart in _figure_chart(group, policies, *figure)
+        ],
+        figure_tables=[
+            _figure_table(evaluated, policies, title, figure_of)
+            for title, _, figure_of in (_COMPARED_FIGURES if policies else ())
+        ],
+        stages=[_compared_stage(runs, name) for name in stage_names],
     )
-    return document(f"{len(runs)} runs", element("main", {}, *parts), style=report_style())
 
 
-def _comparison_header(runs: Sequence[ComparedRun]) -> Html:
-    items = [
-        element(
-            "li",
-            {},
-            element("b", {}, short_name(run.name)),
-            f": {_outcome_sentence(run.pipeline)}".replace(" %", "\u00a0%"),
-        )
-        for run in runs
-    ]
-    title = element("h1", {}, counted(len(runs), "run"), " beside each other")
-    return element("header", {}, title, element("ul", {"class": "notes"}, *items))
-
-
-def _outcome_sentence(pipeline: PipelineData) -> str:
-    if pipeline.evaluation is not None:
-        return best_policy_summary(pipeline.evaluation)
-    ended = sum(stage.state == "done" for stage in pipeline.stages)
-    return f"{ended} of {counted(len(pipeline.stages), 'stage')} have ended; no policies were compared."
-
-
-def _settings_section(runs: Sequence[ComparedRun]) -> Html:
+def _settings_table(runs: Sequence[ComparedRun]) -> Table | None:
     settings = differing_settings(runs)
     if not settings:
-        sentence = "Their settings are the same: what differs is chance, data or code."
-        return section("What differs in their settings", "settings", element("p", {}, sentence))
+        return None
     rows = [
-        (shortened(name, _MAX_VALUE_LENGTH), [shortened(value, _MAX_VALUE_LENGTH) for value in values])
+        (
+            shortened(name, _MAX_VALUE_LENGTH),
+            [Cell(text=shortened(value, _MAX_VALUE_LENGTH)) for value in values],
+        )
         for name, values in [*settings.items()][:_MAX_SETTINGS]
     ]
     rest = len(settings) - len(rows)
     caption = f"{counted(len(settings), 'setting')}{f', of which {rest} are left out' if rest else ''}"
-    block = element(
-        "div", {"class": "runs"}, figures_table(caption, [short_name(run.name) for run in runs], rows)
-    )
-    return section("What differs in their settings", "settings", block)
+    return Table(caption=caption, columns=_run_names(runs), rows=rows)
 
 
-def _figures_section(runs: Sequence[ComparedRun]) -> Iterator[Html]:
-    evaluated_runs = [run for run in runs if run.pipeline.evaluation is not None]
-    policies = list(dict.fromkeys(one.name for run in evaluated_runs for one in _run_policies(run)))
-    if not policies:
-        return
-    charts = [
-        chart
-        for one in _COMPARED_FIGURES
-        for group in _chart_groups(evaluated_runs)
-        for chart in _figure_chart(group, policies, *one)
-    ]
-    tables = [_figure_table(evaluated_runs, policies, title, of) for title, _, of in _COMPARED_FIGURES]
-    explanation = (
-        "Each run has its own prompts and answers. An interval says how far a figure of one run may be off "
-        "by its prompts, and nothing of what another seed of training would give."
-    )
-    curves = element("div", {"class": "curves"}, *charts, element("p", {"class": "how"}, explanation))
-    yield section("What came of them", "figures", curves, folded("The same as tables", *tables))
+def _run_names(runs: Sequence[ComparedRun]) -> list[str]:
+    return [short_name(run.name) for run in runs]
 
 
 def _figure_chart(
@@ -245,65 +221,63 @@ def _figure_chart(
     title: str,
     unit: str,
     figure_of: FigureOf,
-) -> Iterator[Html]:
+) -> Iterator[Markup]:
     rows = [
         IntervalRow(
-            label=short_name(one),
-            spans=tuple(estimate_span(_policy_figure(run, one, figure_of)) for run in runs),
+            label=short_name(policy),
+            spans=tuple(estimate_span(_policy_figure(run, policy, figure_of)) for run in runs),
         )
-        for one in policies
+        for policy in policies
     ]
     rows = [row for row in rows if any(row.spans)]
     if rows:
         draw = share_chart if title == _WIN_RATE_TITLE else amount_chart
-        yield draw(title, unit, IntervalRows(rows=rows, series=[short_name(run.name) for run in runs]))
+        yield draw(title, unit, IntervalRows(rows=rows, series=_run_names(runs)))
 
 
 def _figure_table(
-    runs: Sequence[ComparedRun],
-    policies: Sequence[str],
-    title: str,
-    figure_of: FigureOf,
-) -> Html:
-    cells = {one: [_policy_figure(run, one, figure_of) for run in runs] for one in policies}
+    runs: Sequence[ComparedRun], policies: Sequence[str], title: str, figure_of: FigureOf
+) -> Table:
+    write = {"write": percent} if title == _WIN_RATE_TITLE else {}
     rows = [
         (
-            short_name(one),
+            short_name(policy),
+            [estimate_cell(_policy_figure(run, policy, figure_of), **write) for run in runs],
+        )
+        for policy in policies
+    ]
+    return Table(caption=title, columns=_run_names(runs), rows=rows)
+
+
+def _compared_stage(runs: Sequence[ComparedRun], name: str) -> ComparedStage:
+    columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
+    metrics = {metric for columns in columns_by_run.values() for metric in columns}
+    first, rest = split_curves(metrics)
+    rows = [
+        (
+            metric,
             [
-                estimate_cell(cell, percent) if title == _WIN_RATE_TITLE else estimate_cell(cell)
-                for cell in row_cells
+                value_cell(columns[metric].last if metric in columns else None)
+                for columns in columns_by_run.values()
             ],
         )
-        for one, row_cells in cells.items()
+        for metric in sorted(metrics)
+        if not metric.startswith("timing/")
     ]
-    return figures_table(title, [short_name(run.name) for run in runs], rows)
+    caption = f"{short_name(name)}: the last of each figure"
+    return ComparedStage(
+        name=short_name(name),
+        charts=[chart for curve in first for chart in _curve_chart(curve, columns_by_run)],
+        more=[chart for curve in rest for chart in _curve_chart(curve, columns_by_run)],
+        last_values=Table(caption=caption, columns=_run_names(runs), rows=rows),
+    )
 
 
-def _curves_section(runs: Sequence[ComparedRun]) -> Iterator[Html]:
-    """Curves of stages of one name over each other."""
-    names = list(dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages))
-    parts: list[Html] = []
-    for name in names:
-        columns_by_run = {run.name: _stage_columns(run, name) for run in runs}
-        first, rest = split_curves({metric for one in columns_by_run.values() for metric in one})
-        parts.append(element("h3", {"class": "stage"}, short_name(name)))
-        parts.append(element("div", {"class": "curves"}, *_curve_charts(first, columns_by_run)))
-        more = element("div", {"class": "curves"}, *_curve_charts(rest, columns_by_run))
-        parts.append(element("div", {"class": "rarely"}, folded(f"More curves of {short_name(name)}", more)))
-    if parts:
-        yield section("How they learnt", "learning", *parts)
-
-
-def _curve_charts(curves: Sequence[Curve], columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Html]:
-    for curve in curves:
-        yield from _curve_chart(curve, columns)
-
-
-def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Html]:
+def _curve_chart(curve: Curve, columns: dict[str, dict[str, MetricColumn]]) -> Iterator[Markup]:
     """One figure of all runs that have it: on held-out rows, where there are any."""
     names = [curve.held_out_metric, curve.train_metric]
     metric = next(
-        (one for one in names if one and any(one in run_columns for run_columns in columns.values())), ""
+        (name for name in names if name and any(name in run_columns for run_columns in columns.values())), ""
     )
     lines = [
         line
@@ -330,33 +304,10 @@ def _run_line(run: str, column: MetricColumn, curve: Curve) -> Iterator[BandLine
         yield BandLine(label=short_name(run), points=points)
 
 
-def _last_values_section(runs: Sequence[ComparedRun]) -> Html:
-    """The last figures of every stage as numbers."""
-    parts: list[Html] = []
-    for name in dict.fromkeys(stage.name for run in runs for stage, _ in run.pipeline.training_stages):
-        columns_by_run = [_stage_columns(run, name) for run in runs]
-        metrics = sorted(
-            {metric for one in columns_by_run for metric in one if not metric.startswith("timing/")}
-        )
-        rows = [
-            (metric, [value_cell(one[metric].last if metric in one else None) for one in columns_by_run])
-            for metric in metrics
-        ]
-        parts.append(
-            figures_table(
-                f"{short_name(name)}: the last of each figure", [short_name(run.name) for run in runs], rows
-            )
-        )
-    folders = [
-        element("li", {}, element("b", {}, short_name(run.name)), f" {run.pipeline.path}") for run in runs
-    ]
-    listed = element("ul", {"class": "notes"}, *folders)
-    return section("Where they lie", "places", listed, *([folded("Last figures", *parts)] if parts else []))
-
-
 def _stage_columns(run: ComparedRun, stage: str) -> dict[str, MetricColumn]:
     return next(
-        (facts.history.columns for one, facts in run.pipeline.training_stages if one.name == stage), {}
+        (facts.history.columns for trained, facts in run.pipeline.training_stages if trained.name == stage),
+        {},
     )
 
 
@@ -365,7 +316,10 @@ def _run_policies(run: ComparedRun) -> tuple[PolicyFigures, ...]:
 
 
 def _policy_figure(run: ComparedRun, policy: str, figure_of: FigureOf) -> Estimate | None:
-    return next((figure_of(run.pipeline, one) for one in _run_policies(run) if one.name == policy), None)
+    return next(
+        (figure_of(run.pipeline, candidate) for candidate in _run_policies(run) if candidate.name == policy),
+        None,
+    )
 
 
 def _chart_groups(runs: Sequence[ComparedRun]) -> Iterator[Sequence[ComparedRun]]:

@@ -1,13 +1,21 @@
-"""Figures in words, as a person would say them."""
+"""Figures in words, as a person would say them; texts from elsewhere, as far as they can be shown."""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 Number = int | float
 """Any number that is measured or counted."""
+# Controls, marks that reverse or hide text, half surrogates, and what Unicode reserves as no character. Tab
+# and line feed stay; so do the joiners that emoji, Arabic and Indic scripts are written with.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U000e0000-\U000e007f]"
+)
+MAX_NAME_LENGTH = 40
+"""Letters of a policy's or a stage's name that have room."""
 
 
 def number_text(value: Number) -> str:
@@ -74,3 +82,45 @@ def trim_exponent(text: str) -> str:
     ('2.5e-5', '3e9')
     """
     return re.sub(r"e([+-])0*(\d)", lambda found: f"e{found[1].replace('+', '')}{found[2]}", text)
+
+
+def escape_invisible(text: str) -> str:
+    """The text with characters that cannot be seen, or that turn others round, written by their numbers.
+
+    >>> escape_invisible("tab\\tstays, \\x1b[1m and \\u202e do not")
+    'tab\\tstays, ⟨U+001B⟩[1m and ⟨U+202E⟩ do not'
+    """
+    return _INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def shortened(text: str, max_length: int) -> str:
+    """At most so many characters of the text, and how many more there were.
+
+    >>> shortened("a long answer", 6)
+    'a long … (7 more characters)'
+    """
+    if len(text) <= max_length:
+        return text
+    return f"{text[:max_length]} … ({len(text) - max_length:,} more characters)"
+
+
+def short_name(text: str) -> str:
+    """A name as it has room in a sentence or a table."""
+    return shortened(text, MAX_NAME_LENGTH)
+
+
+def unbroken(text: str) -> str:
+    """The text with no number parted from its per cent."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def time_text(timestamp: str) -> str:
+    """A time of day as it was written down, in words where it is one.
+
+    >>> time_text("2026-11-21T12:03:00Z"), time_text("yesterday")
+    ('2026-11-21 at 12:03 UTC', 'yesterday')
+    """
+    try:
+        return timestamp_text(datetime.fromisoformat(timestamp).astimezone(UTC))
+    except ValueError:
+        return short_name(timestamp)

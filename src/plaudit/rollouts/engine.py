@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 from typing import Any
@@ -19,10 +19,9 @@ from torch import Tensor
 from plaudit.errors import UserError
 from plaudit.models.decode import Decoder, MixtureDecoderFactory
 from plaudit.models.policy import Policy
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
-from plaudit.tokens.batch import prompt_id
+from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder
-from plaudit.tokens.extras import NO_EXTRAS, Extra, Extras, collate_extras, extras_digest
+from plaudit.tokens.extras import NO_EXTRAS, Extras, collate_extras, extras_digest
 
 SUM_BLOCK = 256
 """Tokens whose probabilities are added up first, so that a place is looked for in a few sums."""
@@ -163,31 +162,8 @@ MAX_TOKENS_PER_CHARACTER = 4
 """The most tokens that one character can take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
-    """One completion to generate.
-
-    Example: ``GenerationRequest(prompt=(1, 5, 9), text_tail=(), uniform_T=torch.rand(64))``
-    """
-
-    prompt: tuple[int, ...]
-    """The tokens that the model is shown."""
-    text_tail: tuple[int, ...]
-    """The end of a plain text that is gone on from; empty in a conversation."""
-    uniform_T: Tensor
-    """A uniform number from 0 to 1 for each token that may be generated."""
-    extras: Extras = field(default_factory=dict[str, Extra])
-    """What the model is shown beside the prompt's tokens."""
-
-    @property
-    def prompt_id(self) -> str:
-        """The content hash of the prompt: requests of equal ones are read once."""
-        return prompt_id(self.prompt, self.extras)
-
-    @property
-    def max_new_tokens(self) -> int:
-        """How many tokens may be drawn."""
-        return len(self.uniform_T)
+TAIL_TOKENS = 4
+"""Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
 
 @dataclass(slots=True)
@@ -223,10 +199,10 @@ class GenerationEngine:
 
     def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
         """A rollout for each request, generated in one batch; equal prompts in a row are read once."""
-        completions = [_PartialCompletion(one, [], [], []) for one in requests]
+        completions = [_PartialCompletion(request, [], [], []) for request in requests]
         for _ in self._decode_steps(completions, settings):
             pass
-        return [self._rollout(one, settings) for one in completions]
+        return [self._rollout(completion, settings) for completion in completions]
 
     def stream(self, request: GenerationRequest, settings: SamplingSettings) -> Iterator[Rollout]:
         """The rollout of one request so far, after each of its tokens."""
@@ -240,11 +216,13 @@ class GenerationEngine:
         """Generate the next token of every completion, one yield a step, until all have ended."""
         groups = [
             list(group)
-            for _, group in groupby((one.request for one in completions), lambda request: request.prompt_id)
+            for _, group in groupby(
+                (completion.request for completion in completions), lambda request: request.prompt_id
+            )
         ]
         prompts = [group[0].prompt for group in groups]
         extras = _items(groups, self.policy.device)
-        rows, uniform_NT = list(completions), _uniform_numbers(completions).to(self.policy.device)
+        rows, uniform_NT = list(completions), _uniform_numbers(completions, settings).to(self.policy.device)
         with self.decoder.attention_context(self.policy):
             with self._inference():
                 decoder = self.decoder(self.policy, prompts, list(map(len, groups)), extras)
@@ -296,10 +274,12 @@ class GenerationEngine:
 
     def _rollout(self, completion: _PartialCompletion, settings: SamplingSettings) -> Rollout:
         ended_by_token = completion.ids[-1] in self.encoder.stop_ids
-        before = self._decode(completion.request.text_tail)
-        text = self._decode(
-            [*completion.request.text_tail, *(completion.ids[:-1] if ended_by_token else completion.ids)]
-        )[len(before) :]
+        # Only a plain text is gone on from; behind a template's turn an answer begins anew.
+        tail = completion.request.prompt[-TAIL_TOKENS:] if self.encoder.chat_format is None else ()
+        before = self._decode(tail)
+        text = self._decode([*tail, *(completion.ids[:-1] if ended_by_token else completion.ids)])[
+            len(before) :
+        ]
         for stop in settings.stop:
             text = text.split(stop, 1)[0]
         return Rollout(
@@ -327,10 +307,12 @@ def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) 
     return {name: extra.value.to(device) for name, extra in columns.items()}
 
 
-def _uniform_numbers(completions: Sequence[_PartialCompletion]) -> Tensor:
-    uniform_NT = torch.zeros(
-        len(completions), max(one.request.max_new_tokens for one in completions), dtype=torch.float64
-    )
-    for a, one in enumerate(completions):
-        uniform_NT[a, : one.request.max_new_tokens] = one.request.uniform_T
+def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
+    requests = [completion.request for completion in completions]
+    longest = max(request.max_new_tokens for request in requests)
+    uniform_NT = torch.zeros(len(requests), longest, dtype=torch.float64)
+    for row, request in enumerate(requests):
+        uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
+            settings, request.prompt, request.sample, request.max_new_tokens, request.extras
+        )
     return uniform_NT

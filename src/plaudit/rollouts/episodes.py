@@ -6,13 +6,11 @@ of its turns is made of text. Every turn reads the conversation from its beginni
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from plaudit.data.records import Message, Text, plain_text, user_turn
 from plaudit.errors import UserError
-from plaudit.rollouts.engine import GenerationRequest, uniform_numbers
 from plaudit.rollouts.environment import (
     Environment,
     EpisodeDriver,
@@ -22,8 +20,7 @@ from plaudit.rollouts.environment import (
     PolicyTurn,
     Turn,
 )
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, TurnSampler
 from plaudit.tokens.chat_template import ChatTemplate, check_roles, control_token_after, unused_word
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt
@@ -40,8 +37,8 @@ class _ActiveEpisode:
     driver: EpisodeDriver
     request: GenerationRequest
     """Its first turn, with room for the whole episode."""
-    sample: int
-    """Which episode of its prompt it is."""
+    version: int
+    """The version of the weights that play it."""
     ids: list[int] = field(default_factory=list[int])
     mask: list[bool] = field(default_factory=list[bool])
     logp: list[float] = field(default_factory=list[float])
@@ -85,6 +82,7 @@ class _ActiveEpisode:
             answer=Answer(text=policy_texts[-1], tokens=sum(self.mask), ended=self.ended),
             mask=tuple(self.mask),
             played=FinishedEpisode(outcome=self.outcome, turns=tuple(self.turns)),
+            version=self.version,
         )
 
 
@@ -92,11 +90,14 @@ class _ActiveEpisode:
 class EpisodeSampler:
     """Plays episodes with the policy of a sampler.
 
-    Example: ``EpisodeSampler(sampler=sampler, environment=calculator, name="calc").play(asked, how)``
+    Example: ``EpisodeSampler(sampler=sampler, encoder=encoder, environment=shop, name="shop").play(prompts,
+        settings)``
     """
 
-    sampler: LocalSampler
+    sampler: TurnSampler
     """The policy's sampler."""
+    encoder: Encoder
+    """Writes what stands between two turns of the policy."""
     environment: Environment
     """The environment that answers the policy."""
     name: str
@@ -108,7 +109,7 @@ class EpisodeSampler:
         """Refuse a model that knows no turns."""
         if self.turns < 1:
             raise UserError(f"an episode needs 1 turn or more, not {self.turns}")
-        if not self.sampler.has_chat_template:
+        if self.encoder.chat_format is None:
             raise UserError(
                 f"{self.name}: the model's tokenizer has no chat template, so there are no turns that an "
                 "environment could answer; use a model that has one"
@@ -129,32 +130,26 @@ class EpisodeSampler:
     def _start_episodes(
         self, prompts: Sequence[EncodedPrompt], settings: SamplingSettings, n: int
     ) -> list[_ActiveEpisode]:
-        requests = self.sampler.requests_for([prompt.text for prompt in prompts], settings, n)
+        requests = self.sampler.requests_for([prompt.shown for prompt in prompts], settings, n)
         episodes: list[_ActiveEpisode] = []
-        samples_so_far: Counter[str] = Counter()
         for place, request in enumerate(requests):
             prompt = prompts[place // n]
             episode_prompt = EpisodePrompt(
                 prompt=prompt.text, truth=prompt.truth, facts=prompt.facts, origin=prompt.origin
             )
             driver = EpisodeDriver(self.name, self.environment, episode_prompt)
-            prompt_id = request.prompt_id
-            episodes.append(_ActiveEpisode(prompt, driver, request, samples_so_far[prompt_id]))
-            samples_so_far[prompt_id] += 1
+            episodes.append(_ActiveEpisode(prompt, driver, request, self.sampler.version))
         return episodes
 
     def _next_turns(self, active: Sequence[_ActiveEpisode], settings: SamplingSettings) -> list[Rollout]:
-        requests: list[GenerationRequest] = []
-        for one in active:
-            context, extras = (*one.request.prompt, *one.ids), one.request.extras
-            uniform_T = (
-                uniform_numbers(settings, context, one.sample, one.remaining_tokens, extras)
-                if one.ids
-                else one.request.uniform_T
+        requests = [
+            replace(
+                episode.request,
+                prompt=(*episode.request.prompt, *episode.ids),
+                max_new_tokens=episode.remaining_tokens,
             )
-            requests.append(
-                GenerationRequest(prompt=context, text_tail=(), uniform_T=uniform_T, extras=extras)
-            )
+            for episode in active
+        ]
         return self.sampler.generate_requests(requests, settings)
 
     def _environment_turn(self, episode: _ActiveEpisode) -> None:
@@ -174,10 +169,11 @@ class EpisodeSampler:
         episode.outcome = reply
 
     def _tokens_between(self, episode: _ActiveEpisode, turn: Turn) -> tuple[int, ...]:
-        encoder = self.sampler.encoder
-        closed = episode.ids[-1] in encoder.stop_ids
+        closed = episode.ids[-1] in self.encoder.stop_ids
         try:
-            return tokens_between_turns(encoder, episode.prompt.text, (*episode.turns, turn), closed=closed)
+            return tokens_between_turns(
+                self.encoder, episode.prompt.text, (*episode.turns, turn), closed=closed
+            )
         except UserError as error:
             raise UserError(f"{episode.driver.where}: {error}") from error
 

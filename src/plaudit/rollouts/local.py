@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -11,22 +10,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.records import Text, plain_text, user_turn
+from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.models.decode import MixtureDecoderFactory, fastest_decoder, mixture_decoder
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.reference import GeneratingReference
-from plaudit.rollouts.engine import GenerationEngine, GenerationRequest, uniform_numbers
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
-from plaudit.tokens.batch import prompt_id
-from plaudit.tokens.chat_template import check_roles
+from plaudit.rollouts.engine import GenerationEngine
+from plaudit.rollouts.sampler import (
+    Answer,
+    GenerationPrompt,
+    GenerationRequest,
+    Rollout,
+    SamplingSettings,
+    TokenIds,
+    WeightsVersion,
+    generation_requests,
+)
 from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.prompts import encode_prompt
 
 MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 """The most completions that are generated side by side, by device type."""
-_TAIL_TOKENS = 4
-"""Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
 
 class LocalSampler:
@@ -40,7 +45,7 @@ class LocalSampler:
         encoder = make_encoder(model)
         _refuse_other_tokenizer(model, encoder, loaded.get_input_embeddings().weight.shape[0])
         _refuse_without_cache(model, loaded)
-        self._set_up(Policy(loaded, layout="right"), encoder, nullcontext)
+        self._set_up(Policy(loaded, layout="right"), encoder, nullcontext, WeightsVersion())
 
     @classmethod
     def from_policy(
@@ -48,23 +53,33 @@ class LocalSampler:
         policy: Policy,
         encoder: Encoder,
         products: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        weights: WeightsVersion | None = None,
     ) -> LocalSampler:
-        """A sampler of a policy in memory: it generates with the weights of the moment."""
+        """A sampler of a policy in memory: it generates with the weights of the moment.
+
+        ``weights`` is counted on by whoever moves them; without it the version stays 0.
+        """
         sampler = cls.__new__(cls)
         _refuse_without_cache(policy.base.name_or_path, policy.base)
-        sampler._set_up(policy, encoder, products)
+        sampler._set_up(policy, encoder, products, weights or WeightsVersion())
         return sampler
 
     def _set_up(
-        self, policy: Policy, encoder: Encoder, products: Callable[[], AbstractContextManager[Any]]
+        self,
+        policy: Policy,
+        encoder: Encoder,
+        products: Callable[[], AbstractContextManager[Any]],
+        weights: WeightsVersion,
     ) -> None:
         decoder, self.fallback_reason = fastest_decoder(policy)
         """Why this model's own cache is used in place of ours; None when ours is."""
         self._engine = GenerationEngine(policy=policy, encoder=encoder, decoder=decoder, products=products)
         self._encoder = encoder
-        self._max_positions: int | None = getattr(
+        self._weights = weights
+        self.max_positions: int | None = getattr(
             policy.base.config.get_text_config(), "max_position_embeddings", None
         )
+        """The most tokens of a prompt with its answer; None where the model names no limit."""
         embedding: Any = policy.base.get_input_embeddings()
         self._vocabulary_size: int = embedding.weight.shape[0]
         self._batch_size = MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"])
@@ -80,6 +95,11 @@ class LocalSampler:
         return sampler
 
     @property
+    def version(self) -> int:
+        """The version of the weights that it samples from."""
+        return self._weights.number
+
+    @property
     def encoder(self) -> Encoder:
         """Encodes prompts and decodes completions."""
         return self._encoder
@@ -91,10 +111,16 @@ class LocalSampler:
 
     def check(self, prompt: Text) -> None:
         """Complain about a prompt that cannot be answered: it is empty, or the model cannot read it."""
-        self._encode_prompt(prompt)
+        self.encode(prompt)
+
+    def encode(self, prompt: Text) -> GenerationPrompt:
+        """What the model is shown; a prompt that cannot be answered is refused."""
+        question = encode_prompt(prompt, self._encoder)
+        self._refuse_unreadable(question.prompt, prompt)
+        return question.shown
 
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that were drawn.
 
@@ -102,61 +128,40 @@ class LocalSampler:
         answered before; so neither the other prompts nor ``n`` change it, up to the rounding of batched
         matrix products. A prompt that is given twice gets different answers.
         """
-        if n < 1:
-            raise UserError(f"n {n}: expected 1 answer or more to every prompt")
         rollouts_in_order = self.generate_requests(self.requests_for(prompts, settings, n), settings)
         return [rollouts_in_order[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def requests_for(
-        self, prompts: Sequence[Text], settings: SamplingSettings, n: int
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
     ) -> list[GenerationRequest]:
-        """The requests that `generate` serves: ``n`` for each prompt, as tokens with their uniform
-        numbers.
-        """
-        samples_so_far: Counter[str] = Counter()
-        requests: list[GenerationRequest] = []
-        for prompt in prompts:
-            ids, is_plain = self._encode_prompt(prompt)
-            extras = self._encoder.prompt_extras(self._as_turns(prompt))
-            shown = prompt_id(ids, extras)
-            max_new_tokens = (
-                settings.max_tokens if self._max_positions is None else self._max_positions - len(ids)
-            )
-            max_new_tokens = min(max_new_tokens, settings.max_tokens)
-            requests += [
-                GenerationRequest(
-                    prompt=ids,
-                    text_tail=ids[-_TAIL_TOKENS:] if is_plain else (),
-                    uniform_T=uniform_numbers(settings, ids, sample, max_new_tokens, extras),
-                    extras=extras,
-                )
-                for sample in range(samples_so_far[shown], samples_so_far[shown] + n)
-            ]
-            samples_so_far[shown] += n
-        return requests
+        """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
+        return generation_requests(prompts, settings, n, self.max_positions)
 
     def generate_requests(
         self, requests: Sequence[GenerationRequest], settings: SamplingSettings
     ) -> list[Rollout]:
-        """A rollout for each request, in their order; prompts may be any tokens."""
-        keys = [(len(one.prompt), one.prompt, one.prompt_id) for one in requests]
-        order = sorted(range(len(requests)), key=lambda a: keys[a])
+        """A rollout for each request, in their order; prompts may be any tokens that the model knows."""
+        for request in requests:
+            self._refuse_unreadable(request.prompt)
+        keys = [(len(request.prompt), request.prompt, request.prompt_id) for request in requests]
+        order = sorted(range(len(requests)), key=lambda place: keys[place])
         rollouts_by_place: dict[int, Rollout] = {}
         for start in range(0, len(order), self._batch_size):
             places = order[start : start + self._batch_size]
             rollouts = self._engine.generate([requests[a] for a in places], settings)
             rollouts_by_place.update(zip(places, rollouts, strict=True))
-        return [rollouts_by_place[a] for a in range(len(requests))]
+        return [replace(rollouts_by_place[a], version=self.version) for a in range(len(requests))]
 
     def generate_answers(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Answer]]:
-        """The answers of `generate`, without their tokens."""
-        return [[one.answer for one in group] for group in self.generate(prompts, settings, n=n)]
+        """For every prompt, the text of ``n`` answers."""
+        groups = self.generate([self.encode(prompt) for prompt in prompts], settings, n=n)
+        return [[rollout.answer for rollout in group] for group in groups]
 
     def stream(self, prompt: Text, settings: SamplingSettings) -> Generator[str, None, Answer]:
-        """The first answer that `sample` gives, in pieces as they come; the generator returns it whole."""
-        [request] = self.requests_for([prompt], settings, 1)
+        """The first answer to a prompt, in pieces as they come; the generator returns it whole."""
+        [request] = self.requests_for([self.encode(prompt)], settings, 1)
         return self._stream_pieces(request, settings)
 
     def _stream_pieces(
@@ -176,18 +181,8 @@ class LocalSampler:
             yield answer.text[len(sent) :]
         return answer
 
-    def _as_turns(self, prompt: Text) -> Text:
-        """The prompt as this model is asked: a string is a user's turn where there is a chat template."""
-        return user_turn(prompt) if isinstance(prompt, str) and self.has_chat_template else prompt
-
-    def _encode_prompt(self, prompt: Text) -> tuple[tuple[int, ...], bool]:
-        """What the model is shown, and whether that is plain text to go on from."""
-        is_plain = isinstance(prompt, str) and not self.has_chat_template
-        turns = self._as_turns(prompt)
-        _refuse_empty_prompt(turns)
-        if not isinstance(turns, str) and self._encoder.chat_format is not None:
-            check_roles(self._encoder.chat_format.template, tuple(turn.role for turn in turns))
-        ids = self._encoder.encode_prompt(turns)
+    def _refuse_unreadable(self, ids: TokenIds, prompt: Text | None = None) -> None:
+        """Raise where the model knows a token not, or has no room for an answer; ``prompt`` is for errors."""
         if max(ids) >= self._vocabulary_size:
             token = self._encoder.info.tokenizer.convert_ids_to_tokens(max(ids))
             raise UserError(
@@ -195,13 +190,12 @@ class LocalSampler:
                 f"{self._vocabulary_size:,} "
                 "(resize_token_embeddings of transformers makes room for added tokens)"
             )
-        if self._max_positions is not None and len(ids) >= self._max_positions:
+        if self.max_positions is not None and len(ids) >= self.max_positions:
             raise UserError(
-                f"the prompt has {len(ids):,} tokens and the model reads {self._max_positions:,} with its "
-                "answer, "
-                f"so there is no room for one; shorten the prompt ({_excerpt(prompt)})"
+                f"the prompt has {len(ids):,} tokens and the model reads {self.max_positions:,} with its "
+                "answer, so there is no room for one; shorten the prompt "
+                f"({_excerpt(self._encoder.info.decode(ids) if prompt is None else prompt)})"
             )
-        return ids, is_plain
 
 
 def _refuse_other_tokenizer(folder: Path, encoder: Encoder, vocabulary_size: int) -> None:
@@ -227,17 +221,6 @@ def _refuse_without_cache(folder: object, model: Any) -> None:
         raise UserError(
             f"{folder}: {type(model).__name__} cannot be sampled here, since it takes no "
             f"{' and no '.join(missing)}; use a transformer with attention, or transformers' own generate"
-        )
-
-
-def _refuse_empty_prompt(prompt: Text) -> None:
-    last = prompt if isinstance(prompt, str) else plain_text(prompt[-1:])
-    if not last.strip():
-        raise UserError("the prompt is empty; write at least one word")
-    if not isinstance(prompt, str) and prompt[-1].role not in ("user", "tool"):
-        raise UserError(
-            f"the conversation ends with a turn of the {prompt[-1].role}, so there is nothing to answer; "
-            "let it end with the user's"
         )
 
 

@@ -6,13 +6,44 @@ How answers are drawn, and what an answer is; importing this does not import tor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Text
 from plaudit.errors import UserError
 from plaudit.rollouts.environment import FinishedEpisode
+
+if TYPE_CHECKING:
+    from plaudit.tokens.extras import Extra, Extras
+
+TokenIds = tuple[int, ...]
+"""A text as tokens."""
+
+
+@runtime_checkable
+class PromptWithExtras(Protocol):
+    """A prompt that shows more than tokens (pictures): an `EncodedPrompt`, say."""
+
+    @property
+    def prompt(self) -> TokenIds:
+        """Its tokens."""
+        ...
+
+    @property
+    def extras(self) -> Extras:
+        """What the model takes beside them."""
+        ...
+
+
+GenerationPrompt = TokenIds | PromptWithExtras
+"""What a sampler is asked: tokens, or a prompt that shows more than tokens."""
+
+
+def prompt_tokens(prompt: GenerationPrompt) -> TokenIds:
+    """The tokens of a prompt, whatever else it shows."""
+    return prompt if isinstance(prompt, tuple) else prompt.prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +113,12 @@ class Answer:
 class Rollout:
     """An answer as the tokens that were drawn: what a policy learns from, never made from its text again.
 
-    Example: ``sampler.generate(["What does the owl eat?"], SamplingSettings(), n=8)[0][0].logp``
+    Example: ``sampler.generate([(1, 5, 9)], SamplingSettings(), n=8)[0][0].logp``
     """
 
-    prompt: tuple[int, ...]
+    prompt: TokenIds
     """The tokens that the model was shown."""
-    ids: tuple[int, ...]
+    ids: TokenIds
     """The tokens that were drawn; of an episode those between them too."""
     logp: tuple[float, ...]
     """The log-probability of each among the tokens that could be drawn; 0 where it was not drawn."""
@@ -99,51 +130,181 @@ class Rollout:
     """True where a token was drawn, False where an environment wrote it; None: all were drawn."""
     played: FinishedEpisode | None = None
     """The finished episode, where it is one."""
+    version: int = 0
+    """The version of the weights that it was drawn with."""
+
+
+def rollout_to_json(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as JSON can hold it, but for the finished episode; floats are read back to the last bit."""
+    return asdict(replace(rollout, played=None))
+
+
+def rollout_from_json(record: Mapping[str, Any]) -> Rollout:
+    """The rollout that `rollout_to_json` made."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    return Rollout(**{**fields, "answer": Answer(**record["answer"])})
+
+
+@dataclass(slots=True)
+class WeightsVersion:
+    """How often the weights of a policy have moved: whoever moves them says so, and its samplers read it.
+
+    Example: ``LocalSampler.from_policy(policy, encoder, weights=WeightsVersion())``
+
+    >>> weights = WeightsVersion()
+    >>> weights.moved()
+    >>> weights.number
+    1
+    """
+
+    number: int = 0
+    """Equal numbers mean equal weights, within a process."""
+
+    def moved(self) -> None:
+        """To be called after the weights have moved: by a step, or back to a checkpoint."""
+        self.number += 1
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Answers prompts, token by token."""
+    """Answers prompts: tokens in, tokens out, so that nothing that was drawn is ever tokenised again."""
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that it samples from; it moves when they do."""
+        ...
 
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
-        """For every prompt, ``n`` answers as the tokens that were drawn."""
+        """For every prompt, ``n`` answers as the tokens that were drawn, each with the weights' version."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One completion to generate.
+
+    Example: ``GenerationRequest(prompt=(1, 5, 9), sample=0, max_new_tokens=64)``
+    """
+
+    prompt: TokenIds
+    """The tokens that the model is shown."""
+    sample: int
+    """Which answer to its prompt it is: it has random numbers of its own."""
+    max_new_tokens: int
+    """How many tokens may be generated."""
+    extras: Extras = field(default_factory=dict[str, "Extra"], hash=False)
+    """What the model is shown beside the prompt's tokens."""
+
+    @property
+    def prompt_id(self) -> str:
+        """The content hash of the prompt: requests of equal ones are read once."""
+        from plaudit.tokens.batch import prompt_id
+
+        return prompt_id(self.prompt, self.extras)
+
+
+@runtime_checkable
+class TurnSampler(Sampler, Protocol):
+    """A sampler that can be asked for single turns, as an episode needs it: each with its own room."""
+
+    def requests_for(
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
+    ) -> list[GenerationRequest]:
+        """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
+        ...
+
+    def generate_requests(
+        self, requests: Sequence[GenerationRequest], settings: SamplingSettings
+    ) -> list[Rollout]:
+        """A rollout for each request, in their order."""
+        ...
+
+
+@runtime_checkable
+class TextSampler(Sampler, Protocol):
+    """A sampler that has the model's tokenizer at hand and can be asked in words."""
+
+    def encode(self, prompt: Text) -> GenerationPrompt:
+        """What the model is shown; a prompt that cannot be answered is refused."""
+        ...
+
+    def generate_answers(
+        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Answer]]:
+        """For every prompt, the text of ``n`` answers."""
+        ...
+
+
+def generation_requests(
+    prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int, max_positions: int | None
+) -> list[GenerationRequest]:
+    """``n`` requests for each prompt, which go on counting where a prompt is given twice.
+
+    >>> requests = generation_requests([(1, 5), (1, 5)], SamplingSettings(max_tokens=8), 2, max_positions=9)
+    >>> [(request.sample, request.max_new_tokens) for request in requests]
+    [(0, 7), (1, 7), (2, 7), (3, 7)]
+    """
+    if n < 1:
+        raise UserError(f"n {n}: expected 1 answer or more to every prompt")
+    samples_so_far: Counter[str] = Counter()
+    requests: list[GenerationRequest] = []
+    for prompt in prompts:
+        ids = prompt_tokens(prompt)
+        room = settings.max_tokens if max_positions is None else max_positions - len(ids)
+        request = GenerationRequest(
+            prompt=ids,
+            sample=0,
+            max_new_tokens=min(room, settings.max_tokens),
+            extras={} if isinstance(prompt, tuple) else prompt.extras,
+        )
+        first = samples_so_far[request.prompt_id]
+        requests += [replace(request, sample=sample) for sample in range(first, first + n)]
+        samples_so_far[request.prompt_id] += n
+    return requests
 
 
 class ScriptedSampler:
     """A sampler that returns scripted lines, a token for each character: for tests of what uses samplers.
 
     >>> sampler = ScriptedSampler({"Hello?": ["Hi.", "Good day."]})
-    >>> [group] = sampler.generate(["Hello?"], SamplingSettings(), n=3)
-    >>> [one.answer.text for one in group]
+    >>> [group] = sampler.generate([sampler.encode("Hello?")], SamplingSettings(), n=3)
+    >>> [rollout.answer.text for rollout in group]
     ['Hi.', 'Good day.', 'Hi.']
     """
+
+    version = 0
+    """It has no weights that could move."""
 
     def __init__(self, script: dict[str, list[str]]) -> None:
         """What is said to each prompt, in turn; every line of a prompt is as likely as the others."""
         self._script = script
 
+    def encode(self, prompt: str) -> TokenIds:
+        """A token for each character."""
+        return tuple(map(ord, prompt))
+
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """The lines of each prompt, again from the first when there are no more."""
         return [
-            [self._scripted_rollout(plain_text(prompt), draw, settings) for draw in range(n)]
+            [self._scripted_rollout(prompt_tokens(prompt), draw, settings) for draw in range(n)]
             for prompt in prompts
         ]
 
-    def _scripted_rollout(self, prompt: str, sample: int, settings: SamplingSettings) -> Rollout:
-        lines = self._script.get(prompt)
+    def _scripted_rollout(self, prompt: TokenIds, sample: int, settings: SamplingSettings) -> Rollout:
+        text = "".join(map(chr, prompt))
+        lines = self._script.get(text)
         if not lines:
-            raise UserError(f"the script has nothing to say to {prompt!r}")
+            raise UserError(f"the script has nothing to say to {text!r}")
         line = lines[sample % len(lines)]
         ids = tuple(map(ord, line[: settings.max_tokens]))
         logp = (-math.log(len(lines)), *[0.0] * (len(ids) - 1))
         ended = len(line) <= settings.max_tokens
         return Rollout(
-            prompt=tuple(map(ord, prompt)),
+            prompt=prompt,
             ids=ids,
             logp=logp,
             whole_logp=logp,

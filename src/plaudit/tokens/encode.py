@@ -152,13 +152,17 @@ class Encoder:
 
     def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
         """The tokens that the model sees before it answers: for sampling and for training."""
-        prompt, _ = self._read(prompt)
+        prompt = self.prompt_words(prompt)
         text = (
             prompt
             if isinstance(prompt, str)
             else self._require_chat_format().template.render(prompt, ask=True)
         )
         return self.info.encode_start(text, self._first_token(text))
+
+    def prompt_words(self, prompt: Text) -> Text:
+        """The words of a prompt, with whatever stands there for a picture."""
+        return self._read(prompt)[0]
 
     def prompt_extras(self, prompt: Text) -> Extras:
         """What the model is shown beside the tokens of `encode_prompt`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, user_turn
+from plaudit.data.records import Prompt, Record, Text, assistant_turn, pictures, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.tokens.batch import prompt_id
+from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
 from plaudit.tokens.extras import Extra, Extras
 
@@ -55,6 +56,11 @@ class EncodedPrompt:
         """As `id`, by the name that rows with completions have for it."""
         return self.id
 
+    @property
+    def shown(self) -> tuple[int, ...] | EncodedPrompt:
+        """What a sampler is given: the tokens, or the prompt itself where it shows more than tokens."""
+        return self if self.extras else self.prompt
+
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """What a reward is asked: answers, and whether each ended by itself; of a conversation, as turns."""
         given_answers = tuple(answers)
@@ -77,7 +83,7 @@ def encode_prompt_records(
     repeated = 0
     for record in records:
         try:
-            prompt = _encode_prompt(record, encoder)
+            prompt = _encode_record(record, encoder)
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
             continue
@@ -102,15 +108,37 @@ def encode_prompt_records(
     return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=notes)
 
 
-def _encode_prompt(record: Record, encoder: Encoder) -> EncodedPrompt:
-    text = record.prompt
-    turns = user_turn(text) if isinstance(text, str) and encoder.chat_format is not None else text
-    prompt_record = record if isinstance(record, Prompt) else None
+def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
+    """A prompt as the model is shown it, as a user's turn where it has a template.
+
+    A prompt to which there is nothing to answer is refused.
+    """
+    chat_format = encoder.chat_format
+    turns = user_turn(prompt) if isinstance(prompt, str) and chat_format is not None else prompt
+    _refuse_unanswerable(turns)
+    if not isinstance(turns, str) and chat_format is not None:
+        check_roles(chat_format.template, tuple(turn.role for turn in turns))
     return EncodedPrompt(
-        text=record.prompt,
-        prompt=encoder.encode_prompt(turns),
+        text=prompt, prompt=encoder.encode_prompt(turns), extras=encoder.prompt_extras(turns)
+    )
+
+
+def _refuse_unanswerable(prompt: Text) -> None:
+    last = prompt if isinstance(prompt, str) else plain_text(prompt[-1:])
+    if not last.strip() and not pictures(prompt[-1:]):
+        raise UserError("the prompt is empty; write at least one word")
+    if not isinstance(prompt, str) and prompt[-1].role not in ("user", "tool"):
+        raise UserError(
+            f"the conversation ends with a turn of the {prompt[-1].role}, so there is nothing to answer; "
+            "let it end with the user's"
+        )
+
+
+def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
+    prompt_record = record if isinstance(record, Prompt) else None
+    return replace(
+        encode_prompt(record.prompt, encoder),
         truth=None if prompt_record is None else prompt_record.answer,
         facts={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
-        extras=encoder.prompt_extras(turns),
     )

@@ -15,8 +15,7 @@ from itertools import islice
 from plaudit.data.judging import Judge, Task
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Rating, assistant_turn
 from plaudit.errors import UserError
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.rollouts.sampler import SamplingSettings, TextSampler
 from plaudit.world.prompts import SPLITS, Split, questions
 from plaudit.world.questions import CATEGORIES, Category, Fact, Question
 from plaudit.world.speaking import sample_answer
@@ -210,7 +209,7 @@ MAX_ROUNDS = 50
 
 
 def model_answer_tasks(
-    sampler: LocalSampler,
+    sampler: TextSampler,
     n: int,
     *,
     answers: int,
@@ -237,7 +236,7 @@ def model_answer_tasks(
     )
 
 
-def _usable_tasks(sampler: LocalSampler, batch: Sequence[Question], answers: int, seed: int) -> list[Task]:
+def _usable_tasks(sampler: TextSampler, batch: Sequence[Question], answers: int, seed: int) -> list[Task]:
     sampled = sampler.generate_answers(
         [question.messages for question in batch], SamplingSettings(seed=seed), n=answers
     )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from plaudit.data.records import Text
 from plaudit.errors import UserError
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
 from plaudit.world.gold import Gold, judge_answer
 from plaudit.world.prompts import Split, questions
 from plaudit.world.questions import CATEGORIES, Category, Question
@@ -47,7 +46,7 @@ class MeanUtility:
 
 
 def score_model_answers(
-    sampler: LocalSampler, settings: SamplingSettings, *, n: int = 400, split: Split = "test"
+    sampler: TextSampler, settings: SamplingSettings, *, n: int = 400, split: Split = "test"
 ) -> list[ScoredAnswer]:
     """The model's answers to n prompts of a split, an equal share of each category.
 

@@ -135,10 +135,10 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world.making import answer_tasks, check_answers
 
     if request.model is not None:
-        from plaudit.rollouts.local import LocalSampler
+        from plaudit.rollouts.build import sampler_of_folder
         from plaudit.world.making import model_answer_tasks
 
-        answer_tasks = partial(model_answer_tasks, LocalSampler(request.model))
+        answer_tasks = partial(model_answer_tasks, sampler_of_folder(request.model))
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {
         "comparisons": verdicts.make_comparisons,
         "rankings": verdicts.make_rankings,

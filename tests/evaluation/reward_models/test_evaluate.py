@@ -13,7 +13,7 @@ from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, eval
 from plaudit.evaluation.reward_models.result import short_names
 from plaudit.evaluation.stats.bootstrap import Resampling
 from plaudit.files.atomic import make_output_folder
-from plaudit.report.reward_models.files import write_reward_evaluations
+from plaudit.report.reward_models.page import write_reward_evaluations
 from plaudit.rewards.base import FunctionReward
 
 DRAWS = Resampling(times=50)

@@ -65,7 +65,7 @@ def command(toy: Toy, out: Path, *more: object) -> list[str]:
         *(
             "--draw.max-tokens",
             24,
-            "--draw.answers",
+            "--policy.group-size",
             2,
             "--learning-rate",
             0.003,

@@ -181,7 +181,7 @@ def test_any_preference_row_can_teach(loops: Loops) -> None:
     out = loops.run("ipo", "iterated", "--loop.teach", "ipo", "--preference.beta", 0.5, "--loop.rounds", 1)
     lineage = json.loads((out / "rounds" / "1" / "run" / "lineage.json").read_text("utf-8"))
     assert lineage["method"] == "ipo"
-    assert settings(out, 1)["preference"]["beta"] == 0.5
+    assert settings(out, 1)["beta"] == 0.5
 
 
 def test_no_verdict_is_never_chosen_nor_called_bad(loops: Loops) -> None:

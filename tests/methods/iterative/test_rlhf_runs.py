@@ -25,7 +25,7 @@ from tests.methods.iterative.test_loop_runs import lines, text
 
 THREE: tuple[object, ...] = (
     *("--loop.rounds", 3, "--reward-run.epochs", 4, "--steps", 5, "--batch-size", 8),
-    *("--draw.answers", 4, "--learning-rate", 0.006),
+    *("--policy.group-size", 4, "--learning-rate", 0.006),
 )
 
 
@@ -165,12 +165,12 @@ def test_what_a_round_begins_with_can_be_told(toy: Toy, tmp_path: Path) -> None:
 
 
 def test_settings_of_both_runs_are_reached(toy: Toy, tmp_path: Path) -> None:
-    more = ("--reward-run.epochs", 2, "--reward-run.reward.smoothing", 0.1, "--policy.beta", 0.2)
+    more = ("--reward-run.epochs", 2, "--reward-run.reward.smoothing", 0.1, "--policy.kl-coef", 0.2)
     more = (*more, "--reward-run.ensemble.members", 2, "--loop.rounds", 1)
     went = well(toy, tmp_path / "run", *more, "--loop.teach", "ppo")
     assert (went.part(1, "reward") / "combined.json").exists()
     assert went.settings(1, "policy")["reward"] == str(went.part(1, "reward"))
-    assert went.settings(1, "policy")["policy"]["beta"] == 0.2
+    assert went.settings(1, "policy")["kl_coef"] == 0.2
     member = went.settings(1, "reward/members/1")
     assert (member["epochs"], member["reward"]["smoothing"]) == (2.0, 0.1)
     again = go(toy, tmp_path / "run", *more)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -19,16 +19,16 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, values_of
 from plaudit.engine.step import ObjectiveResult
 from plaudit.engine.step_report import Number
-from plaudit.methods.policy.build import ConfiguredAlgorithm, configure_algorithm
 from plaudit.methods.policy.config import (
     DrawSettings,
     PolicyConfig,
-    PolicySettings,
     PtxSettings,
     ShapeSettings,
+    policy_config_type,
 )
+from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.experience import ScoringModels
-from plaudit.methods.policy.iterations import RolloutRounds
+from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     AnyMicrobatch,
     PolicyMicrobatch,
@@ -36,7 +36,7 @@ from plaudit.methods.policy.objective import (
     policy_objective,
     ptx_objective,
 )
-from plaudit.methods.policy.row import PolicyRow
+from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.run import RolloutSources, make_rounds
 from plaudit.methods.run import Run
 from plaudit.models.load import precision
@@ -91,7 +91,7 @@ def move(module: nn.Module, by: float = 0.02) -> None:
 class Scene:
     """An algorithm with all that learns by it."""
 
-    found: ConfiguredAlgorithm
+    found: PolicyAlgorithm
     policy: Policy
     critic: RewardModel | None
     watchers: ScoringModels
@@ -101,7 +101,7 @@ class Scene:
 
     def pieces(self, step: int = 1) -> Sequence[AnyMicrobatch]:
         """Those of a move; the questions are those of the script in their order."""
-        return self.rounds.microbatches(step, range(len(self.lines)))
+        return next(policy_updates(self.rounds, step, lambda _: range(len(self.lines))))
 
     def move(self, by: float = 0.02) -> None:
         """Policy and critic move."""
@@ -110,21 +110,25 @@ class Scene:
             move(self.critic, by)
 
 
-def config_of(name: str, **more: object) -> PolicyConfig:
-    """A config whose files nobody opens."""
+def config_of(name: str, policy: Mapping[str, object] | None = None, **more: object) -> PolicyConfig:
+    """A config whose files nobody opens; ``policy`` holds settings of the algorithm."""
     here = Path("nowhere")
     answers = 2 if name in PAIRS else 3
     own: dict[str, object] = {
-        "policy": PolicySettings(entropy=BONUS, epochs=2, minibatches=2),
-        "draw": DrawSettings(answers=answers, temperature=WARM, max_tokens=LONGEST),
+        "group_size": answers,
+        "draw": DrawSettings(temperature=WARM, max_tokens=LONGEST),
         "shape": ShapeSettings(),
     }
-    if name == "trpo":
-        own["policy"] = PolicySettings(entropy=BONUS)
+    if policy is None:
+        own |= {"entropy_coef": BONUS}
+        own |= {} if name == "trpo" else {"update_epochs": 2, "minibatches": 2}
     if name == "ppo-ptx":
         rows = [{"prompt": prompt, "completion": f" {answer}"} for prompt, answer in PTX]
         own["ptx"] = PtxSettings(data=write_rows(Path(mkdtemp()) / "ptx.jsonl", rows))
-    return PolicyConfig(model=here, prompts=here, reward="exact", out=here, **(own | more))  # pyright: ignore[reportArgumentType]
+    config_type: Any = policy_config_type(name)
+    return config_type(
+        model=here, prompts=here, reward="exact", out=here, **(own | dict(policy or {}) | more)
+    )
 
 
 @cache
@@ -155,15 +159,15 @@ class How:
     ranks: Ranks = ALONE
     tokens_at_once: int = 10_000
     stale: bool = False
-    row_like: PolicyRow | None = None
+    row_like: PolicyAlgorithm | None = None
 
 
-def _watchers(found: ConfiguredAlgorithm, how: How) -> ScoringModels:
+def _watchers(found: PolicyAlgorithm, how: How) -> ScoringModels:
     dtype = how.dtype
     policy = Policy(build("llama", dtype), layout=how.layout, share_prompts=how.share).train()
     critic = (
         RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share)
-        if found.row.needs_critic
+        if "critic" in found.needs
         else None
     )
     return ScoringModels(
@@ -177,14 +181,12 @@ def _watchers(found: ConfiguredAlgorithm, how: How) -> ScoringModels:
     )
 
 
-def _mixing(
-    found: ConfiguredAlgorithm, lines: Script, like: Policy | None, dtype: torch.dtype
-) -> Teller | None:
+def _mixing(found: PolicyAlgorithm, lines: Script, like: Policy | None, dtype: torch.dtype) -> Teller | None:
     """Who says the script with the log-probs of the mixture, where the row asks for one."""
-    share = found.number("mixture")
+    share = found.mixture_coef
     if not share:
         return None
-    rival = found.row.needs_rival
+    rival = "rival" in found.needs
     return Teller(
         lines, build("llama", dtype), like=like, other=build("llama", dtype, seed=1), share=share, rival=rival
     )
@@ -195,9 +197,8 @@ def scene(name: str, **more: Any) -> Scene:
     how = How(**{one.name: more.pop(one.name) for one in fields(How) if one.name in more})
     dtype = how.dtype
     config = config_of(name, **more)
-    found = configure_algorithm(name, config)
-    found = found if how.row_like is None else replace(found, row=how.row_like)
-    lines = script(int(found.number("answers")))
+    found = configured_algorithm(name, config) if how.row_like is None else how.row_like
+    lines = script(found.group_size)
     watchers = _watchers(found, how)
     policy, critic = watchers.policy, watchers.critic
     begin = Run(encoder=encoder(), precision=precision("float64", torch.device("cpu")), ranks=how.ranks)
@@ -215,8 +216,8 @@ def scene(name: str, **more: Any) -> Scene:
     rounds = make_rounds(found, config, begin, sources)
     rounds.experience = replace(rounds.experience, tokens_at_once=how.tokens_at_once)
     rounds.memory.mean_score, rounds.memory.score_count = EARLIER, 5
-    improve = policy_objective(found.row, watchers, ValueLoss(weight=0.1, clip=0.2))
-    remember = ptx_objective(watchers, found.number("ptx") or 1.0)
+    improve = policy_objective(found, watchers, ValueLoss(weight=0.1, clip=0.2))
+    remember = ptx_objective(watchers, found.ptx_coef or 1.0)
     return Scene(
         found=found,
         policy=policy,

@@ -13,7 +13,7 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import TaskScores
-from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
+from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, TokenIds
 from tests.models.zoo import VOCABULARY
 
 WARM = 1.3
@@ -75,14 +75,17 @@ class Teller:
     rival: bool = False
     """Whether it says the last line alone, which the others are measured against."""
 
+    version: int = 0
+
     def generate(
-        self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         if self.like is not None:
             self.model.load_state_dict(self.like.base.state_dict())
         found: list[list[Rollout]] = []
-        for text in prompts:
-            group = int(plain_text(text))
+        groups = {prompt: group for group, (prompt, _) in enumerate(self.lines)}
+        for prompt in prompts:
+            group = groups[tuple(prompt)]
             last = settings.greedy or self.rival
             chosen_ones = [len(self.lines[group][1]) - 1] if last else range(n)
             found.append([self._said(group, k) for k in chosen_ones])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.methods.policy.config import PolicySettings, ShapeSettings
+from plaudit.methods.policy.config import ShapeSettings
 from plaudit.methods.policy.row import AdvantageInputs
 from plaudit.rewards.base import TaskScores
 from plaudit.tensors.masked import moments
@@ -26,7 +26,7 @@ def whole(one: Scene) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_running_mean_is_that_of_shaped_scores() -> None:
     shape = ShapeSettings(low=-0.1, high=0.1)
-    one = scene("reinforce", shape=shape, policy=PolicySettings(divergence="none"))
+    one = scene("reinforce", shape=shape, policy={"divergence": "none"})
     one.pieces(1)
     now = one.rounds.current
     assert now is not None
@@ -37,7 +37,7 @@ def test_the_running_mean_is_that_of_shaped_scores() -> None:
 
 
 def test_the_first_round_is_measured_against_its_own_mean() -> None:
-    one = scene("reinforce", policy=PolicySettings(divergence="none"))
+    one = scene("reinforce", policy={"divergence": "none"})
     one.rounds.memory.mean_score, one.rounds.memory.score_count = 0.0, 0
     advantage_NT, _ = whole(one)
     first_N = advantage_NT[:, 0]
@@ -45,15 +45,15 @@ def test_the_first_round_is_measured_against_its_own_mean() -> None:
 
 
 def test_the_likeliest_answer_is_shaped_like_the_others() -> None:
-    plain, _ = whole(scene("remax", policy=PolicySettings(divergence="none")))
+    plain, _ = whole(scene("remax", policy={"divergence": "none"}))
     shape = ShapeSettings(low=-1e-9, high=1e-9)
-    shaped, _ = whole(scene("remax", shape=shape, policy=PolicySettings(divergence="none")))
+    shaped, _ = whole(scene("remax", shape=shape, policy={"divergence": "none"}))
     assert float(plain.abs().max()) > 0.1
     assert float(shaped.abs().max()) <= 2e-9
 
 
 def test_a_bandit_teaches_its_critic_the_reward_at_every_token() -> None:
-    one = scene("ppo", policy=PolicySettings(advantage="bandit", divergence="none"))
+    one = scene("ppo", policy={"advantage": "bandit", "divergence": "none"})
     one.pieces(1)
     now = one.rounds.current
     assert now is not None
@@ -65,7 +65,8 @@ def test_a_bandit_teaches_its_critic_the_reward_at_every_token() -> None:
 
 def test_rewards_of_tokens_are_scaled_and_not_shifted() -> None:
     one = scene(
-        "ppo", policy=PolicySettings(advantage="monte-carlo", whiten="no", whiten_rewards=True, gamma=0.0)
+        "ppo",
+        policy={"advantage": "monte-carlo", "whiten_advantages": False, "whiten_rewards": True, "gamma": 0.0},
     )
     one.pieces(1)
     now = one.rounds.current
@@ -90,7 +91,7 @@ class Moody:
 
 
 def moody(silent: set[int]) -> Scene:
-    one = scene("rloo", policy=PolicySettings(epochs=1, minibatches=1))
+    one = scene("rloo", policy={"update_epochs": 1, "minibatches": 1})
     reward = Moody(one.rounds.collector.reward, silent)
     one.rounds.collector = replace(one.rounds.collector, reward=reward)
     one.rounds.memory.score_count = 0
@@ -119,7 +120,7 @@ def test_a_first_round_without_a_verdict_ends_it_at_once() -> None:
 
 
 def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
-    went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--policy.epochs", 2)
+    went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--update-epochs", 2)
     told = went.figures("penalty")
     assert told[0] == told[1] == 1.0
     assert told[-1] in (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -128,7 +129,7 @@ def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
 
 def test_a_following_reference_moves_though_rounds_end_early(tmp_path) -> None:
     place = make_place(tmp_path)
-    usual = ("--policy.epochs", 4, "--policy.stop-at", 1e-5, "--rounds", 3, "--reference.kind", "average")
+    usual = ("--update-epochs", 4, "--target-kl", 1e-5, "--rounds", 3, "--reference.kind", "average")
     went = well(place, "grpo", "out", *usual, "--reference.every", 4, "--reference.share", 1)
     kls = [line["kl"] for line in went.lines if "kl" in line and line["step"] % 4 == 1]
     assert len(kls) == 3

@@ -21,6 +21,7 @@ from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.losses.policy import unclipped
 from plaudit.methods.policy.batch import ExperienceTensors, Round
+from plaudit.methods.policy.cells import token_mean
 from plaudit.methods.policy.collect import (
     CollectedRollouts,
     EpisodeReward,
@@ -32,7 +33,7 @@ from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.iterations import RolloutRounds
 from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
-from plaudit.methods.policy.row import PolicyRow
+from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
@@ -106,7 +107,7 @@ def test_a_policy_learns_in_an_environment(place: Place, monkeypatch: pytest.Mon
         return made
 
     monkeypatch.setattr(RolloutRounds, "_new_round", beginning)
-    went = well(place, "grpo", "learns", "--rounds", 12, "--draw.answers", 8, "--trust.cap", 2)
+    went = well(place, "grpo", "learns", "--rounds", 12, "--group-size", 8, "--tis-cap", 2)
     reward = went.figures("reward")
     assert fmean(reward[-3:]) > fmean(reward[:3]) + 0.5
     assert went.figures("held_out/reward")[-1] > went.figures("held_out/reward")[0]
@@ -140,7 +141,7 @@ def test_an_episode_without_a_verdict_is_left_out(place: Place) -> None:
 def test_it_goes_on_in_the_middle_of_a_round(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    more = ("--rounds", 3, "--policy.epochs", 2, "--policy.minibatches", 1, "--draw.answers", 4)
+    more = ("--rounds", 3, "--update-epochs", 2, "--minibatches", 1, "--group-size", 4)
     whole = well(place, name, f"whole {name}", *more)
     pieces = RolloutRounds.microbatches
     for stop in (2, 3, 6):
@@ -188,7 +189,7 @@ def twice(asked: EpisodePrompt) -> Episode:
 def collector(policy: Policy, folder: Path) -> tuple[RolloutCollector, list[EncodedPrompt]]:
     encoder = make_encoder(folder)
     episodes = EpisodeSampler(
-        sampler=LocalSampler.from_policy(policy, encoder), environment=twice, name="twice"
+        sampler=LocalSampler.from_policy(policy, encoder), encoder=encoder, environment=twice, name="twice"
     )
     questions = [
         EncodedPrompt(text=text, prompt=encoder.encode_prompt(user_turn(text)), origin=text)
@@ -204,10 +205,10 @@ def collector(policy: Policy, folder: Path) -> tuple[RolloutCollector, list[Enco
     return draws, questions
 
 
-REINFORCE = PolicyRow(
+REINFORCE = PolicyAlgorithm(
     advantage=lambda facts: broadcast_to_tokens(leave_one_out(facts.reward_N, facts.group_N), facts.mask_NT),
     surrogate=lambda now: unclipped(now.ratio_NT, now.advantage_NT),
-    reduction="tokens",
+    reduction=token_mean,
 )
 
 

@@ -23,7 +23,7 @@ from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.methods.policy.commands import make_place, well
-from tests.rollouts.talkers import write_talker
+from tests.rollouts.talkers import answered, write_talker
 
 PROMPTS = [Prompt(prompt=f"w{number}") for number in range(7, 19)]
 SHORT = SamplingSettings(max_tokens=8)
@@ -76,7 +76,7 @@ def test_a_step_is_that_of_the_paper_worked_out_answer_by_answer(tmp_path: Path,
 
     chosen = torch.randperm(len(PROMPTS), generator=torch.Generator().manual_seed(0))[:3]
     asked = [PROMPTS[p].prompt for p in chosen]
-    groups = LocalSampler.from_policy(other, encoder).generate(asked, SHORT, n=4)
+    groups = answered(LocalSampler.from_policy(other, encoder), asked, SHORT, n=4)
     score = [[said_w33("", one.answer.text) for one in group] for group in groups]
     assert told == pytest.approx(statistics.fmean(own for row in score for own in row))
     assert any(len({*row}) > 1 for row in score), "scores that are all alike would teach nothing"
@@ -145,7 +145,7 @@ def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: in
     scores = list(grpo_by_hand(policy, reference, encoder, prompts, W33, how))
     went = well(
         *(place, "grpo", "out", "--batch-size", len(prompts), "--held-out", 0, "--rounds", 3),
-        *("--draw.answers", 4, "--policy.epochs", inner, "--optimizer.schedule", "constant"),
+        *("--group-size", 4, "--update-epochs", inner, "--optimizer.schedule", "constant"),
         *("--dtype", "float64", "--sample.rows", 0),
     )
     assert went.figures("reward")[::inner] == pytest.approx(scores)

@@ -15,9 +15,9 @@ from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.batch import ExperienceTensors
-from plaudit.methods.policy.config import PolicySettings
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.tensors.masked import moments
+from plaudit.tensors.needs import needs, needs_of
 from tests.methods.policy.pieces import Learnt, Scene, learnt, same_gradients, scene
 
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
@@ -179,8 +179,9 @@ def test_what_stands_at_padding_never_enters(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_values_and_divergences_at_padding_never_enter_an_advantage(name: str) -> None:
     one = scene(name)
-    row, seen = one.found.row, []
+    row, seen = one.found, []
 
+    @needs(*needs_of(row.advantage))
     def spying(facts: object) -> Tensor:
         seen.append(facts)
         return row.advantage(facts)  # pyright: ignore[reportArgumentType]
@@ -199,10 +200,11 @@ def test_values_and_divergences_at_padding_never_enter_an_advantage(name: str) -
 @pytest.mark.parametrize("name", ALL)
 def test_advantages_have_no_gradient(name: str) -> None:
     one = scene(name)
-    row, seen = one.found.row, []
+    row, seen = one.found, []
     assert not any(getattr(piece, "requires_grad", False) for piece in one.pieces())
     assert not any(getattr(told_of(one), part.name).requires_grad for part in fields(ExperienceTensors))
 
+    @needs(*needs_of(row.surrogate))
     def spying(moment: object) -> Tensor:
         moment = replace(moment, advantage_NT=moment.advantage_NT.clone().requires_grad_())  # pyright: ignore
         seen.append((moment.advantage_NT, row.surrogate(moment)))  # pyright: ignore
@@ -228,7 +230,7 @@ def descend(one: Scene, pieces: Sequence[AnyMicrobatch], rate: float = 0.01) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ALL)
 def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dtype) -> None:
-    several = PolicySettings() if name == "trpo" else PolicySettings(epochs=2, minibatches=3)
+    several = {} if name == "trpo" else {"update_epochs": 2, "minibatches": 3}
     one = scene(name, dtype=dtype, policy=several, tokens_at_once=25)
     inner = one.rounds.updates_per_round
     assert inner == (1 if name == "trpo" else 6)
@@ -247,7 +249,7 @@ def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dt
     "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]
 )
 def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> None:
-    settings = PolicySettings(epochs=1, minibatches=1) if single else PolicySettings(epochs=2)
+    settings = {"update_epochs": 1, "minibatches": 1} if single else {"update_epochs": 2}
     one = scene(name, stale=True, policy=settings)
     one.move(0.1)
     with pytest.raises(
@@ -259,7 +261,7 @@ def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize(("noise", "why"), [(0.3, "dropout"), (3e-4, "differs from itself|were not drawn")])
 def test_dropout_that_is_on_stops_the_run(single: bool, noise: float, why: str) -> None:
-    settings = PolicySettings(epochs=1, minibatches=1) if single else PolicySettings(epochs=2)
+    settings = {"update_epochs": 1, "minibatches": 1} if single else {"update_epochs": 2}
     one = scene("dr-grpo" if single else "ppo", policy=settings)
 
     def drop(module: object, inputs: object, output: Tensor) -> Tensor:

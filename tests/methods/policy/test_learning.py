@@ -10,13 +10,13 @@ from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from tests.methods.policy.commands import Place, make_place, well
 
 LEARNING: dict[str, tuple[object, ...]] = {
-    "ppo": ("--draw.answers", 4, "--policy.beta", 0.01, "--policy.epochs", 2, "--critic.rate", 2),
+    "ppo": ("--group-size", 4, "--kl-coef", 0.01, "--update-epochs", 2, "--value-lr-scale", 2),
     "grpo": (),
-    "rloo": ("--draw.answers", 8, "--policy.beta", 0.01),
-    "reinforce": ("--draw.answers", 8, "--policy.beta", 0.01),
+    "rloo": ("--group-size", 8, "--kl-coef", 0.01),
+    "reinforce": ("--group-size", 8, "--kl-coef", 0.01),
 }
 HARDER: dict[str, tuple[object, ...]] = {
-    name: ("--draw.answers", 2 if facts.defaults.get("answers") == 2 else 8)
+    name: ("--group-size", 2 if facts.defaults.get("group_size") == 2 else 8)
     for name, facts in POLICY_ALGORITHMS.items()
     if name not in LEARNING and name not in ("gspo", "grpo-plus")
 }

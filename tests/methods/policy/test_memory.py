@@ -85,13 +85,13 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
     rounds, lines = one.rounds, len(one.lines)
     rounds.replay = ReplayBuffer(rounds.questions, share=0.5, window=4, seed=0)
     rounds.experience = replace(
-        rounds.experience, trust=replace(rounds.experience.weighting, has_replay=True)
+        rounds.experience, weighting=replace(rounds.experience.weighting, has_replay=True)
     )
     for step in range(1, rounds.updates_per_round + 1):
-        rounds.microbatches(step, range(lines))
+        one.pieces(step)
         rounds.after_step(step, {"kl_old": 0.0})
     one.move()
-    rounds.microbatches(rounds.updates_per_round + 1, range(lines))
+    one.pieces(rounds.updates_per_round + 1)
     now = rounds.current
     assert now is not None
     assert len(now.examples) == 2 * lines
@@ -105,7 +105,9 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
 
 
 def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
-    went = well(make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.window", 2)
+    went = well(
+        make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.max-staleness", 2
+    )
     shares = went.figures("replayed")
     assert shares[0] == 0
     assert shares[-1] == pytest.approx(0.4, abs=0.1)

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from plaudit.losses.ratio import log_ratio
-from plaudit.methods.policy.build import configure_algorithm
-from plaudit.methods.policy.config import PolicyConfig, PolicySettings
-from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyRow, SurrogateInputs, reduce_loss
+from plaudit.methods.policy.algorithms import nash_md
+from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs
 from plaudit.proofs.exact import Language, TablePolicy, make_language
 
 TAU = 0.25
@@ -49,9 +48,8 @@ def game(*, symbols: int, length: int) -> Game:
     return Game(spoken=spoken, logit_YY=own_YY - own_YY.T)
 
 
-def row() -> PolicyRow:
-    config = PolicyConfig(model=HERE, prompts=HERE, reward="exact", out=HERE, policy=PolicySettings(beta=TAU))
-    return configure_algorithm("nash-md", config).row
+def row() -> PolicyAlgorithm:
+    return nash_md(kl_coef=TAU)
 
 
 def mixed(logp: dict[tuple[int, ...], float], ref: dict[tuple[int, ...], float], share: float) -> list[float]:
@@ -109,7 +107,7 @@ def learnt(one: Game, share: float, *, rate: float = 20.0, steps: int = 600) -> 
     return table.logit_PY.detach()[0].softmax(-1).tolist()
 
 
-def expected(one: Game, table: TablePolicy, algorithm: PolicyRow, share: float) -> Tensor:
+def expected(one: Game, table: TablePolicy, algorithm: PolicyAlgorithm, share: float) -> Tensor:
     """E over y of the policy and y′ of the mixture, of what the cells make of the pair."""
     count = len(one.spoken.responses)
     own_N, rival_N = torch.cartesian_prod(torch.arange(count), torch.arange(count)).T
@@ -120,8 +118,8 @@ def expected(one: Game, table: TablePolicy, algorithm: PolicyRow, share: float) 
     old_NT = logp_NT.detach()
     facts = AdvantageInputs(
         score_N=one.logit_YY[own_N, rival_N],
-        kl_NT=algorithm.estimator(log_ratio(old_NT, ref_NT, mask_NT)),
-        kl_coefficient=algorithm.beta,
+        kl_NT=algorithm.reward_kl(log_ratio(old_NT, ref_NT, mask_NT)),
+        kl_coefficient=algorithm.kl_coef,
         value_NT=torch.zeros_like(old_NT),
         rival_N=torch.zeros(len(own_N), dtype=torch.float64),
         mean_score=0.0,
@@ -145,7 +143,7 @@ def expected(one: Game, table: TablePolicy, algorithm: PolicyRow, share: float) 
     # A fixed number of places divides the sum of all pairs, and is made up for here.
     counts = LossCounts(tokens=1, completions=1, max_tokens=1)
     loss_NT = algorithm.surrogate(moment) * weight_N[:, None]
-    return reduce_loss(algorithm.reduction, loss_NT, mask_NT, counts)
+    return algorithm.reduction(loss_NT, mask_NT, counts)
 
 
 def exploited(one: Game, chance_Y: list[float], tau: float) -> float:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from plaudit.engine.metrics import values_of
-from plaudit.methods.policy.config import PolicySettings
 from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.tensors.masked import masked_mean
@@ -20,7 +19,7 @@ from tests.methods.policy.pieces import ALONE, Scene, learnt, scene
 
 def natural(one: Scene, limit: float) -> TrpoStep:
     watchers = replace(one.watchers, critic=None)
-    surrogate = policy_objective(one.found.row, watchers, ValueLoss())
+    surrogate = policy_objective(one.found, watchers, ValueLoss())
     return TrpoStep(watchers, surrogate, ALONE, kl_limit=limit)
 
 
@@ -108,7 +107,7 @@ def test_the_critic_is_left_to_the_optimiser() -> None:
 
 
 def test_nothing_moves_where_no_advantage_is_left() -> None:
-    one = scene("trpo", policy=PolicySettings())
+    one = scene("trpo", policy={})
     pieces = [piece for piece in one.pieces(1) if isinstance(piece, PolicyMicrobatch)]
     flat_told = replace(
         pieces[0].round.experience, advantage_NT=torch.zeros_like(pieces[0].round.experience.advantage_NT)
@@ -123,7 +122,7 @@ def test_nothing_moves_where_no_advantage_is_left() -> None:
 
 def test_in_a_run_the_limit_holds_at_every_round(tmp_path) -> None:
     place = make_place(tmp_path)
-    went = well(place, "trpo", "out", "--rounds", 6, "--policy.limit", 0.005, "--batch-size", 16)
+    went = well(place, "trpo", "out", "--rounds", 6, "--max-kl", 0.005, "--batch-size", 16)
     kls, shares = went.figures("step_kl"), went.figures("step_share")
     assert len(kls) == 6
     assert all(0 <= kl <= 0.005 for kl in kls)

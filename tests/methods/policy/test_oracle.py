@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
-from plaudit.methods.policy.config import PolicySettings
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from tests.methods.policy.papers import (
     PAPERS,
@@ -26,11 +25,11 @@ from tests.methods.policy.plain import before, loss_of, ptx_loss, weigh
 from tests.models.zoo import build
 
 
-def two(**settings: object) -> PolicySettings:
-    return PolicySettings(entropy=BONUS, epochs=2, minibatches=2, **settings)  # pyright: ignore[reportArgumentType]
+def two(**settings: object) -> dict[str, object]:
+    return {"entropy_coef": BONUS, "update_epochs": 2, "minibatches": 2, **settings}
 
 
-VARIANTS: Mapping[str, tuple[str, PolicySettings, Paper]] = {
+VARIANTS: Mapping[str, tuple[str, Mapping[str, object], Paper]] = {
     "dual clip": ("ppo", two(surrogate="dual-clip"), replace(PAPERS["ppo"], loss=dual_clip)),
     "p3o, joint": ("p3o", two(surrogate="p3o-joint"), replace(PAPERS["p3o"], loss=p3o_joint)),
     "monte carlo": (
@@ -40,22 +39,22 @@ VARIANTS: Mapping[str, tuple[str, PolicySettings, Paper]] = {
     ),
     "gae discounted": (
         "ppo",
-        two(gamma=0.9, lam=0.7, whiten="no"),
+        two(gamma=0.9, lam=0.7, whiten_advantages=False),
         replace(PAPERS["ppo"], gamma=0.9, lam=0.7, whiten=False),
     ),
     "k2 in the reward": (
         "rloo",
-        two(estimator="k2", beta=0.3),
+        two(kl_estimator="k2", kl_coef=0.3),
         replace(PAPERS["rloo"], beta=0.3, reward_kl=lambda rho: 0.5 * rho * rho),
     ),
     "k2 in the loss": (
         "grpo",
-        two(estimator="k2", beta=0.3),
+        two(kl_estimator="k2", kl_coef=0.3),
         replace(PAPERS["grpo"], beta=0.3, loss_kl=lambda rho: 0.5 * rho * rho),
     ),
     "k3 in the loss of dr-grpo": (
         "dr-grpo",
-        two(divergence="loss", beta=0.1),
+        two(divergence="loss", kl_coef=0.1),
         replace(PAPERS["dr-grpo"], kl="loss", beta=0.1),
     ),
     "gspo by token": (
@@ -65,7 +64,7 @@ VARIANTS: Mapping[str, tuple[str, PolicySettings, Paper]] = {
     ),
     "grpo, whitened, over tokens": (
         "grpo",
-        two(whiten="yes", reduction="tokens", advantage="group-mean"),
+        two(whiten_advantages=True, reduction="tokens", advantage="group-mean"),
         replace(PAPERS["grpo"], advantage=centred, whiten=True, over="tokens"),
     ),
 }

@@ -76,7 +76,7 @@ def test_the_page_and_the_trainer_make_the_same_policy_and_critic(tmp_path: Path
     scores = list(ppo_by_hand(policy, reference, critic, encoder, prompts, W33, settings))
     went = well(
         *(place, "ppo", "out", "--batch-size", len(prompts), "--held-out", 0, "--rounds", 3),
-        *("--policy.epochs", 2, "--policy.beta", 0.1, "--critic.weight", 0.3),
+        *("--update-epochs", 2, "--kl-coef", 0.1, "--vf-coef", 0.3),
         *("--optimizer.schedule", "constant", "--dtype", "float64", "--sample.rows", 0),
     )
     assert went.figures("reward")[::2] == pytest.approx(scores)

@@ -76,7 +76,7 @@ def rule(place: Place, name: str) -> str:
     [("grpo", "score"), pytest.param("ppo", "min", marks=pytest.mark.slow)],
 )
 def test_it_learns_from_what_is_said_of_its_steps(place: Place, name: str, pay: str) -> None:
-    more = ("--draw.answers", 8, "--rounds", 30, "--sample.rows", 0, "--policy.beta", 0.01)
+    more = ("--group-size", 8, "--rounds", 30, "--sample.rows", 0, "--kl-coef", 0.01)
     went = well(
         place, name, f"learns {name}", *PAID, *more, "--process.pay", pay, "--reward", rule(place, "wanted")
     )
@@ -89,10 +89,10 @@ def test_it_learns_from_what_is_said_of_its_steps(place: Place, name: str, pay: 
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "ppo": (
         "ppo",
-        ("--process.pay", "min", "--policy.minibatches", 2, "--policy.epochs", 2, "--shape.scale"),
+        ("--process.pay", "min", "--minibatches", 2, "--update-epochs", 2, "--shape.scale"),
     ),
-    "replay": ("grpo", ("--draw.replay", 0.4, "--draw.window", 2, "--policy.epochs", 2)),
-    "unlike": ("dapo", ("--draw.answers", 4, "--policy.epochs", 2)),
+    "replay": ("grpo", ("--draw.replay", 0.4, "--draw.max-staleness", 2, "--update-epochs", 2)),
+    "unlike": ("dapo", ("--group-size", 4, "--update-epochs", 2)),
 }
 SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
 
@@ -119,7 +119,7 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(
 def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
     def run(out: str) -> Run:
         more = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1, *PAID)
-        more = (*more, "--reward", rule(place, "sure"), "--draw.answers", 4, "--policy.epochs", 2)
+        more = (*more, "--reward", rule(place, "sure"), "--group-size", 4, "--update-epochs", 2)
         return Run(arguments=tuple(command(place, "grpo", out, *more)), environment={})
 
     for ranks in (1, 2):
@@ -181,7 +181,7 @@ REFUSED: dict[str, Case] = {
     "changes in a group": (
         "grpo",
         ("sure", "--process.pay", "min"),
-        ("the fewer steps it has", "--policy.advantage group-mean"),
+        ("the fewer steps it has", "--advantage group-mean"),
     ),
     "a baseline of changes": (
         "ppo",
@@ -245,7 +245,7 @@ def test_what_adds_up_is_said_beforehand_and_when_steps_grow(place: Place) -> No
     assert "worth more" not in steady
     whole = well(place, "rloo", "whole", *PAID, *more, "--process.pay", "min").said
     assert "compares whole answers: each has the sum of its payments" in whole
-    row = scene("ppo").found.row
+    row = scene("ppo").found
     growing = history(steps_mean=line(2.0, 6.0), step_score=line(0.4, 0.5))
     [(begin, rest)] = diagnostics(row, growing, sums_step_scores=True).items()
     assert begin == "answers have more and more steps"

@@ -16,32 +16,41 @@ from tests.rollouts.talkers import write_talker, write_tokenizer
 SHORT = ("--rounds", 2, "--sample.rows", 0)
 Case = tuple[str, tuple[object, ...], tuple[str, ...]]
 """An algorithm, its settings, and what is said."""
+A_TARGET = "kl_coef_target moves the coefficient of a KL"
 SETTINGS: dict[str, Case] = {
-    "beta below 0": ("ppo", ("--policy.beta", -0.1), ("policy.beta must be a number from 0 on, not -0.1",)),
-    "beta that is none": ("grpo", ("--policy.beta", "nan"), ("policy.beta",)),
-    "alone in its group": ("grpo", ("--draw.answers", 1), ("draw.answers 1", "alone stands above nobody")),
-    "alone for rloo": ("rloo", ("--draw.answers", 1), ("draw.answers 1", "give 2 or more")),
-    "pairs of three": ("p3o", ("--draw.answers", 3), ("draw.answers 3: p3o learns from pairs; give 2",)),
-    "fresh pairs of three": ("online-dpo", ("--draw.answers", 3), ("online-dpo learns from pairs; give 2",)),
+    "beta below 0": ("ppo", ("--kl-coef", -0.1), ("kl_coef is a number from 0 on, not -0.1",)),
+    "beta that is none": ("grpo", ("--kl-coef", "nan"), ("--kl-coef",)),
+    "alone in its group": ("grpo", ("--group-size", 1), ("group_size 1", "alone stands above nobody")),
+    "alone for rloo": ("rloo", ("--group-size", 1), ("group_size 1", "give 2 or more")),
+    "pairs of three": ("p3o", ("--group-size", 3), ("group_size 3: p3o learns from pairs; give 2",)),
+    "fresh pairs of three": ("online-dpo", ("--group-size", 3), ("online-dpo learns from pairs; give 2",)),
     "a penalty that cannot adapt": (
         "ppo-penalty",
-        ("--policy.epochs", 1),
-        ("single move that is 0", "--policy.epochs 2"),
+        ("--update-epochs", 1),
+        ("single move that is 0", "--update-epochs 2"),
     ),
     "no chance": ("ppo", ("--draw.temperature", 0), ("draw.temperature 0 gives the same answer", "use 1")),
     "no such share": ("ppo", ("--draw.top-p", 1.5), ("top_p 1.5",)),
-    "nothing to read": ("rloo", ("--policy.clip-low", 0.1), ("policy.clip_low is read by no cell of rloo",)),
-    "no lambda": ("grpo", ("--policy.lam", 0.9), ("policy.lam is read by no cell of grpo",)),
-    "no beta": ("dapo", ("--policy.beta", 0.1), ("policy.beta is read by no cell of dapo",)),
-    "gamma above 1": ("ppo", ("--policy.gamma", 1.5), ("policy.gamma is from 0 to 1, not 1.5",)),
-    "no epochs": ("ppo", ("--policy.epochs", 0), ("policy.epochs must be at least 1, not 0",)),
+    "nothing to read": ("rloo", ("--clip-low", 0.1), ("clip_low is read by no cell of rloo",)),
+    "no lambda": ("grpo", ("--lam", 0.9), ("lam is read by no cell of grpo",)),
+    "no beta": ("dapo", ("--kl-coef", 0.1), ("kl_coef is read by no cell of dapo",)),
+    "gamma above 1": ("ppo", ("--gamma", 1.5), ("gamma is from 0 to 1, not 1.5",)),
+    "no epochs": ("ppo", ("--update-epochs", 0), ("update_epochs is a whole number from 1 on, not 0",)),
     "divided": ("ppo", ("--shard",), ("--shard is not supported here", "Leave it out")),
     "rounds and steps": ("ppo", ("--steps", 3), ("rounds and steps both say how long the run is",)),
     "no rounds": ("ppo", ("--rounds", 0), ("rounds must be at least 1, not 0",)),
-    "a target without a KL": ("dapo", ("--policy.target", 1.0), ("policy.target moves the β of a KL",)),
-    "a target in the loss": ("grpo", ("--policy.target", 1.0), ("policy.target moves the β of a KL",)),
-    "nothing to remember": ("grpo", ("--ptx.weight", 3), ("add --ptx.data FILE",)),
-    "unlike alone": ("ppo", ("--draw.unlike", "yes"), ("draw.unlike", "never unlike itself")),
+    "a target without a KL": (
+        "dapo",
+        ("--kl-coef-target", 1.0),
+        (A_TARGET,),
+    ),
+    "a target in the loss": (
+        "grpo",
+        ("--kl-coef-target", 1.0),
+        (A_TARGET,),
+    ),
+    "nothing to remember": ("grpo", ("--ptx-coef", 3), ("add --ptx.data FILE",)),
+    "unlike alone": ("ppo", ("--dynamic-sampling",), ("dynamic_sampling", "never unlike itself")),
     "no reference": ("ppo", ("--reference.kind", "none"), ("holds the policy near its reference",)),
     "kept before": ("ppo", ("--reference.kind", "precomputed"), ("answers are new at every round",)),
     "following adapters": (
@@ -51,23 +60,23 @@ SETTINGS: dict[str, Case] = {
     ),
     "a mixture for grpo": (
         "grpo",
-        ("--draw.mixture", 0.1),
-        ("draw.mixture: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
+        ("--mixture-coef", 0.1),
+        ("mixture_coef: grpo learns from answers of the policy itself", "take ipo-md or nash-md"),
     ),
-    "a mixture that is none": ("p3o", ("--draw.mixture", 0), ("draw.mixture: p3o learns from answers",)),
-    "more than the reference": ("ipo-md", ("--draw.mixture", 1.5), ("draw.mixture is from 0", "not 1.5")),
+    "a mixture that is none": ("p3o", ("--mixture-coef", 0), ("mixture_coef: p3o learns from answers",)),
+    "more than the reference": ("ipo-md", ("--mixture-coef", 1.5), ("mixture_coef is from 0", "not 1.5")),
     "nobody to mix with": ("ipo-md", ("--reference.kind", "none"), ("reference.kind none: ipo-md draws",)),
     "nobody to mix a rival with": (
         "nash-md",
-        ("--reference.kind", "none", "--policy.divergence", "none"),
-        ("reference.kind none: nash-md draws from a mixture", "--draw.mixture 0"),
+        ("--reference.kind", "none", "--divergence", "none"),
+        ("reference.kind none: nash-md draws from a mixture", "--mixture-coef 0"),
     ),
     "a mixture that was": (
         "ipo-md",
         ("--draw.replay", 0.2),
         ("draw.replay weighs answers", "ipo-md wants those of a mixture"),
     ),
-    "a mixture that is undone": ("ipo-md", ("--trust.cap", 2), ("trust.cap weighs answers",)),
+    "a mixture that is undone": ("ipo-md", ("--tis-cap", 2), ("tis_cap weighs answers",)),
     "a rival that is gone": (
         "nash-md",
         ("--draw.replay", 0.2),
@@ -75,13 +84,13 @@ SETTINGS: dict[str, Case] = {
     ),
     "a KL over others": (
         "ipo-md",
-        ("--policy.divergence", "reward"),
-        ("policy.divergence reward: the answers of ipo-md are those of a mixture", "leave it out"),
+        ("--divergence", "reward"),
+        ("divergence reward: the answers of ipo-md are those of a mixture", "leave it out"),
     ),
-    "mixed pairs of three": ("ipo-md", ("--draw.answers", 3), ("ipo-md learns from pairs; give 2",)),
+    "mixed pairs of three": ("ipo-md", ("--group-size", 3), ("ipo-md learns from pairs; give 2",)),
     "low above high": ("ppo", ("--shape.low", 2, "--shape.high", 1), ("shape.low 2 must be below",)),
     "a price that pays": ("ppo", ("--shape.per-token", -1), ("shape.per_token",)),
-    "more than all": ("ppo", ("--shape.overlong", 1.5), ("shape.overlong is a share from 0 to 1",)),
+    "more than all": ("ppo", ("--overlong-buffer", 1.5), ("overlong_buffer is from 0 to 1",)),
     "no room": ("ppo", ("--draw.max-tokens", 500), ("draw.max_tokens 500 leaves no room for a prompt",)),
     "no such reward": ("ppo", ("--reward", "lenght:1-3"), ("length",)),
     "no such function": ("ppo", ("--reward", "nowhere.py:good"), ("nowhere.py",)),
@@ -91,7 +100,7 @@ SETTINGS: dict[str, Case] = {
         ("--judge.by", "length:1-3", "--held-out", 0),
         ("needs held-out rows",),
     ),
-    "a critic that does not learn": ("ppo", ("--critic.rate", 0), ("critic.rate must be a number above 0",)),
+    "a critic that does not learn": ("ppo", ("--value-lr-scale", 0), ("value_lr_scale is a number above 0",)),
 }
 REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "raises": ("broken", ("it raised ValueError: no idea", "rules.py:broken")),
@@ -200,7 +209,7 @@ def test_tokens_that_are_left_out_are_said_aloud(place: Place) -> None:
 def test_a_model_with_dropout_in_its_config_is_trained_without(tmp_path: Path) -> None:
     """GPT-2's is on when its folder is loaded by others; policy and critic begin rounds where they stand."""
     place = make_place(tmp_path, name="gpt2")
-    went = well(place, "ppo", "gpt2", *SHORT, "--policy.minibatches", 2)
+    went = well(place, "ppo", "gpt2", *SHORT, "--minibatches", 2)
     assert [line["ratio"] for line in went.lines[::8]] == [1.0, 1.0]
 
 
@@ -211,7 +220,7 @@ def test_a_reward_that_fails_on_the_way_leaves_a_run_that_goes_on(place: Place, 
         "calls = []\n\n\ndef length(answer):\n    calls.append(1)\n"
         "    assert len(calls) < 60, 'too often'\n    return float(len(str(answer).split()))\n"
     )
-    more = ("--rounds", 4, "--draw.answers", 4, "--save-every", 1, "--held-out", 0, "--sample.rows", 0)
+    more = ("--rounds", 4, "--group-size", 4, "--save-every", 1, "--held-out", 0, "--sample.rows", 0)
     rule.write_text(failing)
     run = (place, "grpo", "flaky", *more, "--reward", f"{rule}:length")
     went = go(*run)

@@ -9,7 +9,7 @@ import pytest
 
 from plaudit.engine.sinks.files import read_notes
 from plaudit.engine.step_report import StepReport
-from plaudit.methods.policy.build import configure_algorithm
+from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.diagnostics import DOCS_PAGE, diagnostics
 from tests.engine.test_exact_resume import when_steps_are_done
 from tests.engine.toy_command import Command
@@ -49,7 +49,7 @@ def history(**series: Series) -> list[StepReport]:
 
 
 def said(reports: Sequence[StepReport], name: str = "ppo") -> Mapping[str, str]:
-    return diagnostics(configure_algorithm(name, config_of(name)).row, reports)
+    return diagnostics(configured_algorithm(name, config_of(name)), reports)
 
 
 def line(first: float, last: float, length: int = LONG) -> list[float]:

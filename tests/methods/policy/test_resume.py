@@ -21,25 +21,25 @@ from tests.methods.policy.commands import Place, Went, command, go, make_place, 
 SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
 FOLLOWING = ("--reference.kind", "average", "--reference.every", 1, "--reference.share", 0.3)
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "ppo": ("ppo", ("--policy.minibatches", 2, "--policy.epochs", 2, "--shape.scale")),
-    "grpo": ("grpo", ("--policy.epochs", 2, "--draw.answers", 4)),
-    "dapo": ("dapo", ("--policy.epochs", 2, "--draw.answers", 4, "--policy.minibatches", 2)),
+    "ppo": ("ppo", ("--minibatches", 2, "--update-epochs", 2, "--shape.scale")),
+    "grpo": ("grpo", ("--update-epochs", 2, "--group-size", 4)),
+    "dapo": ("dapo", ("--update-epochs", 2, "--group-size", 4, "--minibatches", 2)),
     "reinforce": ("reinforce", ("--shape.scale",)),
-    "ppo-penalty": ("ppo-penalty", ("--policy.limit", 1e-4, "--policy.epochs", 3)),
-    "adaptive": ("rloo", ("--policy.target", 0.01, "--policy.horizon", 30, "--policy.epochs", 2)),
-    "stopped early": ("grpo", ("--policy.epochs", 4, "--policy.stop-at", 1e-4, "--draw.answers", 4)),
-    "following": ("grpo", ("--reference.kind", "average", "--reference.every", 2, "--policy.epochs", 2)),
-    "adapters": ("grpo", ("--lora.rank", 2, "--policy.epochs", 2)),
-    "ptx": ("ppo-ptx", ("--policy.epochs", 2, "--ptx.rows", 3)),
+    "ppo-penalty": ("ppo-penalty", ("--max-kl", 1e-4, "--update-epochs", 3)),
+    "adaptive": ("rloo", ("--kl-coef-target", 0.01, "--kl-coef-horizon", 30, "--update-epochs", 2)),
+    "stopped early": ("grpo", ("--update-epochs", 4, "--target-kl", 1e-4, "--group-size", 4)),
+    "following": ("grpo", ("--reference.kind", "average", "--reference.every", 2, "--update-epochs", 2)),
+    "adapters": ("grpo", ("--lora.rank", 2, "--update-epochs", 2)),
+    "ptx": ("ppo-ptx", ("--update-epochs", 2, "--ptx.rows", 3)),
     "trpo": ("trpo", ()),
-    "replay": ("grpo", ("--draw.replay", 0.4, "--draw.window", 2, "--policy.epochs", 2)),
-    "curriculum": ("grpo", ("--draw.curriculum", "--policy.epochs", 2)),
-    "shared": ("ppo", ("--critic.shared", "--policy.epochs", 2)),
-    "remax": ("remax", ("--policy.minibatches", 2)),
-    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
-    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2, "--shape.scale")),
-    "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--policy.epochs", 2)),
-    "nash-ema": ("nash-md", ("--draw.mixture", 1, *FOLLOWING, "--policy.epochs", 2)),
+    "replay": ("grpo", ("--draw.replay", 0.4, "--draw.max-staleness", 2, "--update-epochs", 2)),
+    "curriculum": ("grpo", ("--draw.curriculum", "--update-epochs", 2)),
+    "shared": ("ppo", ("--critic.shared", "--update-epochs", 2)),
+    "remax": ("remax", ("--minibatches", 2)),
+    "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
+    "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2, "--shape.scale")),
+    "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--update-epochs", 2)),
+    "nash-ema": ("nash-md", ("--mixture-coef", 1, *FOLLOWING, "--update-epochs", 2)),
 }
 QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following", "ipo-md", "nash-md", "nash-ema")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
@@ -116,21 +116,21 @@ def test_a_change_of_the_rounds_is_refused_in_the_middle_of_one(
 ) -> None:
     run = words(place, "grpo", "changed")
     assert interrupted(monkeypatch, 4, run).code == 130
-    other = go(*run, "--policy.epochs", 3)  # pyright: ignore[reportArgumentType]
+    other = go(*run, "--update-epochs", 3)  # pyright: ignore[reportArgumentType]
     assert other.code == 2
-    assert "policy.epochs" in other.said
+    assert "update_epochs" in other.said
     well(*run)  # pyright: ignore[reportArgumentType]
 
 
 RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
-    "ppo": ("ppo", ("--policy.minibatches", 2, "--policy.epochs", 2)),
-    "grpo": ("grpo", ("--policy.epochs", 2, "--draw.answers", 4, "--memory.tokens-at-once", 40)),
-    "dapo": ("dapo", ("--draw.answers", 4)),
+    "ppo": ("ppo", ("--minibatches", 2, "--update-epochs", 2)),
+    "grpo": ("grpo", ("--update-epochs", 2, "--group-size", 4, "--memory.tokens-at-once", 40)),
+    "dapo": ("dapo", ("--group-size", 4)),
     "one held out": ("remax", ("--held-out", 0.01)),
     "trpo": ("trpo", ()),
-    "ptx": ("ppo-ptx", ("--policy.epochs", 2, "--ptx.rows", 3)),
-    "ipo-md": ("ipo-md", ("--policy.epochs", 2, "--draw.mixture", 0.4)),
-    "nash-md": ("nash-md", ("--policy.epochs", 2, "--draw.answers", 2)),
+    "ptx": ("ppo-ptx", ("--update-epochs", 2, "--ptx.rows", 3)),
+    "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
+    "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2)),
 }
 
 

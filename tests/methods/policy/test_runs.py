@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.engine.metric_docs import METRIC_DOCS
-from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS, policy_algorithm
 from plaudit.methods.policy.batch import Round
 from plaudit.rewards.registry import resolve_reward
 from plaudit.rollouts.sampler import Rollout
@@ -82,7 +82,7 @@ def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
     first = runs.of(name).lines[0]
     assert first["ratio"] == 1.0
     assert first["kl_old"] == 0.0
-    assert ("kl" in first) == (POLICY_ALGORITHMS[name].divergence != "none" or name.startswith("online"))
+    assert ("kl" in first) == ("reference" in policy_algorithm(name).needs and name != "ipo-md")
     assert ("value_loss" in first) == (name in CRITICS)
 
 
@@ -129,7 +129,7 @@ def test_what_is_learnt_are_the_tokens_that_were_drawn(place: Place, monkeypatch
 
 def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Place) -> None:
     went = well(
-        *(place, "grpo", "judged", "--rounds", 60, "--policy.beta", 0.001, "--judge.by", place.rule("few")),
+        *(place, "grpo", "judged", "--rounds", 60, "--kl-coef", 0.001, "--judge.by", place.rule("few")),
         *("--judge.patience", 3, "--evaluate-every", 3, "--held-out", 0.25, "--sample.rows", 0),
     )
     judge = went.figures("held_out/judge")
@@ -144,14 +144,14 @@ def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Plac
 
 
 def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> None:
-    went = well(place, "dapo", "unlike", "--rounds", 3, "--reward", place.rule("even"), "--draw.answers", 4)
+    went = well(place, "dapo", "unlike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4)
     for line in went.lines:
         assert line["rows"] == 4
         assert line["flat"] > 0
         assert line["dropped"] > 0
     usual = well(
-        *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--draw.answers", 4),
-        *("--draw.unlike", "no"),
+        *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4),
+        *("--no-dynamic-sampling"),
     )
     assert all(line["dropped"] == 0 for line in usual.lines)
 
@@ -164,7 +164,7 @@ def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
 
 def test_text_that_is_not_forgotten(place: Place) -> None:
     went = well(
-        place, "grpo", "ptx", "--rounds", 12, "--ptx.data", place.folder / "texts.jsonl", "--ptx.weight", 5
+        place, "grpo", "ptx", "--rounds", 12, "--ptx.data", place.folder / "texts.jsonl", "--ptx-coef", 5
     )
     loss = went.figures("ptx_loss")
     assert loss[-1] < loss[0] - 0.2
@@ -190,7 +190,7 @@ def test_the_reference_may_follow_or_be_missing(place: Place) -> None:
 
 def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
     went = well(
-        *(place, "grpo", "early", "--rounds", 2, "--policy.epochs", 6, "--policy.stop-at", 1e-4),
+        *(place, "grpo", "early", "--rounds", 2, "--update-epochs", 6, "--target-kl", 1e-4),
         *("--learning-rate", 0.02),
     )
     first = [line for line in went.lines if line["step"] <= 6]
@@ -202,9 +202,9 @@ def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
 
 
 def test_beta_follows_its_target(place: Place) -> None:
-    more = ("--rounds", 8, "--policy.horizon", 20, "--sample.rows", 0, "--policy.beta", 0.1)
-    low = well(place, "rloo", "low", *more, "--policy.target", 1e-6).figures("beta")
-    high = well(place, "rloo", "high", *more, "--policy.target", 1e6).figures("beta")
+    more = ("--rounds", 8, "--kl-coef-horizon", 20, "--sample.rows", 0, "--kl-coef", 0.1)
+    low = well(place, "rloo", "low", *more, "--kl-coef-target", 1e-6).figures("beta")
+    high = well(place, "rloo", "high", *more, "--kl-coef-target", 1e6).figures("beta")
     assert low[0] == high[0] == 0.1
     assert low[-1] > 0.15
     assert high[1] == pytest.approx(0.1 * (1 - 0.2 * 16 / 20))
@@ -225,18 +225,18 @@ def test_the_penalty_doubles_and_halves_and_the_kl_of_the_reward_does_not(
         betas.append(self.memory.beta)
 
     monkeypatch.setattr(iterations.RolloutRounds, "after_step", spying)
-    went = well(place, "ppo-penalty", f"penalty-{limit}", "--rounds", 3, "--policy.limit", limit)
+    went = well(place, "ppo-penalty", f"penalty-{limit}", "--rounds", 3, "--penalty-coef-target", limit)
     assert betas[3::4] == [factor, factor**2, factor**3]
     assert set(went.figures("beta")) == {0.05}
 
 
 Scores = Callable[[Sequence[float]], Sequence[float]]
 SHAPES: dict[str, tuple[tuple[object, ...], str]] = {
-    "missing_end": (("--shape.missing-end", -7), "cut"),
+    "missing_end": (("--missing-eos-penalty", -7), "cut"),
     "per_token": (("--shape.per-token", 0.5), "length"),
     "limits": (("--shape.low", 0.5, "--shape.high", 1.5), "limits"),
     "scale": (("--shape.scale",), "scale"),
-    "overlong": (("--shape.overlong", 0.5), "overlong"),
+    "overlong": (("--overlong-buffer", 0.5), "overlong"),
 }
 
 
@@ -273,7 +273,7 @@ def test_scores_are_shaped_as_is_said(place: Place, what: str, monkeypatch: pyte
 
 def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
     """Where none ends by itself there is nothing left to learn from."""
-    cut = ("--rounds", 1, "--reward", place.rule("w33"), "--draw.max-tokens", 1, "--shape.drop-cut", "yes")
+    cut = ("--rounds", 1, "--reward", place.rule("w33"), "--draw.max-tokens", 1, "--overlong-filtering")
     went = well(place, "dr-grpo", "cut", *cut, "--held-out", 0, "--draw.top-k", 1)
     assert went.lines[0]["finished"] == 0
     assert went.lines[0]["grad_norm"] == 0

@@ -25,7 +25,7 @@ def shared(seed: int = 1) -> Scene:
         head.score.weight.copy_(torch.randn(head.score.weight.shape, generator=generator))
     watchers = replace(one.watchers, critic=head)
     one.rounds.experience = replace(one.rounds.experience, models=watchers)
-    improve = policy_objective(one.found.row, watchers, ValueLoss(weight=0.1, clip=0.2))
+    improve = policy_objective(one.found, watchers, ValueLoss(weight=0.1, clip=0.2))
     return replace(one, critic=None, watchers=watchers, objective=improve)  # pyright: ignore[reportArgumentType]
 
 
@@ -56,7 +56,7 @@ def test_both_losses_reach_the_layers_that_they_share() -> None:
     pieces = second_move(one)
     loss, found, _ = learnt(one, pieces)
     without = replace(one.watchers, critic=None)
-    alone = policy_objective(one.found.row, without, ValueLoss())
+    alone = policy_objective(one.found, without, ValueLoss())
     one.policy.zero_grad(set_to_none=True)
     head = one.watchers.critic
     assert isinstance(head, ValueHead)
@@ -84,7 +84,7 @@ def test_it_begins_with_nothing_to_expect_and_is_no_part_of_the_policy() -> None
 
 def test_a_run_learns_with_it_goes_on_exactly_and_writes_the_policy_alone(tmp_path) -> None:
     place = make_place(tmp_path)
-    usual = ("--critic.shared", "--critic.rate", 10, "--policy.epochs", 2, "--save-every", 1)
+    usual = ("--critic.shared", "--value-lr-scale", 10, "--update-epochs", 2, "--save-every", 1)
     whole = well(place, "ppo", "whole", *usual, "--rounds", 4)
     assert not (whole.run / "critic").exists()
     assert whole.figures("value")[-1] != 0

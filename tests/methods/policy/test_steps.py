@@ -13,7 +13,7 @@ import torch
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import ReplayBuffer
-from plaudit.methods.policy.config import DrawSettings, PolicySettings, ProcessSettings, ShapeSettings
+from plaudit.methods.policy.config import DrawSettings, ProcessSettings, ShapeSettings
 from tests.methods.policy.papers import PAPERS, Paper
 from tests.methods.policy.pieces import PAIRS, Scene, learnt, same_gradients, scene
 from tests.methods.policy.script import LONGEST, WARM
@@ -21,7 +21,7 @@ from tests.methods.policy.stepwise import Stepwise, paid_scene, plan
 from tests.methods.policy.test_oracle import by_hand, moved_move, second_half, two
 
 SCORE = ProcessSettings(pay="score", baseline=0.25)
-Case = tuple[str, ProcessSettings, PolicySettings | None, Callable[[Stepwise], Paper]]
+Case = tuple[str, ProcessSettings, Mapping[str, object] | None, Callable[[Stepwise], Paper]]
 CASES: Mapping[str, Case] = {
     "ppo": ("ppo", SCORE, None, lambda of: replace(PAPERS["ppo"], advantage=of.gae)),
     "ppo, the weakest step": (
@@ -111,7 +111,7 @@ def test_with_one_step_an_answer_it_is_the_outcomes_reward_to_the_last_bit(name:
 def test_the_tokens_before_a_payment_are_credited_with_it_and_those_behind_are_not() -> None:
     """What the critic is taught, without a KL, is the sum of the payments that are still to come."""
     pay = ProcessSettings(pay="score")
-    one = paid_scene("ppo", pay, policy=PolicySettings(advantage="monte-carlo", beta=0.0, epochs=2))
+    one = paid_scene("ppo", pay, policy={"advantage": "monte-carlo", "kl_coef": 0.0, "update_epochs": 2})
     rows = [line.ids for _, said in one.lines for line in said[:-1] if line.score is not None]
     assert any(len(plan(ids)[0]) > 2 for ids in rows)
     for row_T, ids in zip(made(one).experience.return_NT, rows, strict=True):
@@ -145,17 +145,19 @@ def test_an_answer_without_a_verdict_leaves_its_group_and_its_steps_go_with_it()
 
 
 @pytest.mark.parametrize(
-    "shape",
+    ("shape", "own"),
     [
-        ShapeSettings(missing_end=-1.0),
-        ShapeSettings(scale=True),
-        ShapeSettings(low=0.2, high=0.9, per_token=0.01),
-        ShapeSettings(missing_end=-1.0, scale=True, overlong=0.25),
+        (ShapeSettings(), {"missing_eos_penalty": -1.0}),
+        (ShapeSettings(scale=True), {}),
+        (ShapeSettings(low=0.2, high=0.9, per_token=0.01), {}),
+        (ShapeSettings(scale=True), {"missing_eos_penalty": -1.0, "overlong_buffer": 0.25}),
     ],
 )
-def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(shape: ShapeSettings) -> None:
+def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(
+    shape: ShapeSettings, own: dict[str, float]
+) -> None:
     """All tokens' rewards add up to the shaped score; one that is replaced is paid at the end."""
-    settings = PolicySettings(advantage="monte-carlo", beta=0.0, epochs=2)
+    settings = {"advantage": "monte-carlo", "kl_coef": 0.0, "update_epochs": 2, **own}
     pay = ProcessSettings(pay="score")
     one = paid_scene("ppo", pay, shape=shape, policy=settings)
     told = made(one).experience
@@ -169,11 +171,11 @@ def test_what_is_done_to_scores_is_done_to_the_sum_of_the_payments(shape: ShapeS
     assert cut
     for n in cut:
         level = told.return_NT[n, : len(lines[n].ids)]
-        assert (level.unique().numel() == 1) == (shape.missing_end is not None)
+        assert (level.unique().numel() == 1) == ("missing_eos_penalty" in own)
 
 
 def test_an_answer_whose_score_is_replaced_is_a_single_step_of_its_group() -> None:
-    one = paid_scene("grpo", SCORE, shape=ShapeSettings(missing_end=-1.0))
+    one = paid_scene("grpo", SCORE, missing_eos_penalty=-1.0)
     told = made(one).experience
     lines = [
         (g, line) for g, (_, said) in enumerate(one.lines) for line in said[:-1] if line.score is not None
@@ -229,9 +231,9 @@ def test_groups_that_are_kept_for_replay_keep_their_steps() -> None:
 
 def test_groups_are_flat_by_the_sum_of_their_payments() -> None:
     """Each answer is a step of the same score: nothing is left to compare."""
-    draw = DrawSettings(answers=3, temperature=WARM, max_tokens=LONGEST, unlike="yes", refills=0)
+    draw = DrawSettings(temperature=WARM, max_tokens=LONGEST, resample_limit=0)
     pay = ProcessSettings(pay="score")
-    one = paid_scene("grpo", pay, draw=draw, whole=True)
+    one = paid_scene("grpo", pay, draw=draw, dynamic_sampling=True, whole=True)
     by = one.rounds.collector.reward.process_reward  # pyright: ignore
 
     class Alike:

@@ -10,22 +10,23 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from plaudit.report.charts.axes import WIDTH, Span
 from plaudit.report.charts.bars import HistogramBin, ReliabilityBin, histogram, reliability_diagram
 from plaudit.report.charts.intervals import GuideLine, IntervalRow, IntervalRows, forest_plot, share_chart
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart
-from plaudit.report.html import Html, read_stylesheet
+from plaudit.report.page import stylesheet
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
 RATIOS = st.floats(min_value=1e-5, max_value=1e5) | st.just(math.inf)
 
 
-def parsed(chart: Html) -> ElementTree.Element:
+def parsed(chart: Markup) -> ElementTree.Element:
     return ElementTree.fromstring(chart)
 
 
-def of_class(chart: Html, *names: str) -> list[ElementTree.Element]:
+def of_class(chart: Markup, *names: str) -> list[ElementTree.Element]:
     """The parts of the drawing that have all of these classes; not those of its legend."""
     drawing = parsed(chart).find("svg")
     assert drawing is not None
@@ -49,7 +50,7 @@ def rows(*values: float) -> list[IntervalRow]:
     return [IntervalRow(label=f"row {at}", spans=(one,)) for at, one in enumerate(spans(*values))]
 
 
-def one_of_each() -> list[Html]:
+def one_of_each() -> list[Markup]:
     promise = ReliabilityBin(
         bin=HistogramBin(low=0.5, high=0.6, count=40),
         predicted=0.55,
@@ -206,9 +207,7 @@ def test_every_drawing_has_a_name_and_says_in_words_what_it_shows() -> None:
 
 
 def test_colours_come_from_the_style_sheet_which_knows_every_class() -> None:
-    style = read_stylesheet("plaudit.report.charts", "page.css") + read_stylesheet(
-        "plaudit.report.charts", "charts.css"
-    )
+    style = str(stylesheet("page", "charts"))
     known = set(re.findall(r"\.([a-z]+)", style))
     for chart in one_of_each():
         for part in parsed(chart).iter():
@@ -219,7 +218,7 @@ def test_colours_come_from_the_style_sheet_which_knows_every_class() -> None:
     assert not re.search(r"#[0-9a-f]{3}|rgb|url\(", declared)
 
 
-def inside(chart: Html) -> None:
+def inside(chart: Markup) -> None:
     """All of the drawing is finite and within its box, but for what words reach beyond their place."""
     drawing = parsed(chart).find("svg")
     assert drawing is not None

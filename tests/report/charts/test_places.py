@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from plaudit.report.charts.axes import WIDTH, Span
 from plaudit.report.charts.bars import StackedBar, stacked_bar_chart
@@ -22,18 +23,17 @@ from plaudit.report.charts.intervals import (
     scatter_chart,
 )
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart
-from plaudit.report.html import Html
 
 NUMBERS = st.floats(min_value=-1e3, max_value=1e3)
 
 
-def svg_of(chart: Html) -> ElementTree.Element:
+def svg_of(chart: Markup) -> ElementTree.Element:
     found = ElementTree.fromstring(chart).find("svg")
     assert found is not None
     return found
 
 
-def of_class(chart: Html, name: str) -> list[ElementTree.Element]:
+def of_class(chart: Markup, name: str) -> list[ElementTree.Element]:
     return [part for part in svg_of(chart).iter() if name in part.get("class", "").split()]
 
 

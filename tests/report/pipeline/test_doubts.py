@@ -12,8 +12,12 @@ import pytest
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.reward_models.result import Estimate
 from plaudit.report.pipeline.data import read_pipeline_folder
-from plaudit.report.pipeline.text import best_policy_summary, interval_verdict
-from plaudit.report.pipeline.warnings import policy_warnings, report_warnings
+from plaudit.report.pipeline.findings import (
+    best_policy_summary,
+    interval_verdict,
+    policy_warnings,
+    report_warnings,
+)
 from tests.report.pipeline.pipelines import FOUND, contest, policy, share, trust, write_pipeline
 
 SFT, PPO = policy("sft", 0.70, 0.0), policy("ppo", 0.80, 0.33)

@@ -109,7 +109,7 @@ def test_without_a_score_there_is_no_verdict() -> None:
 def test_a_function_is_given_what_it_takes(mine: str) -> None:
     comparer = resolve_comparer(f"{mine}:nearer")
     assert isinstance(comparer, UserFunctionComparer)
-    more = {"truth": "4", "facts": {"level": 2}}
+    more = {"reference_answer": "4", "metadata": {"level": 2}}
     asked = [task("4", "5", **more), task("5", "4", **more), task("6", "5", **more)]
     assert [ranks(one) for one in comparer.verdicts(asked, range(3))] == [(1, 2), (2, 1), None]
 

@@ -20,8 +20,8 @@ from plaudit.models.load import DtypeName, architectures, device_of, is_reward_f
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.load import model_folder
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import Rollout, SamplingSettings
+from plaudit.rollouts.build import sampler_of_policy
+from plaudit.rollouts.sampler import GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 
 
@@ -124,7 +124,7 @@ class GenerationSettings:
 class LoadedPolicy:
     """A policy in memory, with its tokenizer.
 
-    Example: ``load_policy_folder(Path("runs/ppo"), GenerationSettings()).sampler.sample(["Hi"],
+    Example: ``load_policy_folder(Path("runs/ppo"), GenerationSettings()).sampler.generate_answers(["Hi"],
         SamplingSettings())``
     """
 
@@ -134,9 +134,9 @@ class LoadedPolicy:
     """Text to tokens and back."""
 
     @property
-    def sampler(self) -> LocalSampler:
+    def sampler(self) -> TextSampler:
         """The sampler that generates its completions."""
-        return LocalSampler.from_policy(self.policy, self.encoder)
+        return sampler_of_policy(self.policy, self.encoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -236,14 +236,17 @@ def generate_rollouts(
     loaded: LoadedPolicy, prompts: Sequence[EvaluationPrompt], settings: GenerationSettings
 ) -> tuple[tuple[Rollout, ...], ...]:
     """The answers to each question, seed after seed."""
-    sampler, texts = loaded.sampler, [one.prompt for one in prompts]
-    for one in prompts:
+    sampler = loaded.sampler
+    encoded: list[GenerationPrompt] = []
+    for prompt in prompts:
         try:
-            sampler.check(one.prompt)
+            encoded.append(sampler.encode(prompt.prompt))
         except UserError as error:
-            raise UserError(f"the prompt {plain_text(one.prompt)[:40]!r}: {error}") from error
+            raise UserError(f"the prompt {plain_text(prompt.prompt)[:40]!r}: {error}") from error
     by_seed = [
-        sampler.generate(texts, replace(settings.sampling, seed=seed), n=settings.answers)
+        sampler.generate(encoded, replace(settings.sampling, seed=seed), n=settings.answers)
         for seed in settings.seeds
     ]
-    return tuple(tuple(one for group in groups for one in group) for groups in zip(*by_seed, strict=True))
+    return tuple(
+        tuple(rollout for group in groups for rollout in group) for groups in zip(*by_seed, strict=True)
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.lab.charts import chart_over_steps
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     beta_labels,
     claim_greater,
@@ -19,6 +18,7 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
 
 START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 """The policies of the config: before, and by the price of their distance."""
@@ -106,7 +106,7 @@ EXERCISE = Exercise(
     minutes=1.5,
     analyse=analyse,
     next_commands=(
-        "plaudit lab coefficients --set middle.policy.beta=0.1: look for a leash between none and all",
+        "plaudit lab coefficients --set middle.kl-coef=0.1: look for a leash between none and all",
         "plaudit lab coefficients --set comparisons.annotators=crowd: people who love length less",
     ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from markupsafe import Markup
+
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures
-from plaudit.lab.charts import answer_counts, chart_over_steps
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     best_minus_mean_gold,
     beta_labels,
@@ -23,8 +24,15 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.report.html import Html
-from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answer_counts,
+    chart_over_steps,
+)
 from plaudit.report.words import Number, number_text, percent
 
 BASE, START, WITH_KL, WITHOUT_KL = "base", "sft", "leashed", "free"
@@ -140,7 +148,7 @@ def _text_or_missing(value: Number | None, write: Callable[[Number], str]) -> st
     return "not known" if value is None else write(value)
 
 
-def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Html:
+def _same_answer_chart(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Markup:
     rows = [
         IntervalRow(
             label=label, spans=(estimate_span(mean_over_prompts(evaluation, name, same_answer_rate)),)
@@ -171,7 +179,7 @@ EXERCISE = Exercise(
     minutes=1,
     analyse=analyse,
     next_commands=(
-        "plaudit lab collapse --set leashed.policy.beta=5: a shorter leash keeps more, and gains less",
+        "plaudit lab collapse --set leashed.kl-coef=5: a shorter leash keeps more, and gains less",
         "plaudit lab collapse --set evaluation.temperature=1.5: does heat bring the variety back",
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import (
     ChoiceLogprobs,
@@ -16,12 +18,13 @@ from plaudit.evaluation.policies.calibration import (
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.reward_models.result import Estimate
 from plaudit.evaluation.stats.bootstrap import Resampling
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
-from plaudit.report.html import Html, element
-from plaudit.report.pipeline.sections import estimate_span, policy_reliability_chart
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
+from plaudit.report.pipeline.sections import policy_reliability_chart
 from plaudit.world.prompts import question_of_prompt
 
 START, WITH_KL, WITHOUT_KL, SMALL_BETA_DPO = "sft", "leashed", "free", "sharp"
@@ -192,11 +195,11 @@ def _pictures(
     yield CaptionedChart(
         title="Reliability on sums",
         caption="On the diagonal a policy is as often right as it is sure. Points below it are boasts.",
-        chart=element("div", {"class": "curves"}, *charts),
+        chart=charts_side_by_side(*charts),
     )
 
 
-def _sure_and_right(by_policy: _LogprobsByPolicy) -> Html:
+def _sure_and_right(by_policy: _LogprobsByPolicy) -> Markup:
     rows = []
     for name, questions in by_policy.items():
         for kind, label in (("fact", "facts"), (SUMS, "sums")):
@@ -219,7 +222,7 @@ EXERCISE = Exercise(
     minutes=1.8,
     analyse=analyse,
     next_commands=(
-        "plaudit lab confidence --set leashed.policy.beta=3: a shorter leash",
+        "plaudit lab confidence --set leashed.kl-coef=3: a shorter leash",
         "plaudit lab confidence --set sharp.beta=0.3: DPO with an ordinary β",
         "plaudit lab confidence --set free.rounds=80: twice as long without a leash",
     ),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
-from plaudit.lab.charts import answers_side_by_side, chart_over_steps
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     beta_labels,
     claim_greater,
@@ -21,7 +20,15 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.pipeline.warnings import LENGTH_FACTOR
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answers_side_by_side,
+    chart_over_steps,
+)
+from plaudit.report.pipeline.findings import LENGTH_FACTOR
 
 START, WITHOUT_KL, SMALL_BETA, LARGE_BETA = "sft", "free", "loose", "tight"
 """The policies of the config: before, without a leash, with the lesson's, with a shorter one."""
@@ -135,7 +142,7 @@ EXERCISE = Exercise(
     minutes=1.5,
     analyse=analyse,
     next_commands=(
-        "plaudit lab leash --set loose.policy.beta=0.2: a leash between the two",
+        "plaudit lab leash --set loose.kl-coef=0.2: a leash between the two",
         "plaudit lab leash --set free.shape.per_token=0.05: every token costs about what it pays",
     ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from markupsafe import Markup
+
 from plaudit.evaluation.policies.result import PolicyAnswer, PolicyEvaluation, PromptAnswers
-from plaudit.lab.charts import answers_side_by_side
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     claim_greater,
     mean_gold,
@@ -19,8 +20,15 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
-from plaudit.report.html import Html, element
-from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab.result import (
+    CaptionedChart,
+    Claim,
+    ExerciseResult,
+    Table,
+    answers_side_by_side,
+    charts_side_by_side,
+)
 from plaudit.world.annotators import Aspect
 from plaudit.world.gold import gold_of
 
@@ -43,7 +51,7 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
             CaptionedChart(
                 title="Help and brevity",
                 caption="Both are parts of the true worth, which no policy has seen.",
-                chart=element("div", {"class": "curves"}, _parts_chart(parts), _length_chart(evaluation)),
+                chart=charts_side_by_side(_parts_chart(parts), _length_chart(evaluation)),
             ),
             CaptionedChart(
                 title="Side by side",
@@ -117,7 +125,7 @@ def _table(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> Table:
     )
 
 
-def _parts_chart(parts: _EvaluationByPart) -> Html:
+def _parts_chart(parts: _EvaluationByPart) -> Markup:
     rows = [
         IntervalRow(
             label=label,
@@ -130,7 +138,7 @@ def _parts_chart(parts: _EvaluationByPart) -> Html:
     )
 
 
-def _length_chart(evaluation: PolicyEvaluation) -> Html:
+def _length_chart(evaluation: PolicyEvaluation) -> Markup:
     rows = [
         IntervalRow(label=label, spans=(estimate_span(policy_figures(evaluation, name).length),))
         for name, label in _LABELS.items()
@@ -160,7 +168,7 @@ EXERCISE = Exercise(
     next_commands=(
         "plaudit lab objectives --set both.weights=[0.9,0.1]: how little brevity is enough",
         "plaudit lab objectives --set asked-help.annotators=crowd: people who love length less",
-        "plaudit lab objectives --set follows-help.policy.beta=0.5: whether a leash does as well",
+        "plaudit lab objectives --set follows-help.kl-coef=0.5: whether a leash does as well",
     ),
 )
 """One reward, and two."""

@@ -11,8 +11,7 @@ from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.reward_models.result import Estimate
 from plaudit.evaluation.stats.bootstrap import Resampling
-from plaudit.lab.charts import chart_over_root_kl
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     AnswerStatistic,
     claim_greater,
@@ -29,6 +28,7 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.axes import Span
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
 from plaudit.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"

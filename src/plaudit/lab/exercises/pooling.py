@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Float
+from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     PairRewards,
     claim_above_zero,
@@ -25,8 +26,8 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import GuideLine, IntervalRow, IntervalRows, amount_chart, share_chart
-from plaudit.report.html import Html
-from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.words import percent
 
 _PAIR_SETS = {"on-own": "own pairs", "on-fresh": "fresh pairs"}
@@ -126,7 +127,7 @@ def _pictures(rewards: _RewardsByKey, fresh: Mapping[str, RewardEvaluation]) -> 
         )
 
 
-def _loss_difference_chart(rewards: _RewardsByKey) -> Html:
+def _loss_difference_chart(rewards: _RewardsByKey) -> Markup:
     gaps = {
         name: paired_reward_difference(rewards[stage, "last"], rewards[stage, "mean"], _loss_in_hundredths)
         for stage, name in _PAIR_SETS.items()
@@ -141,7 +142,7 @@ def _loss_in_hundredths(rewards: PairRewards) -> Float[np.ndarray, " B"]:
     return 100 * preference_loss(rewards)
 
 
-def _accuracy_chart(rewards: _RewardsByKey) -> Html:
+def _accuracy_chart(rewards: _RewardsByKey) -> Markup:
     rows = [
         IntervalRow(
             label=f"read at the {name}",

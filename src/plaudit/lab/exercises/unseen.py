@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from markupsafe import Markup
+
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
+from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     PairRewards,
     claim_above_zero,
@@ -22,8 +24,8 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
-from plaudit.report.html import Html
-from plaudit.report.pipeline.sections import estimate_span
+from plaudit.report.figures import estimate_span
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.words import number_text, percent
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}
@@ -149,7 +151,7 @@ def _pictures(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Iterator
             )
 
 
-def _mean_rewards_chart(rewards: _RewardsByKey) -> Html:
+def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
     rows = [
         IntervalRow(
             label=f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",

@@ -6,7 +6,7 @@ All that ``plaudit train rlhf`` can be told; importing this does not import torc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,18 +17,19 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.iterative.algorithms import LoopFacts
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.config import (
+    OLD_DEFAULTS,
+    OLD_NAMES_OF_A_LOOP,
     CriticSettings,
     DrawSettings,
     JudgeSettings,
-    PolicySettings,
     PtxSettings,
     ShapeSettings,
-    TrustSettings,
 )
+from plaudit.methods.policy.config import all_parameters as all_policy_parameters
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
-from plaudit.methods.preference.cells import is_set
 from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
+from plaudit.methods.signature import is_set
 from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
@@ -38,7 +39,14 @@ if TYPE_CHECKING:
     class PreferenceSettings:
         """Of the algorithm that learns from pairs; what is not set is as it has it."""
 
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class PolicySettings:
+        """Of the algorithm that improves the policy; what is not set is as it has it."""
+
 else:
+    PolicySettings = optional_settings(
+        "PolicySettings", all_policy_parameters(), "Of the algorithm that improves the policy."
+    )
     PreferenceSettings = optional_settings(
         "PreferenceSettings", all_parameters(), "Of the algorithm that learns from pairs."
     )
@@ -167,7 +175,16 @@ def resolve_settings(facts: LoopFacts, config: LoopConfig) -> LoopSettings:
 
 def preference_settings(config: LoopConfig) -> dict[str, Any]:
     """The settings of the preference algorithm that were given."""
-    values = {name: getattr(config.preference, name) for name in all_parameters()}
+    return _set_values(config.preference, all_parameters())
+
+
+def policy_settings(config: RlhfConfig) -> dict[str, Any]:
+    """The settings of the policy algorithm that were given."""
+    return _set_values(config.policy, all_policy_parameters())
+
+
+def _set_values(settings: object, names: Iterable[str]) -> dict[str, Any]:
+    values = {name: getattr(settings, name) for name in names}
     return {name: value for name, value in values.items() if is_set(value)}
 
 
@@ -303,15 +320,13 @@ class RlhfConfig(RunConfig):
     reward_run: RewardRunSettings = field(default_factory=RewardRunSettings)
     """How each round's reward is trained."""
     policy: PolicySettings = field(default_factory=PolicySettings)
-    """The cells of the row that improves the policy."""
+    """The settings of the algorithm that improves the policy."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn, to be compared and to be learnt from."""
     critic: CriticSettings = field(default_factory=CriticSettings)
     """Of rows with a critic: the model that says how much is to be expected."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to a round's scores before they teach."""
-    trust: TrustSettings = field(default_factory=TrustSettings)
-    """How old an answer may be for the policy that learns from it."""
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)
     """How the policy is held; near what, says loop.reference."""
     ptx: PtxSettings = field(default_factory=PtxSettings)
@@ -322,6 +337,11 @@ class RlhfConfig(RunConfig):
         default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
     )
     """Which checkpoints of a policy run stay."""
+
+    renamed: ClassVar[Mapping[str, str]] = OLD_NAMES_OF_A_LOOP
+    """Settings by the names that they had before, which are taken for one release."""
+    old_defaults: ClassVar[Mapping[str, object]] = OLD_DEFAULTS
+    """What these were where nobody had set them."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""

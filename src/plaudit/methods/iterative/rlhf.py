@@ -33,7 +33,7 @@ from plaudit.evaluation.reward_models.accuracy import pair_accuracy
 from plaudit.evaluation.reward_models.pairs import has_verdict, pair_columns, score_records, scored_pairs
 from plaudit.files import atomic, exact_json
 from plaudit.methods.iterative.comparisons import AnswerPair, make_pairs, read_verdicts
-from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig
+from plaudit.methods.iterative.config import PEOPLE, RewardRunSettings, RlhfConfig, policy_settings
 from plaudit.methods.iterative.rounds import (
     PROMPTS_AT_ONCE,
     load_prompts,
@@ -52,9 +52,9 @@ from plaudit.methods.iterative.run import (
     write_marker,
     write_round_figures,
 )
-from plaudit.methods.policy.build import configure_algorithm
 from plaudit.methods.policy.collect import ScoredGroup
-from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.config import PolicyConfig, policy_config_type
+from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.run import policy
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.losses import loss_name_for
@@ -62,7 +62,7 @@ from plaudit.methods.reward_model.run import reward
 from plaudit.rewards.combine.manifest import COMBINED_FILE
 from plaudit.rewards.llm.comparer import Comparer, resolve_comparer
 from plaudit.rewards.load import load_reward
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 
@@ -264,8 +264,10 @@ def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
     start_differs = config.loop.reference == "start" and this_round.model != config.model
     start_model = config.model if start_differs else None
     reference = replace(config.reference, model=config.reference.model or start_model)
-    return PolicyConfig(
+    config_type = policy_config_type(config.loop.teach)
+    return config_type(
         **run_fields,
+        **policy_settings(config),
         model=this_round.model,
         prompts=prompts_file(config),
         format="plaudit",
@@ -375,12 +377,12 @@ def _generate_answers(
     )
     for note in (*notes, start_note):
         console.note(note)
-    sampler = LocalSampler(this_round.generator, device=config.device)
+    sampler = sampler_of_folder(this_round.generator, device=config.device)
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     groups: list[ScoredGroup] = []
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([question.text for question in chunk], settings, n=n)
+        rollouts = sampler.generate([question.shown for question in chunk], settings, n=n)
         groups += [
             ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
             for question, answers in zip(chunk, rollouts, strict=True)
@@ -527,7 +529,7 @@ def _round_seed(config: RlhfConfig, this_round: RlhfRound) -> str:
 def rlhf(config: RlhfConfig) -> Path | None:
     """Run all rounds; returns the model's folder on the first rank, None where nothing was left to do."""
     rounds = [rlhf_round(config, number) for number in range(1, config.loop.rounds + 1)]
-    configure_algorithm(config.loop.teach, policy_config(config, rounds[0]))
+    configured_algorithm(config.loop.teach, policy_config(config, rounds[0]))
     loss_name_for("comparisons", config.reward_run.reward)
     for this_round in rounds:
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:

@@ -20,7 +20,6 @@ from plaudit.data.records import (
     Demonstration,
     Text,
     assistant_turn,
-    plain_text,
     text_to_json,
     user_turn,
 )
@@ -37,9 +36,8 @@ from plaudit.methods.iterative.selection import (
 )
 from plaudit.methods.policy.collect import ScoredGroup, score_groups
 from plaudit.rewards.base import Reward, TaskScores
-from plaudit.rollouts.local import LocalSampler
-from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.tokens.encode import Encoder, RefusedRow
+from plaudit.rollouts.sampler import Sampler, SamplingSettings
+from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
 
 PROMPTS_AT_ONCE = 64
@@ -100,13 +98,7 @@ def load_prompts(
         options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
     )
     encoded = encode_prompt_records(reading.records, encoder, config.max_prompt_tokens)
-    usable = [one for one in encoded.examples if _has_prompt(one)]
-    empty = [
-        RefusedRow(origin=one.origin, reason="there is no prompt in it")
-        for one in encoded.examples
-        if not _has_prompt(one)
-    ]
-    refused = [*encoded.refused, *empty]
+    usable, refused = encoded.examples, encoded.refused
     if not usable:
         detail = f" ({refused[0].origin}: {refused[0].reason})" if refused else ""
         raise UserError(f"{config.prompts}: there is no prompt to answer{detail}")
@@ -118,7 +110,7 @@ def load_prompts(
         )
     notes = [f"{count} rows: {note}" for note, count in encoded.notes.items()]
     notes += [f"{len(refused)} prompts cannot be answered ({refused[0].reason} …)"] if refused else []
-    return tuple(usable), [reading.format_sentence, *notes]
+    return usable, [reading.format_sentence, *notes]
 
 
 def prompts_of_round(
@@ -135,7 +127,7 @@ def prompts_of_round(
 
 def generate_and_score(
     prompts: Sequence[EncodedPrompt],
-    sampler: LocalSampler,
+    sampler: Sampler,
     reward: Reward,
     settings: SamplingSettings,
     n: int,
@@ -143,7 +135,8 @@ def generate_and_score(
     """For each prompt ``n`` completions with their scores."""
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        yield from score_groups(chunk, sampler.generate([one.text for one in chunk], settings, n=n), reward)
+        rollouts = sampler.generate([prompt.shown for prompt in chunk], settings, n=n)
+        yield from score_groups(chunk, rollouts, reward)
 
 
 def write_answers(path: Path, groups: Sequence[ScoredGroup]) -> None:
@@ -162,14 +155,6 @@ def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
         )
         for line in lines
     ]
-
-
-def _has_prompt(question: EncodedPrompt) -> bool:
-    text = question.text
-    last_turn = text if isinstance(text, str) else text[-1:]
-    return bool(plain_text(last_turn).strip()) and (
-        isinstance(text, str) or text[-1].role in ("user", "tool")
-    )
 
 
 def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ from plaudit.methods.preference.run import preference
 from plaudit.methods.run import plain_settings
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.registry import resolve_reward
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import make_encoder
 
 
@@ -91,7 +91,7 @@ def generate_and_select(
             _generation_note(this_round, settings, len(prompts)),
         ):
             console.note(note)
-        sampler = LocalSampler(this_round.generator, device=config.device)
+        sampler = sampler_of_folder(this_round.generator, device=config.device)
         sampling = replace(config.sampling, seed=_round_seed(config, this_round))
         write_answers(
             this_round.answers, list(generate_and_score(prompts, sampler, reward, sampling, settings.answers))

@@ -1,343 +1,507 @@
-"""What the table records of a policy-optimisation algorithm, and the names of its cells; without torch.
+"""Every algorithm of policy optimisation: a function whose signature is its settings.
 
-Every algorithm of policy optimisation by name: its cells, its own settings, where it is from.
-
-Facts only, without torch; ``plaudit train --list`` and the documentation are made of them.
+``plaudit train --list``, options, YAML keys and the documentation are made of these functions, and importing
+them needs no torch. r is π / π_old or the reward, A the advantage; what a setting means stands in its type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-SettingValue = int | float | str | bool
-"""What a setting of a row can be."""
-AdvantageName = Literal[
-    "gae",
-    "monte-carlo",
-    "one-step",
-    "bandit",
-    "group-z",
-    "group-mean",
-    "leave-one-out",
-    "greedy",
-    "preference",
-    "running",
-    "whitened",
-]
-"""The advantage estimators, by name."""
-SurrogateName = Literal[
-    "log-prob",
-    "unclipped",
-    "clip",
-    "dual-clip",
-    "rollback",
-    "kl-trigger",
-    "kl-penalty",
-    "cispo",
-    "p3o",
-    "p3o-joint",
-    "dpo",
-    "ipo",
-]
-"""The surrogate losses, by name."""
+from plaudit.errors import UserError
+from plaudit.methods.chapter import find_algorithm
+from plaudit.methods.own import load_algorithm
+from plaudit.methods.policy import cells
+from plaudit.methods.policy.cells import (
+    CELLS,
+    Beta,
+    ClipHigh,
+    ClipLow,
+    DynamicSampling,
+    EntropyCoef,
+    Gamma,
+    GroupSize,
+    KlCoef,
+    Lam,
+    MaxKl,
+    Minibatches,
+    MixtureCoef,
+    OverlongBuffer,
+    OverlongFiltering,
+    PenaltyCoef,
+    PenaltyTarget,
+    PtxCoef,
+    RollbackAlpha,
+    UpdateEpochs,
+    VfCoef,
+    readable_settings,
+    refuse_unread,
+    with_cells,
+)
+from plaudit.methods.signature import Algorithm, LazyModule, algorithm, is_set, table
+
+if TYPE_CHECKING:
+    from plaudit.losses import divergence
+    from plaudit.methods.policy import row
+    from plaudit.methods.policy.row import PolicyAlgorithm
+else:
+    divergence = LazyModule("plaudit.losses.divergence")
+    row = LazyModule("plaudit.methods.policy.row")
+
+MUNOS_MIXTURE = 0.125
+"""The reference's share of the mixture in Munos et al. 2023."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyFacts:
-    """One algorithm.
+@algorithm
+def reinforce(kl_coef: KlCoef = 0.05, group_size: GroupSize = 1) -> PolicyAlgorithm:
+    """−(r − mean of all so far) log π.
 
-    Example: ``POLICIES["grpo"].formula``
+    Williams 1992.
     """
-
-    name: str
-    """What the command calls it."""
-    formula: str
-    """What sets it apart, in a line."""
-    paper: str
-    """Where it is from, and whose defaults these are."""
-    advantage: AdvantageName
-    """What a token is measured against."""
-    surrogate: SurrogateName
-    """What a token loses."""
-    divergence: Literal["reward", "loss", "none"]
-    """Where the distance from the reference counts."""
-    reduction: Literal["tokens", "answers", "fixed"]
-    """How tokens become one number."""
-    defaults: Mapping[str, SettingValue] = field(default_factory=dict[str, SettingValue])
-    """The settings that are its own, with their values."""
-
-    @property
-    def cells(self) -> str:
-        """The row, in a few words."""
-        kl = {"reward": "KL in reward", "loss": "KL in loss", "none": "no KL"}[self.divergence]
-        kl = "log-ratios to the reference" if self.surrogate in CONTRASTIVE_SURROGATES else kl
-        ratio = self.defaults.get("ratio", "token")
-        suffix = "" if ratio == "token" else f" of the {ratio}"
-        critic = ", critic" if self.advantage in ADVANTAGES_WITH_CRITIC else ""
-        return f"{self.advantage} · {self.surrogate}{suffix} · {kl} · mean over {self.reduction}{critic}"
-
-
-ADVANTAGES_WITH_CRITIC = frozenset({"gae", "monte-carlo", "one-step", "bandit"})
-"""Advantage estimators that need a critic."""
-PER_TOKEN_ADVANTAGES = frozenset({"gae", "monte-carlo", "one-step", "whitened"})
-"""Advantage estimators that read rewards token by token."""
-CONTRASTIVE_SURROGATES = frozenset({"dpo", "ipo"})
-"""Surrogates that compare policy and reference themselves."""
-PAIR_SURROGATES = frozenset({"p3o", "p3o-joint", *CONTRASTIVE_SURROGATES})
-"""Surrogates that need two completions of each prompt."""
-GROUP_ADVANTAGES = frozenset({"group-z", "group-mean", "leave-one-out"})
-"""Advantage estimators that compare the completions of one prompt."""
-
-_GAE_DEFAULTS: Mapping[str, SettingValue] = {"beta": 0.05, "gamma": 1.0, "lam": 0.95, "answers": 1}
-
-
-def _ppo(
-    name: str, formula: str, paper: str, surrogate: SurrogateName, **defaults: SettingValue
-) -> PolicyFacts:
-    """PPO with another surrogate."""
-    return PolicyFacts(
-        name=name,
-        formula=formula,
-        paper=paper,
-        advantage="gae",
-        surrogate=surrogate,
-        divergence="reward",
-        reduction="tokens",
-        defaults={**_GAE_DEFAULTS, "epochs": 4, **defaults},
+    return row.PolicyAlgorithm(
+        advantage=cells.running,
+        surrogate=cells.log_prob,
+        reward_kl=divergence.k1,
+        kl_coef=kl_coef,
+        reduction=cells.fixed_length,
+        group_size=group_size,
     )
 
 
-def _grpo(
-    name: str,
-    formula: str,
-    paper: str,
-    reduction: Literal["tokens", "answers", "fixed"],
-    **defaults: SettingValue,
-) -> PolicyFacts:
-    """GRPO without a KL, with another reduction or clip."""
-    return PolicyFacts(
-        name=name,
-        formula=formula,
-        paper=paper,
-        advantage="group-z",
-        surrogate="clip",
-        divergence="none",
-        reduction=reduction,
-        defaults={"answers": 8, **defaults},
+@algorithm
+def a2c(
+    kl_coef: KlCoef = 0.05,
+    gamma: Gamma = 1.0,
+    entropy_coef: EntropyCoef = 0.0,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """−(r_t + γV_{t+1} − V_t) log π.
+
+    Mnih et al. 2016, arXiv:1602.01783.
+    """
+    return row.PolicyAlgorithm(
+        advantage=partial(cells.one_step, gamma=gamma),
+        surrogate=cells.log_prob,
+        reward_kl=divergence.k1,
+        kl_coef=kl_coef,
+        reduction=cells.token_mean,
+        entropy_coef=entropy_coef,
+        vf_coef=vf_coef,
+        group_size=group_size,
     )
 
 
-def _online_pairs(
-    name: str, formula: str, paper: str, surrogate: SurrogateName, **defaults: SettingValue
-) -> PolicyFacts:
-    """An offline preference loss on pairs that are sampled and scored during the run."""
-    return PolicyFacts(
-        name=name,
-        formula=formula,
-        paper=paper,
-        advantage="leave-one-out",
-        surrogate=surrogate,
-        divergence="none",
-        reduction="answers",
-        defaults={"beta": 0.1, "answers": 2, **defaults},
+@algorithm
+def trpo(
+    kl_coef: KlCoef = 0.05,
+    max_kl: MaxKl = 0.01,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """max r A with KL(π_old ‖ π) ≤ δ: natural gradient and line search.
+
+    Schulman et al. 2015, arXiv:1502.05477.
+    """
+    return row.PolicyAlgorithm(
+        advantage=partial(cells.gae, gamma=gamma, lam=lam),
+        surrogate=cells.unclipped,
+        reward_kl=divergence.k1,
+        kl_coef=kl_coef,
+        reduction=cells.token_mean,
+        max_kl=max_kl,
+        vf_coef=vf_coef,
+        group_size=group_size,
     )
 
 
-def _by_name(*rows: PolicyFacts) -> dict[str, PolicyFacts]:
-    return {row.name: row for row in rows}
+@algorithm
+def ppo(
+    kl_coef: KlCoef = 0.05,
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """−min(rA, clip(r, 1 ± ε)A), A by GAE.
+
+    Schulman et al. 2017, arXiv:1707.06347.
+    """
+    return row.PolicyAlgorithm(
+        advantage=partial(cells.gae, gamma=gamma, lam=lam),
+        surrogate=partial(cells.clip, clip_low=clip_low, clip_high=clip_high),
+        reward_kl=divergence.k1,
+        kl_coef=kl_coef,
+        reduction=cells.token_mean,
+        update_epochs=update_epochs,
+        vf_coef=vf_coef,
+        group_size=group_size,
+    )
 
 
-_SCHULMAN = "Schulman et al. 2017, arXiv:1707.06347"
-_MUNOS = "Munos et al. 2023, arXiv:2312.00886"
-_MUNOS_MIXTURE = 0.125
-_WANG = "Wang et al. 2019, arXiv:1903.07940"
+@algorithm
+def ppo_penalty(
+    kl_coef: KlCoef = 0.05,
+    penalty_coef: PenaltyCoef = 1.0,
+    penalty_coef_target: PenaltyTarget = 0.01,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """−rA + β KL(π_old ‖ π), β doubled and halved.
 
-POLICY_ALGORITHMS: Mapping[str, PolicyFacts] = _by_name(
-    PolicyFacts(
-        name="reinforce",
-        formula="−(r − mean of all so far) log π",
-        paper="Williams 1992",
-        advantage="running",
-        surrogate="log-prob",
-        divergence="reward",
-        reduction="fixed",
-        defaults={"beta": 0.05, "answers": 1},
-    ),
-    PolicyFacts(
-        name="a2c",
-        formula="−(r_t + γV_{t+1} − V_t) log π",
-        paper="Mnih et al. 2016, arXiv:1602.01783",
-        advantage="one-step",
-        surrogate="log-prob",
-        divergence="reward",
-        reduction="tokens",
-        defaults={"beta": 0.05, "gamma": 1.0, "entropy": 0.0, "answers": 1},
-    ),
-    PolicyFacts(
-        name="trpo",
-        formula="max r A with KL(π_old ‖ π) ≤ δ: natural gradient and line search",
-        paper="Schulman et al. 2015, arXiv:1502.05477",
-        advantage="gae",
-        surrogate="unclipped",
-        divergence="reward",
-        reduction="tokens",
-        defaults={**_GAE_DEFAULTS, "limit": 0.01, "natural": True},
-    ),
-    _ppo("ppo", "−min(rA, clip(r, 1 ± ε)A), A by GAE", _SCHULMAN, "clip", clip_low=0.2, clip_high=0.2),
-    _ppo(
-        "ppo-penalty",
-        "−rA + β KL(π_old ‖ π), β doubled and halved",
-        _SCHULMAN,
-        "kl-penalty",
-        penalty=1.0,
-        limit=0.01,
-    ),
-    _ppo(
-        "ppo-rb",
-        "PPO whose ratio is pulled back beyond 1 ± ε, with slope −α",
-        _WANG,
-        "rollback",
-        clip_low=0.2,
-        clip_high=0.2,
-        slope=0.3,
-    ),
-    _ppo("tr-ppo", "PPO clipped where KL(π_old ‖ π) ≥ δ", _WANG, "kl-trigger", limit=0.025, slope=0.0),
-    _ppo("tr-ppo-rb", "TR-PPO pulled back with slope −α", _WANG, "kl-trigger", limit=0.03, slope=0.05),
-    _ppo(
-        "ppo-ptx",
-        "PPO − γ log π of the text in --ptx.data",
-        "Ouyang et al. 2022, arXiv:2203.02155",
-        "clip",
-        clip_low=0.2,
-        clip_high=0.2,
-        ptx=27.8,
-    ),
-    PolicyFacts(
-        name="rloo",
-        formula="−(r − mean of the other answers) log π",
-        paper="Ahmadian et al. 2024, arXiv:2402.14740",
-        advantage="leave-one-out",
-        surrogate="log-prob",
-        divergence="reward",
-        reduction="fixed",
-        defaults={"beta": 0.05, "answers": 4},
-    ),
-    PolicyFacts(
-        name="remax",
-        formula="−(r − r of the likeliest answer) log π",
-        paper="Li et al. 2023, arXiv:2310.10505",
-        advantage="greedy",
-        surrogate="log-prob",
-        divergence="reward",
-        reduction="fixed",
-        defaults={"beta": 0.05, "answers": 1},
-    ),
-    PolicyFacts(
-        name="reinforce-pp",
-        formula="PPO's clip, A the reward still to come, whitened over the batch",
-        paper="Hu et al. 2025, arXiv:2501.03262",
-        advantage="whitened",
-        surrogate="clip",
-        divergence="reward",
-        reduction="tokens",
-        defaults={"beta": 0.01, "gamma": 1.0, "clip_low": 0.2, "clip_high": 0.2, "answers": 1},
-    ),
-    PolicyFacts(
-        name="grpo",
-        formula="PPO's clip, A = (r − mean) / std of the group, + β KL",
-        paper="Shao et al. 2024, arXiv:2402.03300",
-        advantage="group-z",
-        surrogate="clip",
-        divergence="loss",
-        reduction="answers",
-        defaults={"answers": 8, "beta": 0.04, "clip_low": 0.2, "clip_high": 0.2},
-    ),
-    replace(
-        _grpo(
-            "dr-grpo",
-            "GRPO without its std and without its lengths",
-            "Liu et al. 2025, arXiv:2503.20783",
-            "fixed",
-            clip_low=0.2,
-            clip_high=0.2,
-        ),
-        advantage="group-mean",
-    ),
-    _grpo(
-        "dapo",
-        "GRPO with clip-higher, token mean, unlike groups only, soft overlong punishment",
-        "Yu et al. 2025, arXiv:2503.14476",
-        "tokens",
-        clip_low=0.2,
-        clip_high=0.28,
-        unlike=True,
-        overlong=0.2,
-    ),
-    _grpo(
-        "grpo-plus",
-        "GRPO with clip-higher, without KL; answers that were cut are left out",
-        "Luo et al. 2025, DeepCoder",
-        "answers",
-        clip_low=0.2,
-        clip_high=0.28,
-        drop_cut=True,
-    ),
-    _grpo(
-        "gspo",
-        "clip of the answer's ratio (π/π_old)^(1/|y|)",
-        "Zheng et al. 2025, arXiv:2507.18071",
-        "answers",
-        ratio="answer",
-        clip_low=3e-4,
-        clip_high=4e-4,
-        minibatches=4,
-    ),
-    replace(
-        _grpo(
-            "cispo",
-            "−sg(min(r, 1 + ε)) A log π",
-            "MiniMax 2025, arXiv:2506.13585; ε of Khatri et al. 2025, arXiv:2510.13786",
-            "tokens",
-            clip_low=1.0,
-            clip_high=4.0,
-            minibatches=4,
-        ),
-        surrogate="cispo",
-    ),
-    PolicyFacts(
-        name="p3o",
-        formula="clip of an answer's ratio, weighed with that of the other of its pair",
-        paper="Wu et al. 2023, arXiv:2310.00212",
-        advantage="leave-one-out",
-        surrogate="p3o",
-        divergence="reward",
-        reduction="answers",
-        defaults={"beta": 0.05, "answers": 2, "clip_low": 0.2},
-    ),
-    _online_pairs(
-        "online-dpo", "−log σ(βh) of two fresh answers", "Guo et al. 2024, arXiv:2402.04792", "dpo"
-    ),
-    _online_pairs(
-        "online-ipo", "(h − 1/2β)² of two fresh answers", "Calandriello et al. 2024, arXiv:2403.08635", "ipo"
-    ),
-    _online_pairs(
-        "ipo-md",
-        "online IPO of answers that a mixture of policy and reference gives",
-        f"Calandriello et al. 2024, arXiv:2403.08635; mixture {_MUNOS_MIXTURE:g} of {_MUNOS}",
-        "ipo",
-        mixture=_MUNOS_MIXTURE,
-    ),
-    PolicyFacts(
-        name="nash-md",
-        formula="−(P(y ≻ y′) − ½) log π, P = σ(r − r′), y′ of a mixture of policy and reference",
-        paper=_MUNOS,
-        advantage="preference",
-        surrogate="log-prob",
-        divergence="reward",
-        reduction="fixed",
-        defaults={"beta": 0.05, "answers": 1, "mixture": _MUNOS_MIXTURE},
-    ),
+    Schulman et al. 2017, arXiv:1707.06347.
+    """
+    plain = ppo(
+        kl_coef, gamma=gamma, lam=lam, update_epochs=update_epochs, vf_coef=vf_coef, group_size=group_size
+    )
+    return replace(
+        plain,
+        surrogate=cells.kl_penalty,
+        penalty_coef=penalty_coef,
+        penalty_coef_target=penalty_coef_target,
+    )
+
+
+@algorithm
+def ppo_rb(
+    kl_coef: KlCoef = 0.05,
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    rollback_alpha: RollbackAlpha = 0.3,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """PPO whose ratio is pulled back beyond 1 ± ε, with slope −α.
+
+    Wang et al. 2019, arXiv:1903.07940.
+    """
+    surrogate = partial(cells.rollback, clip_low=clip_low, clip_high=clip_high, rollback_alpha=rollback_alpha)
+    plain = ppo(kl_coef, gamma=gamma, lam=lam, update_epochs=update_epochs, group_size=group_size)
+    return replace(plain, surrogate=surrogate)
+
+
+@algorithm
+def tr_ppo(
+    kl_coef: KlCoef = 0.05,
+    max_kl: MaxKl = 0.025,
+    rollback_alpha: RollbackAlpha = 0.0,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """PPO clipped where KL(π_old ‖ π) ≥ δ.
+
+    Wang et al. 2019, arXiv:1903.07940.
+    """
+    plain = ppo(
+        kl_coef, gamma=gamma, lam=lam, update_epochs=update_epochs, vf_coef=vf_coef, group_size=group_size
+    )
+    return replace(plain, surrogate=partial(cells.kl_trigger, max_kl=max_kl, rollback_alpha=rollback_alpha))
+
+
+@algorithm
+def tr_ppo_rb(
+    kl_coef: KlCoef = 0.05,
+    max_kl: MaxKl = 0.03,
+    rollback_alpha: RollbackAlpha = 0.05,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    vf_coef: VfCoef = 0.1,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """TR-PPO pulled back with slope −α.
+
+    Wang et al. 2019, arXiv:1903.07940.
+    """
+    return tr_ppo(kl_coef, max_kl, rollback_alpha, gamma, lam, update_epochs, vf_coef, group_size)
+
+
+@algorithm
+def ppo_ptx(
+    kl_coef: KlCoef = 0.05,
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    gamma: Gamma = 1.0,
+    lam: Lam = 0.95,
+    update_epochs: UpdateEpochs = 4,
+    ptx_coef: PtxCoef = 27.8,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """PPO − γ log π of the text in --ptx.data.
+
+    Ouyang et al. 2022, arXiv:2203.02155.
+    """
+    plain = ppo(kl_coef, clip_low, clip_high, gamma, lam, update_epochs, group_size=group_size)
+    return replace(plain, ptx_coef=ptx_coef)
+
+
+@algorithm
+def rloo(kl_coef: KlCoef = 0.05, group_size: GroupSize = 4) -> PolicyAlgorithm:
+    """−(r − mean of the other answers) log π.
+
+    Ahmadian et al. 2024, arXiv:2402.14740.
+    """
+    return replace(reinforce(kl_coef, group_size), advantage=cells.leave_one_out)
+
+
+@algorithm
+def remax(kl_coef: KlCoef = 0.05, group_size: GroupSize = 1) -> PolicyAlgorithm:
+    """−(r − r of the likeliest answer) log π.
+
+    Li et al. 2023, arXiv:2310.10505.
+    """
+    return replace(reinforce(kl_coef, group_size), advantage=cells.greedy)
+
+
+@algorithm
+def reinforce_pp(
+    kl_coef: KlCoef = 0.01,
+    gamma: Gamma = 1.0,
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    group_size: GroupSize = 1,
+) -> PolicyAlgorithm:
+    """PPO's clip, A the reward still to come, whitened over the batch.
+
+    Hu et al. 2025, arXiv:2501.03262.
+    """
+    plain = ppo(kl_coef, clip_low, clip_high, update_epochs=1, group_size=group_size)
+    return replace(plain, advantage=partial(cells.whitened, gamma=gamma))
+
+
+@algorithm
+def grpo(
+    kl_coef: KlCoef = 0.04,
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    group_size: GroupSize = 8,
+) -> PolicyAlgorithm:
+    """PPO's clip, A = (r − mean) / std of the group, + β KL.
+
+    Shao et al. 2024, arXiv:2402.03300.
+    """
+    return row.PolicyAlgorithm(
+        advantage=cells.group_z,
+        surrogate=partial(cells.clip, clip_low=clip_low, clip_high=clip_high),
+        loss_kl=divergence.k3,
+        kl_coef=kl_coef,
+        reduction=cells.answer_mean,
+        group_size=group_size,
+    )
+
+
+@algorithm
+def dr_grpo(clip_low: ClipLow = 0.2, clip_high: ClipHigh = 0.2, group_size: GroupSize = 8) -> PolicyAlgorithm:
+    """GRPO without its std and without its lengths.
+
+    Liu et al. 2025, arXiv:2503.20783.
+    """
+    plain = _grpo_without_kl(clip_low, clip_high, group_size)
+    return replace(plain, advantage=cells.group_mean, reduction=cells.fixed_length)
+
+
+@algorithm
+def dapo(
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.28,
+    group_size: GroupSize = 8,
+    dynamic_sampling: DynamicSampling = True,
+    overlong_buffer: OverlongBuffer = 0.2,
+) -> PolicyAlgorithm:
+    """GRPO with clip-higher, token mean, unlike groups only, soft overlong punishment.
+
+    Yu et al. 2025, arXiv:2503.14476.
+    """
+    return replace(
+        _grpo_without_kl(clip_low, clip_high, group_size),
+        reduction=cells.token_mean,
+        dynamic_sampling=dynamic_sampling,
+        overlong_buffer=overlong_buffer,
+    )
+
+
+@algorithm
+def grpo_plus(
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.28,
+    group_size: GroupSize = 8,
+    overlong_filtering: OverlongFiltering = True,
+) -> PolicyAlgorithm:
+    """GRPO with clip-higher, without KL; answers that were cut are left out.
+
+    Luo et al. 2025, DeepCoder.
+    """
+    plain = _grpo_without_kl(clip_low, clip_high, group_size)
+    return replace(plain, overlong_filtering=overlong_filtering)
+
+
+@algorithm
+def gspo(
+    clip_low: ClipLow = 3e-4,
+    clip_high: ClipHigh = 4e-4,
+    minibatches: Minibatches = 4,
+    group_size: GroupSize = 8,
+) -> PolicyAlgorithm:
+    """clip of the answer's ratio (π/π_old)^(1/|y|).
+
+    Zheng et al. 2025, arXiv:2507.18071.
+    """
+    plain = _grpo_without_kl(clip_low, clip_high, group_size)
+    return replace(plain, ratio=cells.answer_ratio, minibatches=minibatches)
+
+
+@algorithm
+def cispo(
+    clip_low: ClipLow = 1.0,
+    clip_high: ClipHigh = 4.0,
+    minibatches: Minibatches = 4,
+    group_size: GroupSize = 8,
+) -> PolicyAlgorithm:
+    """−sg(min(r, 1 + ε)) A log π.
+
+    MiniMax 2025, arXiv:2506.13585; ε of Khatri et al. 2025, arXiv:2510.13786.
+    """
+    return replace(
+        _grpo_without_kl(clip_low, clip_high, group_size),
+        surrogate=partial(cells.cispo, clip_low=clip_low, clip_high=clip_high),
+        reduction=cells.token_mean,
+        minibatches=minibatches,
+    )
+
+
+@algorithm
+def p3o(kl_coef: KlCoef = 0.05, clip_low: ClipLow = 0.2, group_size: GroupSize = 2) -> PolicyAlgorithm:
+    """clip of an answer's ratio, weighed with that of the other of its pair.
+
+    clip_low: ε on both sides.
+
+    Wu et al. 2023, arXiv:2310.00212.
+    """
+    return row.PolicyAlgorithm(
+        advantage=cells.leave_one_out,
+        surrogate=partial(cells.p3o, clip_low=clip_low),
+        reward_kl=divergence.k1,
+        kl_coef=kl_coef,
+        reduction=cells.answer_mean,
+        group_size=group_size,
+    )
+
+
+@algorithm
+def online_dpo(beta: Beta = 0.1, group_size: GroupSize = 2) -> PolicyAlgorithm:
+    """−log σ(βh) of two fresh answers.
+
+    Guo et al. 2024, arXiv:2402.04792.
+    """
+    return row.PolicyAlgorithm(
+        advantage=cells.leave_one_out,
+        surrogate=partial(cells.online_dpo, beta=beta),
+        reduction=cells.answer_mean,
+        group_size=group_size,
+    )
+
+
+@algorithm
+def online_ipo(beta: Beta = 0.1, group_size: GroupSize = 2) -> PolicyAlgorithm:
+    """(h − 1/2β)² of two fresh answers.
+
+    Calandriello et al. 2024, arXiv:2403.08635.
+    """
+    return replace(online_dpo(group_size=group_size), surrogate=partial(cells.online_ipo, beta=beta))
+
+
+@algorithm
+def ipo_md(
+    beta: Beta = 0.1, mixture_coef: MixtureCoef = MUNOS_MIXTURE, group_size: GroupSize = 2
+) -> PolicyAlgorithm:
+    """online IPO of answers that a mixture of policy and reference gives.
+
+    Calandriello et al. 2024, arXiv:2403.08635; mixture 0.125 of Munos et al. 2023, arXiv:2312.00886.
+    """
+    return replace(online_ipo(beta, group_size), mixture_coef=mixture_coef)
+
+
+@algorithm
+def nash_md(
+    kl_coef: KlCoef = 0.05, mixture_coef: MixtureCoef = MUNOS_MIXTURE, group_size: GroupSize = 1
+) -> PolicyAlgorithm:
+    """−(P(y ≻ y′) − ½) log π, P = σ(r − r′), y′ of a mixture of policy and reference.
+
+    Munos et al. 2023, arXiv:2312.00886.
+    """
+    return replace(reinforce(kl_coef, group_size), advantage=cells.preference, mixture_coef=mixture_coef)
+
+
+def _grpo_without_kl(clip_low: float, clip_high: float, group_size: int) -> PolicyAlgorithm:
+    """GRPO as its successors took it on."""
+    return replace(grpo(0.0, clip_low, clip_high, group_size), loss_kl=None)
+
+
+POLICY_ALGORITHMS: Mapping[str, Algorithm] = table(
+    *(reinforce, a2c, trpo, ppo, ppo_penalty, ppo_rb, tr_ppo, tr_ppo_rb, ppo_ptx),
+    *(rloo, remax, reinforce_pp, grpo, dr_grpo, dapo, grpo_plus, gspo, cispo),
+    *(p3o, online_dpo, online_ipo, ipo_md, nash_md),
 )
 """The algorithms of policy optimisation, by name."""
+
+OWN = "policy"
+"""The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
+
+
+def find_policy_algorithm(name: str) -> Algorithm:
+    """The algorithm of a name; one that is not there is refused with the closest."""
+    return find_algorithm(POLICY_ALGORITHMS, name, "algorithm of policy optimisation")
+
+
+def own_algorithm(word: str) -> Algorithm:
+    """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
+    example = "def mine(kl_coef: float = 0.05): return replace(grpo(kl_coef), surrogate=…)"
+    return load_algorithm(word, row.PolicyAlgorithm, example=example)
+
+
+def policy_algorithm(name: str, **settings: Any) -> PolicyAlgorithm:
+    """A named algorithm with settings of its own and cells in place of its own.
+
+    >>> policy_algorithm("grpo", kl_coef=0.5, reduction="tokens").kl_coef
+    0.5
+    """
+    return make_algorithm(find_policy_algorithm(name), settings)
+
+
+def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyAlgorithm:
+    """The record of an algorithm; a setting that none of its cells reads is refused."""
+    own = {name: one for name, one in settings.items() if name in described.parameters}
+    given = {name: one for name, one in settings.items() if name not in own and is_set(one)}
+    for name in given:
+        if name not in CELLS:
+            raise UserError(refusal(described.name, name))
+    plain: PolicyAlgorithm = described.function(**own)
+    if not isinstance(plain, row.PolicyAlgorithm):
+        raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
+    record = with_cells(plain, given) if given else plain
+    changed = {name for name, one in own.items() if one != described.parameters[name].default}
+    refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
+    return record
+
+
+def refusal(algorithm_name: str, setting: str) -> str:
+    """Why an algorithm does not take a setting, and which ones do."""
+    readers = [one.name for one in POLICY_ALGORITHMS.values() if setting in one.parameters]
+    alternatives = f", or choose among {', '.join(readers)}" if readers else ""
+    return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"

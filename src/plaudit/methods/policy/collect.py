@@ -27,7 +27,13 @@ from plaudit.rewards.learned.batching import refusal_reasons
 from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.environment import Environment, Outcome
 from plaudit.rollouts.episodes import EpisodeSampler
-from plaudit.rollouts.sampler import Answer, Rollout, Sampler, SamplingSettings
+from plaudit.rollouts.sampler import (
+    Rollout,
+    Sampler,
+    SamplingSettings,
+    rollout_from_json,
+    rollout_to_json,
+)
 from plaudit.tokens.prompts import EncodedPrompt
 
 
@@ -107,7 +113,7 @@ def generate_completions(
     """For every question ``n`` answers."""
     if isinstance(sampler, EpisodeSampler):
         return sampler.play(questions, settings, n=n)
-    return sampler.generate([question.text for question in questions], settings, n=n)
+    return sampler.generate([question.shown for question in questions], settings, n=n)
 
 
 def score_groups(
@@ -369,7 +375,7 @@ def _has_equal_scores(group: ScoredGroup) -> bool:
 
 def group_as_json(index: int, group: ScoredGroup) -> str:
     """A group as JSON; floats are read back to the last bit."""
-    answers = [asdict(replace(answer, played=None)) for answer in group.rollouts]
+    answers = [rollout_to_json(rollout) for rollout in group.rollouts]
     steps = [None if paid is None else asdict(paid) for paid in group.steps]
     return json.dumps(
         {
@@ -385,17 +391,7 @@ def group_as_json(index: int, group: ScoredGroup) -> str:
 def group_from_json(text: str, questions: Sequence[EncodedPrompt]) -> tuple[int, ScoredGroup]:
     """The group that `group_as_json` wrote, and its index."""
     record: dict[str, Any] = json.loads(text)
-    answers = tuple(
-        Rollout(
-            prompt=tuple(one["prompt"]),
-            ids=tuple(one["ids"]),
-            logp=tuple(one["logp"]),
-            whole_logp=tuple(one["whole_logp"]),
-            answer=Answer(**one["answer"]),
-            mask=None if one["mask"] is None else tuple(one["mask"]),
-        )
-        for one in record["answers"]
-    )
+    answers = tuple(rollout_from_json(one) for one in record["answers"])
     group = ScoredGroup(
         question=questions[record["place"]],
         rollouts=answers,

@@ -8,101 +8,97 @@ How the steps of an answer are paid in policy optimisation; importing this does 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
+from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import RunConfig
-from plaudit.methods.policy.algorithms import AdvantageName, SurrogateName
+from plaudit.methods.policy.algorithms import (
+    OWN,
+    POLICY_ALGORITHMS,
+    find_policy_algorithm,
+    make_algorithm,
+    own_algorithm,
+    refusal,
+)
+from plaudit.methods.policy.cells import CELLS
 from plaudit.methods.preference.config import ReferenceSettings
+from plaudit.methods.signature import Algorithm
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
 from plaudit.rollouts.sampler import SamplingSettings
 
-AutoYesNo = Literal["auto", "yes", "no"]
-"""A switch: as the algorithm has it, on, or off."""
+if TYPE_CHECKING:
+    from plaudit.methods.policy.row import PolicyAlgorithm
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySettings:
-    """The cells of a row; what is not set is as the algorithm has it (``plaudit train --list``).
-
-    Example: ``PolicySettings(beta=0.02, epochs=2)``
-    """
-
-    advantage: Literal["auto"] | AdvantageName = "auto"
-    """What a token is measured against."""
-    surrogate: Literal["auto"] | SurrogateName = "auto"
-    """What a token loses."""
-    ratio: Literal["auto", "token", "answer", "answer-token"] = "auto"
-    """Whose ratio: of each token, of the answer, or of the answer with each token's own gradient."""
-    reduction: Literal["auto", "tokens", "answers", "fixed"] = "auto"
-    """The mean over tokens, over answers, or over places for tokens, filled or not."""
-    divergence: Literal["auto", "reward", "loss", "none"] = "auto"
-    """Where the distance from the reference counts."""
-    estimator: Literal["auto", "k1", "k2", "k3"] = "auto"
-    """How it is estimated at a token; auto: k1 in the reward, k3 in the loss."""
-    beta: float | None = None
-    """How dear distance from the reference is."""
-    target: float | None = None
-    """The KL of an answer that β is made to follow; none: β stays."""
-    horizon: float = 10_000.0
-    """Answers in which β goes all the way to its target."""
-    clip_low: float | None = None
-    """ε below 1."""
-    clip_high: float | None = None
-    """ε above 1."""
-    ceiling: float | None = None
-    """The most that a bad token loses, in advantages (dual-clip's c)."""
-    slope: float | None = None
-    """How steeply a ratio is pulled back (α)."""
-    limit: float | None = None
-    """KL(π_old ‖ π): TRPO's and TR-PPO's δ, the target of ppo-penalty."""
-    penalty: float | None = None
-    """ppo-penalty's coefficient at first."""
-    gamma: float | None = None
-    """How much the next token's worth counts."""
-    lam: float | None = None
-    """GAE's λ: 0 trusts the critic, 1 what happened."""
-    whiten: AutoYesNo = "auto"
-    """Whether advantages get mean 0 and deviation 1 over the round; auto: with GAE."""
-    whiten_rewards: bool = False
-    """Whether the rewards of tokens are divided by their deviation over the round (Ziegler et al. 2019)."""
-    entropy: float | None = None
-    """How much the entropy of the policy counts."""
-    epochs: int | None = None
-    """How often the answers of a round are gone through."""
-    minibatches: int | None = None
-    """Moves of one such epoch."""
-    stop_at: float | None = None
-    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; none: never."""
-
-    def __post_init__(self) -> None:
-        """Refuse what no cell has a meaning for."""
-        for name in ("beta", "entropy", "slope", "clip_low", "clip_high"):
-            _check_number(f"policy.{name}", getattr(self, name), above=False)
-        for name in ("target", "horizon", "ceiling", "limit", "penalty", "stop_at"):
-            _check_number(f"policy.{name}", getattr(self, name), above=True)
-        for name in ("gamma", "lam"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise UserError(f"policy.{name} is from 0 to 1, not {value:g}")
-        for name in ("epochs", "minibatches"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"policy.{name} must be at least 1, not {value}")
+_OLD_CELLS = {
+    **{name: name for name in ("advantage", "surrogate", "ratio", "reduction", "divergence")},
+    **{name: name for name in ("clip_low", "clip_high", "gamma", "lam", "whiten_rewards", "minibatches")},
+    "estimator": "kl_estimator",
+    "beta": "kl_coef",
+    "target": "kl_coef_target",
+    "horizon": "kl_coef_horizon",
+    "ceiling": "dual_clip",
+    "slope": "rollback_alpha",
+    "limit": "max_kl",
+    "penalty": "penalty_coef",
+    "whiten": "whiten_advantages",
+    "entropy": "entropy_coef",
+    "epochs": "update_epochs",
+    "stop_at": "target_kl",
+}
+_OLD_GROUPS = {
+    "draw.answers": "group_size",
+    "draw.unlike": "dynamic_sampling",
+    "draw.mixture": "mixture_coef",
+    "shape.missing_end": "missing_eos_penalty",
+    "shape.overlong": "overlong_buffer",
+    "shape.drop_cut": "overlong_filtering",
+    "critic.weight": "vf_coef",
+    "critic.rate": "value_lr_scale",
+    "trust.cap": "tis_cap",
+    "trust.rare": "off_policy_mask",
+    "ptx.weight": "ptx_coef",
+}
+_OLD_DRAW = {
+    "draw.passes": "draw.pass_threshold",
+    "draw.refills": "draw.resample_limit",
+    "draw.window": "draw.max_staleness",
+}
+OLD_NAMES: Mapping[str, str] = {
+    **{f"policy.{old}": new for old, new in _OLD_CELLS.items()},
+    **_OLD_GROUPS,
+    **_OLD_DRAW,
+}
+"""What settings of ``policy``, ``draw``, ``shape``, ``critic``, ``trust`` and ``ptx`` are called now."""
+OLD_DEFAULTS: Mapping[str, object] = {
+    "policy.horizon": 10_000.0,
+    "policy.whiten_rewards": False,
+    "critic.weight": 0.1,
+    "critic.rate": 1.0,
+    "trust.cap": 0.0,
+    "trust.rare": 0.0,
+}
+"""What an older config.yaml says of settings that nobody had set."""
+OLD_NAMES_OF_A_LOOP: Mapping[str, str] = {
+    **{f"policy.{old}": f"policy.{new}" for old, new in _OLD_CELLS.items() if old not in CELLS},
+    **{old: f"policy.{new}" for old, new in _OLD_GROUPS.items()},
+    **_OLD_DRAW,
+}
+"""The same where the algorithm's settings are the group ``policy`` (rlhf); there ``policy.beta`` is a setting
+of online preference losses now, and others refuse it with the name of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawSettings:
     """How answers are drawn.
 
-    Example: ``DrawSettings(answers=8, max_tokens=256)``
+    Example: ``DrawSettings(temperature=0.8, max_tokens=256)``
     """
 
-    answers: int | None = None
-    """How many to each prompt; none: as the algorithm has it."""
     temperature: float = 1.0
     """Scores are divided by it, in drawing and in learning."""
     top_k: int = 0
@@ -115,33 +111,25 @@ class DrawSettings:
     """An answer that has not ended after so many tokens is cut."""
     stop: tuple[str, ...] = ()
     """An answer ends before any of these."""
-    unlike: AutoYesNo = "auto"
-    """Whether prompts whose answers all have one score are replaced by others (dynamic sampling)."""
-    refills: int = 3
-    """How often others are asked for in a round, at most."""
-    mixture: float | None = None
-    """The reference's share in the mixture that pairs, or the answers of rivals, are drawn from."""
+    resample_limit: int = 3
+    """How often dynamic sampling asks for other prompts in a round, at most."""
     curriculum: bool = False
     """Whether prompts that are passed sometimes are asked more often than those passed always or never."""
-    passes: float = 0.5
+    pass_threshold: float = 0.5
     """The score from which on an answer passes, for the curriculum."""
     replay: float = 0.0
     """The share of a round's prompts that come with the answers of an earlier round."""
-    window: int = 4
+    max_staleness: int = 4
     """How many rounds ago these may have been drawn, at most."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn, or learnt from."""
-        if self.answers is not None and self.answers < 1:
-            raise UserError(f"draw.answers must be at least 1, not {self.answers}")
-        if self.refills < 0:
-            raise UserError(f"draw.refills must be at least 0, not {self.refills}")
-        if self.mixture is not None and not 0 <= self.mixture <= 1:
-            raise UserError(f"draw.mixture is from 0 (the policy) to 1 (its reference), not {self.mixture:g}")
+        if self.resample_limit < 0:
+            raise UserError(f"draw.resample_limit must be at least 0, not {self.resample_limit}")
         if not 0 <= self.replay < 1:
             raise UserError(f"draw.replay is a share from 0 to below 1, not {self.replay:g}")
-        if self.window < 1:
-            raise UserError(f"draw.window must be at least 1, not {self.window}")
+        if self.max_staleness < 1:
+            raise UserError(f"draw.max_staleness must be at least 1, not {self.max_staleness}")
         if self.temperature == 0:
             raise UserError(
                 "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
@@ -165,15 +153,9 @@ class DrawSettings:
 class ShapeSettings:
     """What is done to scores before they teach.
 
-    Example: ``ShapeSettings(missing_end=-1.0, scale=True)``
+    Example: ``ShapeSettings(low=-1.0, scale=True)``
     """
 
-    missing_end: float | None = None
-    """The score of an answer that was cut, in place of its own."""
-    overlong: float | None = None
-    """The last share of the longest length, in which an answer is punished up to −1; none: by the row."""
-    drop_cut: AutoYesNo = "auto"
-    """Whether answers that were cut are left out of the loss."""
     per_token: float = 0.0
     """What a token costs."""
     low: float | None = None
@@ -185,9 +167,7 @@ class ShapeSettings:
 
     def __post_init__(self) -> None:
         """Refuse what rewards length, or nothing."""
-        _check_number("shape.per_token", self.per_token, above=False)
-        if self.overlong is not None and not 0 <= self.overlong <= 1:
-            raise UserError(f"shape.overlong is a share from 0 to 1, not {self.overlong:g}")
+        _check_number("shape.per_token", self.per_token)
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise UserError(f"shape.low {self.low:g} must be below shape.high {self.high:g}")
 
@@ -196,17 +176,13 @@ class ShapeSettings:
 class CriticSettings:
     """The model that says how much is to be expected, where the algorithm has one.
 
-    Example: ``CriticSettings(model=Path("rm/model"), rate=5.0)``
+    Example: ``CriticSettings(model=Path("rm/model"))``
     """
 
     model: Path | None = None
     """The folder that it begins as; none: the reward's, where that is a reward model, else the policy's."""
     shared: bool = False
     """Whether it is a head on the policy's own layers, in place of a second model."""
-    rate: float = 1.0
-    """Its learning rate, as a multiple of the policy's."""
-    weight: float = 0.1
-    """How much its loss counts beside the policy's."""
     clip: float = 0.2
     """How far a value may move within a round before nothing more is gained; 0: no limit."""
 
@@ -214,27 +190,7 @@ class CriticSettings:
         """Refuse a critic that does not learn, or is two things."""
         if self.shared and self.model is not None:
             raise UserError("critic.shared is a head on the policy's own layers: leave out --critic.model")
-        _check_number("critic.rate", self.rate, above=True)
-        _check_number("critic.weight", self.weight, above=True)
-        _check_number("critic.clip", self.clip, above=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustSettings:
-    """How far an answer may be from the policy that learns from it.
-
-    Example: ``TrustSettings(cap=2.0)``
-    """
-
-    cap: float = 0.0
-    """The largest weight of a token for what the sampler drew otherwise than the policy; 0 weighs nothing."""
-    rare: float = 0.0
-    """Nats a token by which a bad answer may have become rarer in its round, at most; 0 keeps all."""
-
-    def __post_init__(self) -> None:
-        """Refuse less than nothing."""
-        _check_number("trust.cap", self.cap, above=False)
-        _check_number("trust.rare", self.rare, above=False)
+        _check_number("critic.clip", self.clip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,28 +221,23 @@ class JudgeSettings:
 class PtxSettings:
     """Text that the policy shall not forget.
 
-    Example: ``PtxSettings(data=Path("demonstrations.jsonl"), weight=27.8)``
+    Example: ``PtxSettings(data=Path("demonstrations.jsonl"), rows=16)``
     """
 
     data: Path | None = None
     """Demonstrations or texts; none: nothing is added."""
-    weight: float | None = None
-    """How much its log-likelihood a token counts; none: as the algorithm has it, else 1."""
     rows: int = 16
     """Rows of it with each move."""
 
     def __post_init__(self) -> None:
         """Refuse what adds nothing."""
-        _check_number("ptx.weight", self.weight, above=True)
         if self.rows < 1:
             raise UserError(f"ptx.rows must be at least 1, not {self.rows}")
 
 
-def _check_number(name: str, value: int | float | None, *, above: bool) -> None:
-    if value is None:
-        return
-    if not math.isfinite(value) or value < 0 or (value == 0 and above):
-        raise UserError(f"{name} must be a number {'above 0' if above else 'from 0 on'}, not {value:g}")
+def _check_number(name: str, value: int | float) -> None:
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{name} must be a number from 0 on, not {value:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +288,8 @@ class ProcessSettings:
 class PolicyConfig(RunConfig):
     """A run that improves a policy by what a reward says of its answers.
 
+    Those of one algorithm, with its settings, are ``policy_config_type("grpo")``.
+
     Example: ``PolicyConfig(model=Path("sft"), prompts=Path("p.jsonl"), reward="number", out=Path("ppo"))``
     """
 
@@ -358,10 +311,10 @@ class PolicyConfig(RunConfig):
     """Prompts in a round, over all processes."""
     learning_rate: float = 1e-6
     """The peak learning rate; LoRA wants about ten times more."""
-    policy: PolicySettings = field(default_factory=PolicySettings)
-    """The cells of the row."""
     draw: DrawSettings = field(default_factory=DrawSettings)
     """How answers are drawn."""
+    sampler: Literal["local", "process"] = "local"
+    """Where answers are drawn: by the policy itself, or by a process that is sent its weights."""
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     """What is done to scores before they teach."""
     process: ProcessSettings = field(default_factory=ProcessSettings)
@@ -370,8 +323,6 @@ class PolicyConfig(RunConfig):
     """The model that says how much is to be expected."""
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)
     """The policy that the new one is held near."""
-    trust: TrustSettings = field(default_factory=TrustSettings)
-    """How far an answer may be from the policy that learns from it."""
     judge: JudgeSettings = field(default_factory=JudgeSettings)
     """Who scores held-out prompts and never teaches."""
     ptx: PtxSettings = field(default_factory=PtxSettings)
@@ -380,6 +331,11 @@ class PolicyConfig(RunConfig):
         default_factory=lambda: KeepSettings(best="held_out/reward", best_is="highest")
     )
     """Which checkpoints stay."""
+
+    renamed: ClassVar[Mapping[str, str]] = OLD_NAMES
+    """Settings by the names that they had before, which are taken for one release."""
+    old_defaults: ClassVar[Mapping[str, object]] = OLD_DEFAULTS
+    """What these were where nobody had set them."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, before anything is loaded."""
@@ -415,3 +371,31 @@ class PolicyConfig(RunConfig):
             )
         if self.max_turns is not None and self.max_turns < 1:
             raise UserError(f"max_turns must be at least 1, not {self.max_turns}")
+
+
+def _old_names(described: Algorithm) -> Mapping[str, str]:
+    """Two old names had another meaning in some algorithms: β of a loss, and the target of a penalty."""
+    meanings = {"policy.beta": "beta", "policy.limit": "penalty_coef_target"}
+    own = {old: new for old, new in meanings.items() if new in described.parameters}
+    return {**OLD_NAMES, **own}
+
+
+OwnPolicyConfig = own_config_type(PolicyConfig)
+"""A run of an algorithm of the user's own, before it is known which settings it has."""
+POLICY: Chapter[PolicyAlgorithm, PolicyConfig] = Chapter(
+    own_method=OWN,
+    algorithms=POLICY_ALGORITHMS,
+    cells=CELLS,
+    config=PolicyConfig,
+    own_config=OwnPolicyConfig,
+    find=find_policy_algorithm,
+    load=own_algorithm,
+    make=make_algorithm,
+    refusal=refusal,
+    renamed=_old_names,
+)
+"""The algorithms of policy optimisation with their configs."""
+policy_config_type = POLICY.config_type
+"""From an algorithm's name to its config: ``policy_config_type("grpo")(model=…, kl_coef=0.02)``."""
+all_parameters = POLICY.parameters
+"""Every setting that an algorithm or a cell has, by its name."""

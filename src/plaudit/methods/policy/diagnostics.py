@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from plaudit.engine.step_report import StepReport
-from plaudit.methods.policy.row import PolicyRow
+from plaudit.methods.policy.row import PolicyAlgorithm
 
 DOCS_PAGE = "docs/policy.md"
 """The documentation page that explains them."""
@@ -20,7 +20,7 @@ WINDOW = 5
 
 
 def diagnostics(
-    row: PolicyRow, reports: Sequence[StepReport], *, sums_step_scores: bool = False
+    row: PolicyAlgorithm, reports: Sequence[StepReport], *, sums_step_scores: bool = False
 ) -> Mapping[str, str]:
     """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on.
 
@@ -42,9 +42,10 @@ def diagnostics(
     }
 
 
-def _zero_loss(row: PolicyRow, reports: Sequence[StepReport]) -> Mapping[str, str]:
+def _zero_loss(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
     ratios, losses = _series("ratio", reports), _series("loss", reports)
-    if not (row.needs_comparison or row.whitens_advantages) or row.divergence == "loss" or len(losses) < 2:
+    compares = "group" in row.needs or row.whitens_advantages
+    if not compares or row.divergence == "loss" or len(losses) < 2:
         return {}
     if any(abs(value - 1) > 1e-6 for value in ratios) or any(abs(value) > 0.02 for value in losses):
         return {}
@@ -72,8 +73,8 @@ def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
         return {}
     return {
         "the entropy is collapsing": f" ({before:.2f} → {after:.2f} nats a token): the policy says the same "
-        "again and again, and soon nothing is left to compare. Raise β, add --policy.entropy 0.01, clip "
-        f"higher (--policy.clip-high 0.28), or lower the learning rate. {DOCS_PAGE}#entropy"
+        "again and again, and soon nothing is left to compare. Raise β, add --entropy-coef 0.01, clip "
+        f"higher (--clip-high 0.28), or lower the learning rate. {DOCS_PAGE}#entropy"
     }
 
 
@@ -85,7 +86,7 @@ def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "most prompts teach nothing": f": all answers have one score at {fmean(shares):.0%} of them, since "
         "they "
-        "are too easy or too hard. Draw more answers, add --draw.unlike yes, or choose other prompts. "
+        "are too easy or too hard. Draw more answers, add --dynamic-sampling, or choose other prompts. "
         f"{DOCS_PAGE}#flat"
     }
 
@@ -98,7 +99,7 @@ def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
         "most answers are cut": f": {1 - fmean(finished_shares):.0%} do not come to an end within the "
         "longest length, "
         "and their scores are those of fragments. Raise --draw.max-tokens, or punish it with "
-        f"--shape.missing-end. {DOCS_PAGE}#cut"
+        f"--missing-eos-penalty. {DOCS_PAGE}#cut"
     }
 
 
@@ -144,7 +145,7 @@ def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "many steps had nothing to learn from": f": {idle_steps} of {len(reports)}. Their rounds were "
         "ended early "
-        "(--policy.stop-at), or had no verdict, or only answers of one score where these are left out. "
+        "(--target-kl), or had no verdict, or only answers of one score where these are left out. "
         f"{DOCS_PAGE}#nothing-to-learn"
     }
 
@@ -155,7 +156,7 @@ def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
         return {}
     return {
         "many tokens are clipped": f" ({fmean(low) + fmean(high):.0%}): rounds move further than they may, "
-        f"and the rest of a round is wasted. Lower the learning rate or --policy.epochs. {DOCS_PAGE}#clipped"
+        f"and the rest of a round is wasted. Lower the learning rate or --update-epochs. {DOCS_PAGE}#clipped"
     }
 
 
@@ -166,7 +167,7 @@ def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "the critic explains nothing": f" (explained variance {fmean(explained[-WINDOW:]):.2f}): a constant "
         "would "
-        "do better, and advantages are noise. Raise --critic.rate, begin it as a reward model, or do "
+        "do better, and advantages are noise. Raise --value-lr-scale, begin it as a reward model, or do "
         f"without: grpo, rloo. {DOCS_PAGE}#critic"
     }
 

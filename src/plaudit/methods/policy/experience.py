@@ -31,7 +31,7 @@ from plaudit.losses.value import explained_variance
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round, assemble_over_ranks
 from plaudit.methods.policy.collect import CollectedRollouts
 from plaudit.methods.policy.mixture import MixtureScorer
-from plaudit.methods.policy.row import AdvantageInputs, PolicyRow
+from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
 from plaudit.models.policy import Policy
 from plaudit.models.reference import FullDistributionReference, ModelReference, PrecisionContext, Reference
@@ -92,7 +92,7 @@ def sampler_gap_metrics(old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: T
 
 
 def round_metrics(
-    row: PolicyRow,
+    row: PolicyAlgorithm,
     inputs: AdvantageInputs,
     experience: ExperienceTensors,
     collected: CollectedRollouts,
@@ -115,12 +115,12 @@ def round_metrics(
         "replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
         "advantage_std": float(experience.advantage_NT[mask_NT].std(unbiased=False)),
     }
-    if row.needs_reference:
+    if "reference" in row.needs:
         metrics |= {**_kl_means(experience, mask_NT), "beta": float(inputs.kl_coefficient)}
-    if row.needs_rival:
+    if "rival" in row.needs:
         preferred_N = (inputs.score_N - inputs.rival_N).sigmoid()
         metrics["preferred"] = float(preferred_N[: collected.new_completions].mean())
-    if row.needs_critic:
+    if "critic" in row.needs:
         metrics["value"] = float(masked_mean(experience.value_NT, mask_NT))
         metrics["explained"] = float(explained_variance(experience.value_NT, experience.return_NT, mask_NT))
     return (
@@ -198,7 +198,7 @@ class ExperienceMaker:
         …).round(collected, …)``
     """
 
-    row: PolicyRow
+    row: PolicyAlgorithm
     """The algorithm."""
     models: ScoringModels
     """The models that score rollouts."""
@@ -275,7 +275,7 @@ class ExperienceMaker:
         )
         ref_NT = (
             self._score_round(rollout_round, microbatches, self._reference_logps)
-            if self.row.needs_reference
+            if "reference" in self.row.needs
             else old_logp_NT
         )
         value_NT = (
@@ -311,8 +311,8 @@ class ExperienceMaker:
     def needs_old_logps(self) -> bool:
         """Whether π_old has to be computed before the first update; with a single update it is π itself."""
         several_updates = self.minibatches * self.epochs > 1
-        needs_policy_logps = self.weighs_tokens or self.row.divergence == "reward"
-        return several_updates or needs_policy_logps or self.row.uses_trpo_step or self.reference_share > 0
+        needs_policy_logps = self.weighs_tokens or self.row.reward_kl is not None
+        return several_updates or needs_policy_logps or self.row.max_kl > 0 or self.reference_share > 0
 
     @property
     def weighs_tokens(self) -> bool:
@@ -331,8 +331,8 @@ class ExperienceMaker:
         old_logp_NT, ref_NT, value_NT = token_scores
         score_N = self.shaper.shape(collected.scores.to(old_logp_NT.dtype), batch)
         kl_NT = torch.zeros_like(old_logp_NT)
-        if self.row.divergence == "reward":
-            kl_NT = self.row.estimator(log_ratio(old_logp_NT, ref_NT, batch.mask_NT))
+        if self.row.reward_kl is not None:
+            kl_NT = self.row.reward_kl(log_ratio(old_logp_NT, ref_NT, batch.mask_NT))
         rival_P = self._rival_scores(collected, old_logp_NT.dtype)
         paid_NT, end_NT = self.shaper.shape_payments(
             *step_payments(collected, batch.mask_NT, score_N.dtype), batch.finished_N
@@ -373,7 +373,7 @@ class ExperienceMaker:
         raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
         target_NT = (
             broadcast_to_tokens(inputs.reward_N, mask_NT)
-            if self.row.has_bandit_critic
+            if "bandit_critic" in self.row.needs
             else raw_NT + inputs.value_NT
         )
         return_NT = target_NT.masked_fill(~mask_NT, 0.0)

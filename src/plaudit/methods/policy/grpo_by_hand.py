@@ -80,7 +80,8 @@ def grpo_by_hand(
             prompts[p] for p in torch.randperm(len(prompts), generator=rng)[: settings.prompts].tolist()
         ]
         sampling = replace(settings.sampling, seed=settings.sampling.seed + step)
-        groups = sampler.generate([one.prompt for one in step_prompts], sampling, n=settings.group)
+        asked = [sampler.encode(prompt.prompt) for prompt in step_prompts]
+        groups = sampler.generate(asked, sampling, n=settings.group)
         batch, score_N = _score_groups(step_prompts, groups, reward, policy.device)
         advantage_NT = broadcast_to_tokens(z_score(score_N, batch.group_N), batch.mask_NT)
         with torch.no_grad():

@@ -1,20 +1,23 @@
 """The iterations of a policy run: rounds of rollouts, each used for one or several updates.
 
-A move is a step of the loop. A round begins when the first of its moves is asked for and lives until the
-last one is done; it is kept in every checkpoint between two moves.
+`policy_updates` is the loop: it pulls rounds from a `RolloutSource` and gives the micro-batches of one step
+after another. A round lives from its first step to its last and is part of every checkpoint between them, so
+that a run which was killed there goes on with the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from itertools import count
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
+from plaudit.engine.loop import BatchRows
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
 from plaudit.losses.kl_control import double_or_halve_beta, proportional_beta
@@ -22,6 +25,7 @@ from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, RolloutCollector
 from plaudit.methods.policy.experience import ExperienceMaker
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
+from plaudit.rollouts.sampler import WeightsVersion
 from plaudit.tokens.prompts import EncodedPrompt
 
 MAX_ROUNDS_WITHOUT_VERDICT = 3
@@ -87,9 +91,42 @@ class RoundMemory:
         )
 
 
+@runtime_checkable
+class RolloutSource(Protocol):
+    """Where the rounds of a run come from: drawn here by the policy, or handed on by whatever drew them."""
+
+    @property
+    def updates_per_round(self) -> int:
+        """The steps that a round is learnt from."""
+        ...
+
+    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
+        """The rounds from this number on; None in place of one from which nothing can be learnt."""
+        ...
+
+    def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
+        """This rank's micro-batches of a step of a round; none where the step is skipped."""
+        ...
+
+
+def policy_updates(
+    source: RolloutSource, first: int, batch_rows: BatchRows
+) -> Iterator[Sequence[AnyMicrobatch]]:
+    """The micro-batches of each step from ``first`` on: a loop over rounds, and in each over its steps."""
+    inner = source.updates_per_round
+    step = first
+    for policy_round in source.rounds(1 + (first - 1) // inner, batch_rows):
+        # A run that goes on in the middle of a round takes only the steps that are left of it.
+        for _ in range((step - 1) % inner, inner):
+            yield source.microbatches(step, policy_round)
+            step += 1
+        # The next round is made while this loop waits for it: two at once would take twice the memory.
+        del policy_round
+
+
 @dataclass(kw_only=True)
 class RolloutRounds:
-    """The rounds of a run, as state beside the weights.
+    """The rounds of a run that draws its own answers, as state beside the weights.
 
     Example: ``RolloutRounds(questions=rows.train, collector=…, experience=…,
         kl_control=KlControl(), ranks=…, seed=0)``
@@ -107,6 +144,8 @@ class RolloutRounds:
     """This process among its peers."""
     seed: int
     """The seed of the shuffle within rounds."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved."""
     extra_microbatches: Callable[[int], Sequence[AnyMicrobatch]] = field(default=lambda step: ())
     """Further micro-batches of an update: text for the PTX loss."""
     needs_comparison: bool = False
@@ -126,35 +165,42 @@ class RolloutRounds:
         """Updates per round."""
         return self.experience.epochs * self.experience.minibatches
 
-    def microbatches(self, step: int, batch: Sequence[int]) -> Sequence[AnyMicrobatch]:
-        """This rank's micro-batches of an update, given its round's prompts; none where it is skipped."""
-        round_number, update = 1 + (step - 1) // self.updates_per_round, (step - 1) % self.updates_per_round
-        if round_number in (self.memory.stopped_round, self.memory.idle_round):
+    def rounds(self, first: int, batch_rows: BatchRows) -> Iterator[Round | None]:
+        """The rounds from this number on, each drawn when it is pulled; one that is under way goes on."""
+        for number in count(first):
+            yield self._round(number, batch_rows)
+
+    def _round(self, number: int, batch_rows: BatchRows) -> Round | None:
+        if number in (self.memory.stopped_round, self.memory.idle_round):
+            return None
+        if self.current is None or self.current.number != number:
+            batch = batch_rows(number)
+            rows = batch if self.curriculum is None else self.curriculum.sample_prompts(number, len(batch))
+            self.current = self._new_round(number, [self.questions[row] for row in rows])
+        return self.current
+
+    def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
+        """This rank's micro-batches of a step of a round; none where the step is skipped."""
+        if policy_round is None or policy_round.number == self.memory.stopped_round:
             return ()
-        if self.current is None or self.current.number != round_number:
-            rows = (
-                batch if self.curriculum is None else self.curriculum.sample_prompts(round_number, len(batch))
-            )
-            self.current = self._new_round(round_number, [self.questions[row] for row in rows])
-            if self.current is None:
-                return ()
-        minibatches = self.current.minibatches(self.experience.epochs, self.experience.minibatches, self.seed)
+        update = (step - 1) % self.updates_per_round
+        minibatches = policy_round.minibatches(self.experience.epochs, self.experience.minibatches, self.seed)
         groups = [minibatch for epoch in minibatches for minibatch in epoch][update]
         if not groups:
             return ()
         token_budget = self.experience.tokens_at_once
-        shares = self.current.rank_microbatches(
+        shares = policy_round.rank_microbatches(
             groups, ranks=self.ranks.world_size, tokens_at_once=token_budget
         )
-        counts = self.current.loss_counts(groups)
+        counts = policy_round.loss_counts(groups)
         policy_microbatches = [
             PolicyMicrobatch(
-                round=self.current,
+                round=policy_round,
                 groups=refs,
                 counts=counts,
                 is_first_update=update == 0,
                 is_only_update=not self.experience.needs_old_logps,
-                kl_penalty=self.memory.beta if self.experience.row.has_adaptive_penalty else 0.0,
+                kl_penalty=self.memory.beta if "adaptive_penalty" in self.experience.row.needs else 0.0,
             )
             for refs in shares[self.ranks.rank]
         ]
@@ -162,6 +208,7 @@ class RolloutRounds:
 
     def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
         """Adapt the KL coefficient, and end the round after its last update."""
+        self.weights.moved()
         old_kl = float(metrics.get("kl_old", math.nan))
         round_number, is_last_update = (
             1 + (step - 1) // self.updates_per_round,
@@ -196,6 +243,7 @@ class RolloutRounds:
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state, in the middle of a round or before the next one."""
+        self.weights.moved()
         self.memory = RoundMemory.from_numbers(tensors["memory"].tolist())
         for part in (self.curriculum, self.replay):
             if part is not None:
@@ -232,7 +280,7 @@ class RolloutRounds:
     def _beta(self) -> float:
         """What the KL in the reward counts; of an adaptive row the memory holds another coefficient."""
         row = self.experience.row
-        return float(row.beta) if row.has_adaptive_penalty else self.memory.beta
+        return float(row.kl_coef) if "adaptive_penalty" in row.needs else self.memory.beta
 
     def _update_mean_score(self, new_round: Round, new_completions: int) -> None:
         """The mean of all scores so far: what the next round is measured against."""

@@ -1,6 +1,6 @@
-"""The policy objective: the loss of a minibatch of scored rollouts, for any algorithm's row of cells.
+"""The policy objective: the loss of a minibatch of scored rollouts, for any algorithm's cells.
 
-It runs rows of cells (``policy_row``) and knows no algorithm by name. What an answer was worth is fixed when
+It runs records of cells (``row.py``) and knows no algorithm by name. What an answer was worth is fixed when
 its round begins (``policy_experience``); here a piece of it is looked at by the policy that moves.
 """
 
@@ -21,7 +21,7 @@ from plaudit.losses.trust import clipped_high, clipped_low, trusted_completions
 from plaudit.losses.value import clipped_squared_error, squared_error
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
-from plaudit.methods.policy.row import LossCounts, PolicyRow, SurrogateInputs, reduce_loss
+from plaudit.methods.policy.row import LossCounts, PolicyAlgorithm, SurrogateInputs
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
 from plaudit.models.policy import Policy, TokenScores
 from plaudit.models.reward_model import RewardModel, ValueHead
@@ -97,7 +97,7 @@ AnyMicrobatch = PolicyMicrobatch | SupervisedMicrobatch
 
 
 def policy_objective(
-    row: PolicyRow, models: ScoringModels, critic: ValueLoss, *, max_rarity: int | float = 0.0
+    row: PolicyAlgorithm, models: ScoringModels, critic: ValueLoss, *, max_rarity: int | float = 0.0
 ) -> Callable[[PolicyMicrobatch], ObjectiveResult]:
     """The row's loss over the tokens of a minibatch, and the critic's.
 
@@ -121,7 +121,7 @@ def policy_objective(
         inputs = _surrogate_inputs(row, scores, experience, log_ratio_NT, batch, microbatch.kl_penalty)
         loss_NT = _token_losses(row, inputs, experience, scores.entropy_NT)
         loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
-        loss = reduce_loss(row.reduction, loss_NT, batch.mask_NT, microbatch.counts)
+        loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
         value_NT = _value_loss(models, critic, scores, batch, experience)
         total_loss = loss
         if value_NT is not None:
@@ -154,10 +154,10 @@ def ptx_objective(
     return objective
 
 
-def _token_scores(row: PolicyRow, models: ScoringModels, batch: TokenBatch) -> TokenScores:
+def _token_scores(row: PolicyAlgorithm, models: ScoringModels, batch: TokenBatch) -> TokenScores:
     """What the policy that moves says of the tokens, with entropies and values where they are needed."""
     with models.autocast():
-        extra_scores = ("entropy",) if row.entropy else ()
+        extra_scores = ("entropy",) if row.entropy_coef else ()
         value_reader = models.critic.read if isinstance(models.critic, ValueHead) else None
         return models.policy.score(
             batch, also=extra_scores, temperature=models.temperature, state_reader=value_reader
@@ -165,26 +165,26 @@ def _token_scores(row: PolicyRow, models: ScoringModels, batch: TokenBatch) -> T
 
 
 def _token_losses(
-    row: PolicyRow, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
+    row: PolicyAlgorithm, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
 ) -> Tensor:
     """The surrogate of each token, with the divergence and the entropy bonus where the row has them."""
     loss_NT = row.surrogate(inputs) * experience.weight_NT
-    if row.divergence == "loss":
-        loss_NT = loss_NT + row.beta * row.estimator(inputs.ref_log_ratio_NT)
+    if row.loss_kl is not None:
+        loss_NT = loss_NT + row.kl_coef * row.loss_kl(inputs.ref_log_ratio_NT)
     if entropy_NT is not None:
-        loss_NT = loss_NT - row.entropy * entropy_NT
+        loss_NT = loss_NT - row.entropy_coef * entropy_NT
     return loss_NT
 
 
 def _with_policy_as_old(
-    row: PolicyRow, experience: ExperienceTensors, scores: TokenScores, batch: TokenBatch
+    row: PolicyAlgorithm, experience: ExperienceTensors, scores: TokenScores, batch: TokenBatch
 ) -> ExperienceTensors:
     """With a single move π_old is π: to compute it twice would give the same numbers."""
     policy_logp_NT = scores.logp_NT.detach().masked_fill(~batch.mask_NT, 0.0)
     return replace(
         experience,
         old_logp_NT=policy_logp_NT,
-        ref_logp_NT=experience.ref_logp_NT if row.needs_reference else policy_logp_NT,
+        ref_logp_NT=experience.ref_logp_NT if "reference" in row.needs else policy_logp_NT,
     )
 
 
@@ -203,7 +203,7 @@ def _zero_loss_mask(
 
 
 def _surrogate_inputs(
-    row: PolicyRow,
+    row: PolicyAlgorithm,
     scores: TokenScores,
     experience: ExperienceTensors,
     log_ratio_NT: Tensor,
@@ -246,7 +246,7 @@ def _loss_per_completion(loss_NT: Tensor, value_NT: Tensor | None, batch: TokenB
 
 
 def _update_metrics(
-    row: PolicyRow,
+    row: PolicyAlgorithm,
     microbatch: PolicyMicrobatch,
     inputs: SurrogateInputs,
     loss: Tensor,
@@ -267,14 +267,13 @@ def _update_metrics(
         mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
         mean_metric("kl_old", masked_sum(inputs.old_kl_NT.detach(), mask_NT), tokens),
     ]
-    if row.clip_low or row.clip_high:
+    if row.clip_range is not None and any(row.clip_range):
+        low, high = row.clip_range
         metrics += [
-            mean_metric("clipped_low", share(clipped_low(ratio_NT, advantage_NT, low=row.clip_low)), tokens),
-            mean_metric(
-                "clipped_high", share(clipped_high(ratio_NT, advantage_NT, high=row.clip_high)), tokens
-            ),
+            mean_metric("clipped_low", share(clipped_low(ratio_NT, advantage_NT, low=low)), tokens),
+            mean_metric("clipped_high", share(clipped_high(ratio_NT, advantage_NT, high=high)), tokens),
         ]
-    if row.has_adaptive_penalty:
+    if "adaptive_penalty" in row.needs:
         metrics.append(mean_metric("penalty", microbatch.kl_penalty * tokens.double(), tokens))
     if value_NT is not None:
         metrics.append(mean_metric("value_loss", masked_sum(value_NT.detach(), mask_NT), tokens))

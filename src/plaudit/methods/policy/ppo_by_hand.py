@@ -108,7 +108,7 @@ def _draw(
     """An answer to each of the step's prompts, and its score; no verdict is None, never 0, and left out."""
     sampling = replace(settings.sampling, seed=settings.sampling.seed + step)
     chosen = random.Random(sampling.seed).sample(prompts, min(settings.prompts, len(prompts)))
-    drawn = [answer for [answer] in sampler.generate([one.prompt for one in chosen], sampling, n=1)]
+    drawn = [one for [one] in sampler.generate([sampler.encode(row.prompt) for row in chosen], sampling)]
     tasks = [
         Task(
             prompt=prompt.prompt,

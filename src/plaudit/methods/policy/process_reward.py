@@ -12,8 +12,10 @@ from functools import partial
 
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.methods.policy.algorithms import PER_TOKEN_ADVANTAGES, POLICY_ALGORITHMS, PolicyFacts
+from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from plaudit.methods.policy.cells import cell_name
 from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.batching import refusal_reasons
@@ -145,10 +147,6 @@ def _sum_rows(one: TaskScores, other: TaskScores) -> TaskScores:
     return tuple(None if a is None or b is None else a + b for a, b in zip(one, other, strict=True))
 
 
-STEPWISE_ADVANTAGES = PER_TOKEN_ADVANTAGES | {"group-z"}
-"""Advantage estimators that credit each step by itself; the others have the sum over the steps."""
-
-
 def make_reward(config: PolicyConfig, encoder: Encoder) -> Reward | ProcessReward:
     """The run's reward; with process rewards, the reward of steps and of the outcome together."""
     assert config.reward is not None
@@ -166,7 +164,7 @@ def make_reward(config: PolicyConfig, encoder: Encoder) -> Reward | ProcessRewar
     )
 
 
-def refuse_process_conflicts(facts: PolicyFacts, config: PolicyConfig) -> None:
+def refuse_process_conflicts(algorithm: PolicyAlgorithm, config: PolicyConfig) -> None:
     """Raise for process rewards that cannot be given, or would teach something else than what is meant."""
     process = config.process
     if process.pay == "no":
@@ -180,27 +178,27 @@ def refuse_process_conflicts(facts: PolicyFacts, config: PolicyConfig) -> None:
         raise UserError(
             "process.by and --reward are the same: leave out --process.by, and --reward scores steps"
         )
-    if facts.advantage == "group-z" and not process.adds_up:
+    if cell_name("advantage", algorithm) == "group-z" and not process.adds_up:
         raise UserError(
-            f"process.pay {process.pay}: {facts.name} measures a step against the mean step of its group, "
-            "and "
-            "a change is large at first and small later, so an answer would be better the fewer steps it "
-            "has. Use --process.pay score, or compare whole answers with --policy.advantage group-mean"
+            f"process.pay {process.pay}: {algorithm.name} measures a step against the mean step of its "
+            "group, and a change is large at first and small later, so an answer would be better the fewer "
+            "steps it has. Use --process.pay score, or compare whole answers with --advantage group-mean"
         )
 
 
-def process_notes(facts: PolicyFacts, config: PolicyConfig) -> list[str]:
+def process_notes(algorithm: PolicyAlgorithm, config: PolicyConfig) -> list[str]:
     """Notes for the user on how steps are rewarded."""
     process = config.process
-    if process.pay == "no" or facts.name not in POLICY_ALGORITHMS:
+    if process.pay == "no" or algorithm.name not in POLICY_ALGORITHMS:
         return []
     less = f", less {process.baseline:g}" if process.baseline else ""
     notes = [f"process reward: every step is paid at its last token, by its {process.pay}{less}"]
-    if facts.advantage not in STEPWISE_ADVANTAGES:
+    advantage = cell_name("advantage", algorithm)
+    if "token_rewards" not in algorithm.needs:
         notes.append(
-            f"{facts.advantage} compares whole answers: each has the sum of its payments at all of its tokens"
+            f"{advantage} compares whole answers: each has the sum of its payments at all of its tokens"
         )
-    if process.adds_up and facts.advantage != "group-z":
+    if process.adds_up and advantage != "group-z":
         notes.append(
             f"payments by {process.pay} add up, so each further step that scores above "
             f"{process.baseline:g} is worth more: raise --process.baseline, or pay changes "

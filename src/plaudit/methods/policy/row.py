@@ -1,22 +1,30 @@
-"""A policy algorithm as a row of cells; the trainer fills in tensors and knows no algorithm by name.
+"""An algorithm of policy optimisation as a record of cells; the trainer knows records, not names.
 
-advantage × ratio × surrogate × divergence (in the reward, in the loss, none) × reduction × critic. What the
-cells are told comes at two moments: `Facts` of a whole batch of answers before the policy moves, and
-`Moment`, a piece of it in the eyes of the policy that moves.
+    advantage × ratio × surrogate × trust × divergence (in reward | in loss | none) × reduction × data
+
+Cells are pure functions and say themselves what they need (``@needs("critic")``). What they are told comes at
+two moments: ``AdvantageInputs`` of a whole round before the policy moves, and ``SurrogateInputs``, a
+micro-batch of it under the policy that moves. A surrogate of one's own:
+
+    def mine(inputs: SurrogateInputs) -> Tensor:
+        return -inputs.ratio_NT.clamp(max=1.2) * inputs.advantage_NT
+
+    algorithm = replace(grpo(), surrogate=mine)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from plaudit.losses.divergence import k3
 from plaudit.losses.ratio import completion_log_ratio
-from plaudit.losses.reduce import fixed_length, sequence_mean, token_mean
+from plaudit.methods.policy import cells
+from plaudit.methods.signature import cell_settings
+from plaudit.tensors.needs import needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +85,7 @@ class SurrogateInputs:
     log_ratio_NT: Float[Tensor, "N T"]
     """log π − log π_old, with its gradient."""
     ratio_NT: Float[Tensor, "N T"]
-    """π / π_old of the token, or of its answer where the row has it so."""
+    """π / π_old of the token, or of its answer where the algorithm has it so."""
     advantage_NT: Float[Tensor, "N T"]
     """The advantage, without gradient."""
     old_kl_NT: Float[Tensor, "N T"]
@@ -113,82 +121,105 @@ Ratio = Callable[[Tensor, Tensor], Tensor]
 """From per-token log-ratios and the mask to the log-ratios that the surrogate reads."""
 KlEstimator = Callable[[Tensor], Tensor]
 """From log π − log π_ref of the sampled token to an estimate of the KL at it."""
-Reduction = Literal["tokens", "answers", "fixed"]
-"""Every token counts the same, every answer does, or every token whatever the batch's lengths are."""
-
-
-def token_ratio(log_ratio_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-    """Each token's own log-ratio."""
-    del mask_NT
-    return log_ratio_NT
+Reduction = Callable[[Tensor, Tensor, LossCounts], Tensor]
+"""From token losses, the mask and the counts of the whole minibatch to one number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRow:
-    """A policy algorithm: advantage, ratio, surrogate, divergence, reduction and what they need.
+class PolicyAlgorithm:
+    """A policy algorithm: its cells, how a round is used, and how its completions are drawn.
 
-    Example: ``PolicyRow(advantage=lambda facts: spread(z_score(…), facts.mask_NT), surrogate=…)``
+    Example: ``PolicyAlgorithm(advantage=group_z, surrogate=partial(clip, clip_low=0.2, clip_high=0.2))``
     """
 
     advantage: Advantage
     """The advantage function."""
     surrogate: Surrogate
     """The loss of each token."""
-    ratio: Ratio = token_ratio
+    ratio: Ratio = cells.token_ratio
     """The importance ratio: of each token, or of the completion."""
-    reduction: Reduction = "answers"
-    """How token losses are reduced to one number."""
-    divergence: Literal["reward", "loss", "none"] = "none"
-    """Where the KL from the reference is applied."""
-    estimator: KlEstimator = k3
-    """How it is estimated at a token: in a reward k1 has the right gradient, in a loss k2 or k3."""
-    beta: int | float = 0.0
+    reward_kl: KlEstimator | None = None
+    """The KL from the reference in the reward, estimated at a token; k1 has the right gradient there."""
+    loss_kl: KlEstimator | None = None
+    """The KL from the reference in the loss, estimated at a token; k2 or k3."""
+    kl_coef: int | float = 0.0
     """The KL coefficient."""
-    needs_critic: bool = False
-    """Whether a critic is trained."""
-    whitens_advantages: bool = False
-    """Whether advantages are brought to mean 0 and deviation 1 over the tokens of the round."""
-    entropy: int | float = 0.0
+    kl_coef_target: int | float | None = None
+    """The KL of an answer in the reward that the coefficient is made to follow; None: it stays."""
+    kl_coef_horizon: int | float = 10_000.0
+    """Answers in which it goes all the way to its target."""
+    reduction: Reduction = cells.answer_mean
+    """How token losses are reduced to one number."""
+    entropy_coef: int | float = 0.0
     """How much −H(π) counts in the loss."""
-    needs_greedy_baseline: bool = False
-    """Whether a greedy completion of each prompt is generated and scored as baseline."""
-    needs_rival: bool = False
-    """Whether a rival completion from the mixture of policy and reference is generated and scored."""
-    uses_trpo_step: bool = False
-    """Whether the step is TRPO's: along the natural gradient, as far as the KL allows."""
-    has_adaptive_penalty: bool = False
-    """Whether the surrogate has a penalty whose coefficient doubles and halves."""
-    clip_low: int | float = 0.0
-    """ε below 1, for the figures of clipped tokens."""
-    clip_high: int | float = 0.0
-    """ε above 1, likewise."""
-    has_bandit_critic: bool = False
-    """Whether the critic is taught the reward of the whole answer at each token."""
-    needs_pairs: bool = False
-    """Whether every prompt needs exactly two answers."""
-    surrogate_uses_reference: bool = False
-    """Whether the surrogate itself compares the policy with its reference."""
-    needs_comparison: bool = False
-    """Whether a group needs two completions or more to carry a signal."""
+    whiten_advantages: bool | None = None
+    """Whether advantages get mean 0 and deviation 1 over the round; None: as the advantage has it."""
+    vf_coef: int | float = 0.1
+    """How much the critic's loss counts beside the policy's, where a cell needs a critic."""
+    value_lr_scale: int | float = 1.0
+    """The critic's learning rate, as a multiple of the policy's."""
+    ptx_coef: int | float = 0.0
+    """How much −log π a token of the text of ``ptx.data`` counts; 0: 1 where there is such text."""
+    max_kl: int | float = 0.0
+    """TRPO's δ: above 0 an update is a natural-gradient step as far as this KL(π_old ‖ π) a token."""
+    penalty_coef: int | float = 1.0
+    """The first coefficient of an adaptive penalty, where the surrogate has one."""
+    penalty_coef_target: int | float = 0.01
+    """The KL(π_old ‖ π) a token towards which it is doubled and halved."""
+    update_epochs: int = 1
+    """How often the answers of a round are gone through."""
+    minibatches: int = 1
+    """Updates of one such epoch."""
+    target_kl: int | float | None = None
+    """KL(π_old ‖ π) a token beyond which the rest of a round is left out; None: never."""
+    tis_cap: int | float = 0.0
+    """The largest weight of a token for what the sampler drew otherwise than the policy; 0 weighs nothing."""
+    off_policy_mask: int | float = 0.0
+    """Nats a token by which a bad answer may have become rarer in its round, at most; 0 keeps all."""
+    group_size: int = 8
+    """Answers to each prompt."""
+    dynamic_sampling: bool = False
+    """Whether prompts whose answers all have one score are replaced by others."""
+    mixture_coef: int | float = 0.0
+    """The reference's share in the mixture that pairs, or the answers of rivals, are drawn from."""
+    overlong_filtering: bool = False
+    """Whether answers that were cut are left out of the loss."""
+    overlong_buffer: int | float = 0.0
+    """The last share of the longest length, in which an answer is punished up to −1."""
+    missing_eos_penalty: int | float | None = None
+    """The score of an answer that was cut, in place of its own."""
+    name: str = "own"
+    """What the command calls it."""
+    formula: str = "an algorithm of your own"
+    """What sets it apart, in a line."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that it was made with."""
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether a reference is needed."""
-        return self.divergence != "none" or self.surrogate_uses_reference
+    def needs(self) -> frozenset[str]:
+        """What its cells need: critic, reference, group, pairs, rival, greedy_baseline, adaptive_penalty."""
+        reference = frozenset({"reference"}) if self.divergence != "none" else frozenset[str]()
+        return needs_of(self.advantage, self.surrogate, self.ratio, self.reduction) | reference
 
+    @property
+    def divergence(self) -> Literal["reward", "loss", "none"]:
+        """Where the KL from the reference counts."""
+        if self.reward_kl is not None:
+            return "reward"
+        return "none" if self.loss_kl is None else "loss"
 
-def reduce_loss(
-    reduction: Reduction, loss_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], counts: LossCounts
-) -> Float[Tensor, ""]:
-    """One number from a loss at each token.
+    @property
+    def whitens_advantages(self) -> bool:
+        """Whether advantages are brought to mean 0 and deviation 1 over the tokens of the round."""
+        return "whitening" in self.needs if self.whiten_advantages is None else self.whiten_advantages
 
-    >>> import torch
-    >>> counts = LossCounts(tokens=4, completions=2, max_tokens=8)
-    >>> reduce_loss("tokens", torch.ones(1, 2), torch.ones(1, 2).bool(), counts).item()
-    0.5
-    """
-    if reduction == "tokens":
-        return token_mean(loss_NT, mask_NT, tokens=counts.tokens)
-    if reduction == "answers":
-        return sequence_mean(loss_NT, mask_NT, completions=counts.completions)
-    return fixed_length(loss_NT, mask_NT, completions=counts.completions, longest=counts.max_tokens)
+    @property
+    def clip_range(self) -> tuple[float, float] | None:
+        """ε below and above 1 where the surrogate clips the ratio of tokens; None where it does not."""
+        settings = cell_settings(self.surrogate)
+        return (settings["clip_low"], settings["clip_high"]) if "clip_high" in settings else None
+
+    @property
+    def updates_per_round(self) -> int:
+        """Updates from the answers of one round."""
+        return self.update_epochs * self.minibatches

@@ -1,6 +1,6 @@
 """Policy optimisation: from prompts and a reward to a better policy, by any row of the table.
 
-Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347. All algorithms: ``policy_table``.
+Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347. All algorithms: ``algorithms.py``.
 
 The rounds of a policy run from its config: samplers, reward, shaping, KL control, replay.
 
@@ -12,7 +12,7 @@ Notes on the rounds of a policy run, printed before it begins.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.step import ObjectiveResult
 from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
+from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
 from plaudit.methods.models import (
     autocast_context,
@@ -34,13 +35,8 @@ from plaudit.methods.models import (
     shard_or_broadcast,
     write_model,
 )
-from plaudit.methods.policy.build import (
-    Algorithm,
-    ConfiguredAlgorithm,
-    configure_algorithm,
-    mixture_notes,
-    policy_facts,
-)
+from plaudit.methods.policy.algorithms import OWN
+from plaudit.methods.policy.cells import describe_cells
 from plaudit.methods.policy.collect import (
     EpisodeReward,
     PassRateCurriculum,
@@ -50,12 +46,13 @@ from plaudit.methods.policy.collect import (
     RolloutCollector,
     RolloutSampler,
 )
-from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.config import POLICY, PolicyConfig
+from plaudit.methods.policy.conflicts import Algorithm, configured_algorithm, mixture_notes
 from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
 from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator
-from plaudit.methods.policy.iterations import KlControl, RolloutRounds
+from plaudit.methods.policy.iterations import KlControl, RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     ActorCritic,
     AnyMicrobatch,
@@ -65,6 +62,7 @@ from plaudit.methods.policy.objective import (
     ptx_objective,
 )
 from plaudit.methods.policy.process_reward import make_reward, process_notes
+from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
 from plaudit.methods.policy.trial import RolloutTrial
 from plaudit.methods.policy.trpo import TrpoStep
@@ -78,8 +76,11 @@ from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.preflight.subject import Subject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
+from plaudit.rollouts.build import process_of_policy, sampler_of_policy
 from plaudit.rollouts.episodes import MAX_TURNS, EpisodeSampler
 from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.process import ProcessSampler
+from plaudit.rollouts.sampler import TurnSampler, WeightsVersion
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt_records
@@ -96,6 +97,8 @@ class RolloutSources:
     """The prompts to sample completions of."""
     sampler: RolloutSampler
     """Generates completions from the policy, alone or in turns with an environment."""
+    weights: WeightsVersion = field(default_factory=WeightsVersion)
+    """Counts how often the policy's weights have moved, for its samplers."""
     reward: RewardSource
     """Scores completions: a reward, step rewards, or an environment."""
     models: ScoringModels
@@ -117,83 +120,86 @@ def make_reward_source(config: PolicyConfig, encoder: Encoder) -> RewardSource:
     return EpisodeReward(name=config.environment, environment=function)
 
 
-def make_rollout_sampler(config: PolicyConfig, sampler: LocalSampler, scorer: RewardSource) -> RolloutSampler:
+def make_rollout_sampler(
+    config: PolicyConfig, sampler: TurnSampler, encoder: Encoder, scorer: RewardSource
+) -> RolloutSampler:
     """The sampler of completions: of the policy alone, or of episodes in turns with the environment."""
     if not isinstance(scorer, EpisodeReward):
         return sampler
     turns = config.max_turns or MAX_TURNS
-    return EpisodeSampler(sampler=sampler, environment=scorer.environment, name=scorer.name, turns=turns)
+    return EpisodeSampler(
+        sampler=sampler, encoder=encoder, environment=scorer.environment, name=scorer.name, turns=turns
+    )
 
 
 def make_rounds(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
+    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
     """The rounds of a run: generation, scoring, advantages and minibatches."""
-    mixture_share = 0.0 if configured.row.needs_rival else configured.number("mixture")
+    mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(
         questions=sources.prompts,
         collector=RolloutCollector(
             sampler=sources.mixture_or_policy if mixture_share else sources.sampler,
             reward=sources.reward,
             sampling=config.draw.sampling(config.seed),
-            completions_per_prompt=int(configured.number("answers")),
+            completions_per_prompt=algorithm.group_size,
             ranks=run.ranks,
-            rival=_make_rival(configured, config, sources),
-            complete_groups_only=configured.row.needs_pairs,
-            dynamic_sampling=bool(configured.values["unlike"]),
-            refills=config.draw.refills,
+            rival=_make_rival(algorithm, config, sources),
+            complete_groups_only="pairs" in algorithm.needs,
+            dynamic_sampling=algorithm.dynamic_sampling,
+            refills=config.draw.resample_limit,
         ),
         experience=ExperienceMaker(
-            row=configured.row,
+            row=algorithm,
             models=sources.models,
-            shaper=_make_shaper(configured, config),
+            shaper=_make_shaper(algorithm, config),
             ranks=run.ranks,
             tokens_at_once=config.memory.tokens_at_once,
-            minibatches=int(configured.number("minibatches")),
-            epochs=int(configured.number("epochs")),
+            minibatches=algorithm.minibatches,
+            epochs=algorithm.update_epochs,
             max_tokens=config.draw.max_tokens,
-            weighting=ImportanceWeighting(cap=config.trust.cap, has_replay=config.draw.replay > 0),
+            weighting=ImportanceWeighting(cap=algorithm.tis_cap, has_replay=config.draw.replay > 0),
             reference_share=mixture_share,
         ),
-        kl_control=_make_kl_control(configured, config),
+        kl_control=_make_kl_control(algorithm),
         ranks=run.ranks,
         seed=config.seed,
-        extra_microbatches=_ptx_microbatches(configured, config, run),
-        needs_comparison=configured.row.needs_comparison,
+        weights=sources.weights,
+        extra_microbatches=_ptx_microbatches(config, run),
+        needs_comparison="group" in algorithm.needs,
         curriculum=_make_curriculum(config, sources),
         replay=_make_replay(config, sources),
     )
 
 
-def _make_rival(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, sources: RolloutSources
-) -> Rival | None:
+def _make_rival(algorithm: PolicyAlgorithm, config: PolicyConfig, sources: RolloutSources) -> Rival | None:
     """What each prompt's completions are measured against (greedy, or a rival's), if anything."""
     sampling = config.draw.sampling(config.seed)
-    if configured.row.needs_greedy_baseline:
+    if "greedy_baseline" in algorithm.needs:
         return Rival(sampler=sources.sampler, sampling=replace(sampling, temperature=0))
-    return Rival(sampler=sources.mixture_or_policy, sampling=sampling) if configured.row.needs_rival else None
+    return Rival(sampler=sources.mixture_or_policy, sampling=sampling) if "rival" in algorithm.needs else None
 
 
 def _make_curriculum(config: PolicyConfig, sources: RolloutSources) -> PassRateCurriculum | None:
     if not config.draw.curriculum:
         return None
-    return PassRateCurriculum(sources.prompts, pass_score=config.draw.passes, seed=config.seed)
+    return PassRateCurriculum(sources.prompts, pass_score=config.draw.pass_threshold, seed=config.seed)
 
 
 def _make_replay(config: PolicyConfig, sources: RolloutSources) -> ReplayBuffer | None:
     draw = config.draw
     if not draw.replay:
         return None
-    return ReplayBuffer(sources.prompts, share=draw.replay, window=draw.window, seed=config.seed)
+    return ReplayBuffer(sources.prompts, share=draw.replay, window=draw.max_staleness, seed=config.seed)
 
 
-def _make_shaper(configured: ConfiguredAlgorithm, config: PolicyConfig) -> ScoreShaper:
+def _make_shaper(algorithm: PolicyAlgorithm, config: PolicyConfig) -> ScoreShaper:
     shape, longest = config.shape, config.draw.max_tokens
     settings = ScoreShape(
-        missing_end=shape.missing_end,
-        soft_overlong=round(configured.number("overlong") * longest),
-        drop_truncated=bool(configured.values["drop_cut"]),
+        missing_end=algorithm.missing_eos_penalty,
+        soft_overlong=round(algorithm.overlong_buffer * longest),
+        drop_truncated=algorithm.overlong_filtering,
         per_token=shape.per_token,
         low=shape.low,
         high=shape.high,
@@ -202,30 +208,27 @@ def _make_shaper(configured: ConfiguredAlgorithm, config: PolicyConfig) -> Score
     return ScoreShaper(settings, longest)
 
 
-def _make_kl_control(configured: ConfiguredAlgorithm, config: PolicyConfig) -> KlControl:
-    stop_at = configured.number("stop_at")
-    if configured.row.has_adaptive_penalty:
-        target = configured.number("limit")
+def _make_kl_control(algorithm: PolicyAlgorithm) -> KlControl:
+    stop_at = algorithm.target_kl or 0.0
+    if "adaptive_penalty" in algorithm.needs:
         return KlControl(
             schedule="doubling",
-            start_coefficient=configured.number("penalty"),
-            target_kl=target,
+            start_coefficient=algorithm.penalty_coef,
+            target_kl=algorithm.penalty_coef_target,
             stop_at=stop_at,
         )
-    if config.policy.target is None:
-        return KlControl(start_coefficient=configured.row.beta, stop_at=stop_at)
+    if algorithm.kl_coef_target is None:
+        return KlControl(start_coefficient=algorithm.kl_coef, stop_at=stop_at)
     return KlControl(
         schedule="proportional",
-        start_coefficient=configured.row.beta,
-        target_kl=config.policy.target,
-        horizon=config.policy.horizon,
+        start_coefficient=algorithm.kl_coef,
+        target_kl=algorithm.kl_coef_target,
+        horizon=algorithm.kl_coef_horizon,
         stop_at=stop_at,
     )
 
 
-def _ptx_microbatches(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run
-) -> Callable[[int], Sequence[AnyMicrobatch]]:
+def _ptx_microbatches(config: PolicyConfig, run: Run) -> Callable[[int], Sequence[AnyMicrobatch]]:
     """From a step's number to its micro-batches of pretraining text (PPO-ptx); none without ``ptx.data``."""
     path = config.ptx.data
     if path is None:
@@ -257,9 +260,10 @@ def round_notes(rounds: RolloutRounds, config: PolicyConfig) -> list[str]:
             f"episode has room for {config.draw.max_tokens} tokens (--draw.max-tokens)"
         )
     row = rounds.experience.row
-    if row.divergence == "reward" and config.policy.estimator in ("k2", "k3"):
+    if row.reward_kl is k2 or row.reward_kl is k3:
+        name = "k2" if row.reward_kl is k2 else "k3"
         notes.append(
-            f"{config.policy.estimator} in the reward: what the policy then climbs lacks the estimator's own "
+            f"{name} in the reward: what the policy then climbs lacks the estimator's own "
             "gradient, so it is held otherwise than by the KL (plaudit prove estimators); k1 is right there"
         )
     if not config.draw.sampling(0).is_unrestricted:
@@ -281,8 +285,8 @@ class PreparedRun:
     Example: ``prepare_run("grpo", config, run)``
     """
 
-    algorithm: ConfiguredAlgorithm
-    """The row and its settings."""
+    algorithm: PolicyAlgorithm
+    """The algorithm with its settings."""
     rows: Rows[EncodedPrompt]
     """The prompts that are trained, and those that never are."""
     actor: ActorCritic
@@ -299,13 +303,13 @@ class PreparedRun:
 
 def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> PreparedRun:
     """Load all models and rewards of a run; contradictory settings are refused before."""
-    configured = configure_algorithm(algorithm, config)
+    configured = configured_algorithm(algorithm, config)
     refuse_other_vocabulary(config, run.encoder)
     reward = make_reward_source(config, run.encoder)
     judge = None if config.judge.by is None else resolve_reward(config.judge.by)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
     policy, notes = prepare_policy(config, run.precision, run.ranks)
-    reference = prepare_policy_reference(config, policy, run, needed=configured.row.needs_reference)
+    reference = prepare_policy_reference(config, policy, run, needed="reference" in configured.needs)
     critic, critic_notes = _load_critic(configured, config, run, policy)
     notes += shard_or_broadcast(policy, config, run.ranks)
     models = ScoringModels(
@@ -315,17 +319,18 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         autocast=partial(autocast_context, run.precision, run.ranks.device),
         temperature=config.draw.temperature,
     )
-    sampler = LocalSampler.from_policy(policy, run.encoder, models.autocast)
+    sampler, weights = _make_sampler(configured, config, run, models)
     mixture_sampler = _make_mixture_sampler(configured, sampler, models)
     sources = RolloutSources(
         prompts=rows.train,
-        sampler=make_rollout_sampler(config, sampler, reward),
+        sampler=make_rollout_sampler(config, sampler, run.encoder, reward),
+        weights=weights,
         reward=reward,
         models=models,
         mixture_sampler=mixture_sampler,
     )
     rounds = make_rounds(configured, config, run, sources)
-    algorithm_note = f"{configured.facts.name}: {configured.facts.formula} ({configured.facts.cells})"
+    algorithm_note = f"{configured.name}: {configured.formula} ({describe_cells(configured)})"
     notes = [*rows.notes, *notes, algorithm_note, *reference.notes, *critic_notes]
     run.note(*notes, *_rollout_notes(configured, config, mixture_sampler or sampler, rounds))
     return PreparedRun(
@@ -339,26 +344,47 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     )
 
 
+def _make_sampler(
+    algorithm: PolicyAlgorithm,
+    config: PolicyConfig,
+    run: Run,
+    models: ScoringModels,
+) -> tuple[LocalSampler | ProcessSampler, WeightsVersion]:
+    """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
+    weights = WeightsVersion()
+    if config.sampler == "local":
+        return sampler_of_policy(models.policy, run.encoder, models.autocast, weights), weights
+    if config.lora.rank or algorithm.mixture_coef:
+        unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
+        raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
+    process = process_of_policy(models.policy, config.model, run.precision, weights)
+    return run.resources.enter_context(process), weights
+
+
 def _rollout_notes(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, sampler: LocalSampler, rounds: RolloutRounds
+    algorithm: PolicyAlgorithm,
+    config: PolicyConfig,
+    sampler: LocalSampler | ProcessSampler,
+    rounds: RolloutRounds,
 ) -> list[str]:
     """Notes for the user on how completions are drawn and paid."""
     slow_reason = sampler.fallback_reason
     return [
         *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),
-        *mixture_notes(configured.row, configured.number("mixture")),
+        *mixture_notes(algorithm),
         *round_notes(rounds, config),
-        *process_notes(configured.facts, config),
+        *process_notes(algorithm, config),
     ]
 
 
 def _make_mixture_sampler(
-    configured: ConfiguredAlgorithm, sampler: LocalSampler, models: ScoringModels
+    algorithm: PolicyAlgorithm, sampler: LocalSampler | ProcessSampler, models: ScoringModels
 ) -> LocalSampler | None:
     """The sampler of the mixture with the reference, where the row has one."""
-    share = configured.number("mixture")
+    share = algorithm.mixture_coef
     if not share:
         return None
+    assert isinstance(sampler, LocalSampler)
     assert isinstance(models.reference, GeneratingReference), (
         "answers of a mixture need a reference that speaks"
     )
@@ -391,7 +417,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
         module=prepared.actor,
         objective=objective,
         rows=len(train),
-        microbatches=prepared.rounds.microbatches,
+        microbatches=partial(policy_updates, prepared.rounds),
         flops=partial(_step_flops, matrix_sizes(prepared.actor.policy), config),
         evaluate=prepared.looker.evaluate if held_out_prompts else None,
         held_out_metrics=_metric_names(prepared),
@@ -402,11 +428,11 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
             "shaper": prepared.rounds.experience.shaper,
             **prepared.reference.companions,
         },
-        diagnose=partial(diagnostics, prepared.algorithm.row, sums_step_scores=config.process.adds_up),
+        diagnose=partial(diagnostics, prepared.algorithm, sums_step_scores=config.process.adds_up),
         updates_per_batch=prepared.rounds.updates_per_round,
         clip_groups=() if critic is None else (prepared.actor.policy, critic),
         update_fn=_update_fn(prepared, run),
-        learning_rates={"critic": config.critic.rate} if critic is not None else {},
+        learning_rates={"critic": prepared.algorithm.value_lr_scale} if critic is not None else {},
         trial=RolloutTrial(rounds=prepared.rounds, models=prepared.watchers),
         subject=_subject(prepared, config, run),
     )
@@ -415,6 +441,7 @@ def make_job(algorithm: Algorithm, config: PolicyConfig, run: Run) -> TrainingJo
 def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
     """What preflight checks look at; an environment is left out, as it scores no single completion."""
     models, collector = prepared.watchers, prepared.rounds.collector
+    sampler = prepared.looker.sampler
     return Subject(
         encoder=run.encoder,
         records=prepared.rows.records,
@@ -422,10 +449,11 @@ def _subject(prepared: PreparedRun, config: PolicyConfig, run: Run) -> Subject:
         max_length=config.max_length,
         policy=models.policy,
         adapted=config.lora.rank > 0,
-        reference=models.reference if prepared.algorithm.row.needs_reference else None,
+        reference=models.reference if "reference" in prepared.algorithm.needs else None,
         same_reference=prepared.reference.is_starting_model,
         products=models.autocast,
-        sampler=LocalSampler.from_policy(models.policy, run.encoder, models.autocast),
+        sampler=sampler.sampler if isinstance(sampler, EpisodeSampler) else sampler,
+        weights=prepared.rounds.weights,
         sampling=collector.sampling,
         reward=collector.reward if isinstance(collector.reward, Reward) else None,
     )
@@ -447,9 +475,9 @@ def encode_prompts_with_room(
 
 
 def _load_critic(
-    configured: ConfiguredAlgorithm, config: PolicyConfig, run: Run, policy: Policy
+    algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, policy: Policy
 ) -> tuple[RewardModel | ValueHead | None, list[str]]:
-    if not configured.row.needs_critic:
+    if "critic" not in algorithm.needs:
         return None, []
     if config.critic.shared:
         return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
@@ -461,11 +489,11 @@ def _load_critic(
 def _make_objective(
     prepared: PreparedRun, config: PolicyConfig
 ) -> Callable[[AnyMicrobatch], ObjectiveResult]:
-    value = ValueLoss(weight=config.critic.weight, clip=config.critic.clip)
+    value = ValueLoss(weight=prepared.algorithm.vf_coef, clip=config.critic.clip)
     policy_terms = policy_objective(
-        prepared.algorithm.row, prepared.watchers, value, max_rarity=config.trust.rare
+        prepared.algorithm, prepared.watchers, value, max_rarity=prepared.algorithm.off_policy_mask
     )
-    ptx_terms = ptx_objective(prepared.watchers, prepared.algorithm.number("ptx") or 1.0)
+    ptx_terms = ptx_objective(prepared.watchers, prepared.algorithm.ptx_coef or 1.0)
 
     def objective(microbatch: AnyMicrobatch) -> ObjectiveResult:
         return policy_terms(microbatch) if isinstance(microbatch, PolicyMicrobatch) else ptx_terms(microbatch)
@@ -475,12 +503,12 @@ def _make_objective(
 
 def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
     """TRPO's natural-gradient step, where the row has it."""
-    row = prepared.algorithm.row
-    if not row.uses_trpo_step:
+    row = prepared.algorithm
+    if not row.max_kl:
         return None
     models = replace(prepared.watchers, critic=None)
     surrogate = policy_objective(row, models, ValueLoss())
-    return TrpoStep(models, surrogate, run.ranks, kl_limit=prepared.algorithm.number("limit"))
+    return TrpoStep(models, surrogate, run.ranks, kl_limit=row.max_kl)
 
 
 def _metric_names(prepared: PreparedRun) -> tuple[str, ...]:
@@ -524,22 +552,29 @@ def _step_flops(sizes: tuple[int, int], config: PolicyConfig, microbatches: Sequ
 
 def policy(algorithm: Algorithm, config: PolicyConfig) -> Summary | None:
     """Improve a policy by an algorithm's name, or by a row of one's own, into ``config.out``."""
+    config = POLICY.with_settings(algorithm, config)
     config = _keep_best_by_judge(rounds_as_steps(algorithm, config))
     return train(config, policy_kind(algorithm, config))
+
+
+def own_policy(config: PolicyConfig) -> Summary | None:
+    """Run the algorithm of the user's own that ``config.algorithm`` names."""
+    return policy(OWN, config)
 
 
 def policy_kind(algorithm: Algorithm, config: PolicyConfig) -> Kind[AnyMicrobatch]:
     """The run of an algorithm, before it begins."""
     prepare = partial(make_job, algorithm, config)
-    return Kind(name=policy_facts(algorithm).name, prepare=prepare, inputs=_lineage_inputs(config))
+    return Kind(
+        name=POLICY.configured(algorithm, config).name, prepare=prepare, inputs=_lineage_inputs(config)
+    )
 
 
 def rounds_as_steps(algorithm: Algorithm, config: PolicyConfig) -> PolicyConfig:
     """The config with ``rounds`` turned into optimiser steps."""
     if config.rounds is None:
         return config
-    configured = configure_algorithm(algorithm, config)
-    updates_per_round = int(configured.number("epochs") * configured.number("minibatches"))
+    updates_per_round = configured_algorithm(algorithm, config).updates_per_round
     return replace(config, rounds=None, steps=config.rounds * updates_per_round)
 
 
@@ -556,4 +591,6 @@ def _lineage_inputs(config: PolicyConfig) -> tuple[Path, ...]:
     words = [config.reward, config.process.by, config.judge.by]
     folders = [Path(word) for word in words if word is not None and Path(word).exists()]
     others = [config.critic.model, config.reference.model, config.ptx.data]
-    return (*folders, *(path for path in others if path is not None))
+    own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
+    files = (own,) if own.suffix == ".py" else ()
+    return (*folders, *files, *(path for path in others if path is not None))

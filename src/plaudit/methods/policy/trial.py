@@ -11,7 +11,7 @@ from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.experience import ScoringModels
-from plaudit.methods.policy.iterations import RolloutRounds
+from plaudit.methods.policy.iterations import RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective, microbatches_of
 from plaudit.preflight.subject import TrialRound
@@ -39,7 +39,7 @@ class RolloutTrial:
         shaper_state = shaper.tensors()
         prompts = list(range(min(len(self.rounds.questions), 2)))
         try:
-            drawn = _small_rounds(self.rounds).microbatches(1, prompts)
+            drawn = next(policy_updates(_small_rounds(self.rounds), 1, lambda _: prompts))
         except UserError:
             # What is wrong with the reward is for the checks of the reward to say.
             return None

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from plaudit.errors import UserError
-from plaudit.methods.own import load_object
+from plaudit.methods.chapter import find_algorithm
+from plaudit.methods.own import load_algorithm
 from plaudit.methods.preference.cells import (
     CELLS,
     LinkAlpha,
     LinkName,
-    is_set,
     link_of,
     readable_cells,
     with_cells,
@@ -33,7 +32,7 @@ from plaudit.methods.signature import (
     Positive,
     Share,
     algorithm,
-    describe,
+    is_set,
     table,
 )
 
@@ -493,32 +492,15 @@ def data_of(described: Algorithm) -> Literal["pairs", "thumbs"]:
     return "thumbs" if described.record == "UnpairedAlgorithm" else "pairs"
 
 
-def find_algorithm(name: str) -> Algorithm:
+def find_preference_algorithm(name: str) -> Algorithm:
     """The algorithm of a name; one that is not there is refused with the closest."""
-    if name not in PREFERENCE_ALGORITHMS:
-        closest = get_close_matches(name, PREFERENCE_ALGORITHMS, n=1)
-        hint = f"; did you mean {closest[0]}?" if closest else ""
-        names = ", ".join(PREFERENCE_ALGORITHMS)
-        raise UserError(f"no preference algorithm is called {name!r}: there are {names}{hint}")
-    return PREFERENCE_ALGORITHMS[name]
+    return find_algorithm(PREFERENCE_ALGORITHMS, name, "preference algorithm")
 
 
 def own_algorithm(word: str) -> Algorithm:
     """The algorithm of ``file.py:name``: a function with settings, or a record without any."""
-    found = load_object(word, "--algorithm")
-    if isinstance(found, row.PreferenceAlgorithm | row.UnpairedAlgorithm):
-        record = found
-
-        def fixed() -> AnyPreferenceAlgorithm:
-            return record
-
-        return replace(describe(fixed), name=word.rpartition(":")[2], formula=record.formula)
-    if not callable(found):
-        raise UserError(
-            f"--algorithm {word} is a {type(found).__name__}, and neither a function that makes an algorithm "
-            "nor one: write def mine(beta: float = 0.1): return PreferenceAlgorithm(loss=…, beta=beta)"
-        )
-    return describe(algorithm(found))
+    example = "def mine(beta: float = 0.1): return PreferenceAlgorithm(loss=…, beta=beta)"
+    return load_algorithm(word, row.PreferenceAlgorithm, row.UnpairedAlgorithm, example=example)
 
 
 def preference_algorithm(name: str, **settings: Any) -> AnyPreferenceAlgorithm:
@@ -527,7 +509,7 @@ def preference_algorithm(name: str, **settings: Any) -> AnyPreferenceAlgorithm:
     >>> preference_algorithm("simpo", gamma=0.5).settings
     {'beta': 2.0, 'gamma': 0.5}
     """
-    return make_algorithm(find_algorithm(name), settings)
+    return make_algorithm(find_preference_algorithm(name), settings)
 
 
 def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPreferenceAlgorithm:
@@ -562,7 +544,7 @@ def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, Prefere
     parts: list[tuple[float, PreferenceAlgorithm]] = []
     for item in mix:
         name, sign, weight = item.partition("=")
-        described = find_algorithm(name)
+        described = find_preference_algorithm(name)
         if not sign or not _is_positive(weight):
             raise UserError(f"mix: {item!r} is not name=weight with a weight above 0, as dpo=0.8")
         if not _is_mixable(described):

@@ -96,11 +96,6 @@ CELLS: Mapping[str, Parameter] = {
 """Every cell that can be given by name."""
 
 
-def is_set(value: object) -> bool:
-    """Whether a cell is given; otherwise it is as the algorithm has it."""
-    return value is not None and value != "auto"
-
-
 def with_cells(record: AnyPreferenceAlgorithm, cells: Mapping[str, Any]) -> AnyPreferenceAlgorithm:
     """The algorithm with these cells in place of its own; all of them are cells that it reads."""
     check_settings(CELLS, cells)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
-from functools import cache
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from plaudit.errors import UserError
+from plaudit.methods.chapter import Chapter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.preference.algorithms import (
     OWN,
     PREFERENCE_ALGORITHMS,
-    find_algorithm,
+    find_preference_algorithm,
     make_algorithm,
     own_algorithm,
-    preference_algorithm,
     refusal,
 )
 from plaudit.methods.preference.cells import CELLS
-from plaudit.methods.signature import Algorithm, Parameter, config_with_settings
+from plaudit.methods.signature import Parameter
 
 if TYPE_CHECKING:
     from plaudit.methods.preference.row import AnyPreferenceAlgorithm
@@ -112,113 +111,29 @@ class PreferenceConfig(RunConfig):
     """Settings by the names that they had before, which are taken for one release."""
 
 
-def _own_config_type() -> type[PreferenceConfig]:
-    """Made like the config of every algorithm; that it names one is all that is known of its settings."""
-    doc = "The algorithm: file.py:name of a function that makes one, or of the record itself."
-    namespace = {
-        "generated": True,
-        "__module__": __name__,
-        "__doc__": (
-            "A run of an algorithm of the user's own, before it is known which settings it has.\n\n"
-            'Example: ``OwnPreferenceConfig(model=…, data=…, out=…, algorithm="mine.py:hill")``'
-        ),
-    }
-    return make_dataclass(
-        "OwnPreferenceConfig",
-        [("algorithm", str, field(metadata={"doc": doc}))],
-        bases=(PreferenceConfig,),
-        namespace=namespace,
-        frozen=True,
-        slots=True,
-        kw_only=True,
-    )
-
-
-OwnPreferenceConfig = _own_config_type()
+OwnPreferenceConfig = own_config_type(PreferenceConfig)
 """A run of an algorithm of the user's own, before it is known which settings it has."""
-
-
-def preference_config_type(name: str, own: str | None = None) -> type[PreferenceConfig]:
-    """The config of one algorithm: its signature's settings and the cells stand beside those of every run.
-
-    ``own`` is the user's own algorithm, ``file.py:name``, of the method that is called ``preference``.
-
-    >>> preference_config_type("simpo")(model=Path("m"), data=Path("d"), out=Path("o"), gamma=0.5).beta
-    2.0
-    """
-    if own is not None:
-        return _config_type(own_algorithm(own), algorithm=own)
-    return OwnPreferenceConfig if name == OWN else _named_config_type(name)
-
-
-@cache
-def _named_config_type(name: str) -> type[PreferenceConfig]:
-    """One class for each name: configs of different classes are never equal."""
-    return _config_type(find_algorithm(name))
-
-
-def _config_type(described: Algorithm, **more: str) -> type[PreferenceConfig]:
-    refused = {one: refusal(described.name, one) for one in all_parameters()}
-    return config_with_settings(PreferenceConfig, described, CELLS, refused, **more)
-
-
-def all_parameters() -> dict[str, Parameter]:
-    """Every setting that an algorithm or a cell has, by its name."""
-    every = [described.parameters for described in PREFERENCE_ALGORITHMS.values()]
-    return {name: one for parameters in (*every, CELLS) for name, one in parameters.items()}
-
-
-def configured_algorithm(
-    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
-) -> AnyPreferenceAlgorithm:
-    """The algorithm of a name with the settings of a config; a record is what it is already."""
-    if not isinstance(algorithm, str):
-        return algorithm
-    return make_algorithm(_described(algorithm, config), given_settings(config))
-
-
-def _described(name: str, config: PreferenceConfig) -> Algorithm:
-    own: str | None = getattr(config, "algorithm", None)
-    return find_algorithm(name) if own is None else own_algorithm(own)
-
-
-def given_settings(config: PreferenceConfig) -> dict[str, Any]:
-    """The settings of its algorithm that a config holds."""
-    names: tuple[str, ...] = getattr(config, "setting_names", ())
-    return {name: getattr(config, name) for name in names}
-
-
-def with_algorithm_settings(
-    algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
-) -> PreferenceConfig:
-    """The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
-    if isinstance(algorithm, str):
-        if hasattr(config, "setting_names"):
-            return config
-        target, settings = (
-            preference_config_type(algorithm, getattr(config, "algorithm", None)),
-            dict[str, Any](),
-        )
-    elif hasattr(config, "setting_names"):
-        raise UserError(
-            "an algorithm that is given as a record has its cells already: leave out its settings, and "
-            "give a PreferenceConfig"
-        )
-    elif algorithm.name not in PREFERENCE_ALGORITHMS:
-        return config
-    else:
-        target, settings = (
-            preference_config_type(algorithm.name),
-            {**algorithm.settings, **_changed_numbers(algorithm)},
-        )
-    return target(**{one.name: getattr(config, one.name) for one in fields(PreferenceConfig)}, **settings)
-
-
-def _changed_numbers(record: AnyPreferenceAlgorithm) -> dict[str, float]:
-    """The numbers by which a record differs from what its name and settings make."""
-    plain = preference_algorithm(record.name, **record.settings)
-    names = [name for name in ("length_alpha", "dpop_lambda", "nll_coef") if hasattr(record, name)]
-    return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(plain, name)}
+PREFERENCE: Chapter[AnyPreferenceAlgorithm, PreferenceConfig] = Chapter(
+    own_method=OWN,
+    algorithms=PREFERENCE_ALGORITHMS,
+    cells=CELLS,
+    config=PreferenceConfig,
+    own_config=OwnPreferenceConfig,
+    find=find_preference_algorithm,
+    load=own_algorithm,
+    make=make_algorithm,
+    refusal=refusal,
+    renamed=lambda described: PreferenceConfig.renamed,
+)
+"""The algorithms of preference optimisation with their configs."""
+preference_config_type = PREFERENCE.config_type
+"""From an algorithm's name to its config: ``preference_config_type("simpo")(model=…, gamma=0.5)``."""
+configured_algorithm = PREFERENCE.configured
+"""The algorithm of a name with the settings of a config; a record is what it is already."""
+with_algorithm_settings = PREFERENCE.with_settings
+"""The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
+all_parameters = PREFERENCE.parameters
+"""Every setting that an algorithm or a cell has, by its name."""
 
 
 def optional_settings(name: str, parameters: Mapping[str, Parameter], doc: str) -> type:

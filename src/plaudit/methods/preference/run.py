@@ -58,7 +58,7 @@ from plaudit.methods.reference import (
     refuse_unused_reference_settings,
     use_live_reference_if_short,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, train
+from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, row_batches, train
 from plaudit.methods.samples import sample_completions_fn
 from plaudit.models.policy import Policy
 from plaudit.preflight.subject import Subject
@@ -153,7 +153,7 @@ def make_job(
         module=prepared.policy,
         objective=prepared.objective,
         rows=len(train),
-        microbatches=lambda _, batch: prepared.batches.microbatches([train[n] for n in batch]),
+        microbatches=row_batches(lambda _, batch: prepared.batches.microbatches([train[n] for n in batch])),
         flops=partial(_step_flops, matrix_sizes(prepared.policy), config, prepared.reference.live),
         evaluate=_evaluate_fn(prepared, held_out_rows) if held_out_rows else None,
         held_out_metrics=tuple(f"held_out/{figure}" for figure in _metric_names(row)),

@@ -37,7 +37,7 @@ from plaudit.files import atomic
 from plaudit.losses.reward import gaussian_rating_nll, group_choice_nll
 from plaudit.methods.data import EncodedData, load_rows
 from plaudit.methods.reward_model.config import GroupConfig
-from plaudit.methods.run import Kind, Run, TrainingJob, train
+from plaudit.methods.run import Kind, Run, TrainingJob, row_batches, train
 from plaudit.models.group_preference import (
     GroupContext,
     GroupPreference,
@@ -399,12 +399,14 @@ def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
         objective=group_preference_objective(model, train_items),
         rows=sum(sizes),
         # New episodes at every step: rows of an epoch are only counted.
-        microbatches=lambda step, batch: microbatches_of(
-            [
-                sample_episode(sizes, settings, seed=config.seed, step=step * config.batch_size + number)
-                for number in range(len(batch))
-            ],
-            run.ranks,
+        microbatches=row_batches(
+            lambda step, batch: microbatches_of(
+                [
+                    sample_episode(sizes, settings, seed=config.seed, step=step * config.batch_size + number)
+                    for number in range(len(batch))
+                ],
+                run.ranks,
+            )
         ),
         flops=lambda pieces: _step_flops(model, train_items, pieces),
         evaluate=group_evaluator(model, held_out_items, settings, run.ranks) if held_out_items else None,

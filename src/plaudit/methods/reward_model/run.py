@@ -46,7 +46,7 @@ from plaudit.methods.reward_model.objective import (
     RewardMicrobatch,
     microbatches_of,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, train
+from plaudit.methods.run import Kind, Run, TrainingJob, reserve_run_folder, row_batches, train
 from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.load import is_reward_folder
 from plaudit.models.reward_model import Normalisation, RewardModel
@@ -219,13 +219,14 @@ def _make_job(config: RewardConfig, discriminate: bool, run: Run) -> TrainingJob
             _shift_rewards(model, mean_reward(model, zero_examples, tokens_at_once, products))
         write_reward_model(model, config, run.encoder, ranks)
 
-    held_out_microbatches = microbatches_of(rows.held_out, ranks, tokens_at_once) if rows.held_out else ()
+    as_microbatches = partial(microbatches_of, ranks=ranks, tokens_at_once=tokens_at_once)
+    held_out_microbatches = as_microbatches(rows.held_out) if rows.held_out else ()
     run.note(*rows.notes, loss.sentence, *notes)
     return TrainingJob(
         module=model,
         objective=objective,
         rows=len(train),
-        microbatches=lambda _, batch: microbatches_of([train[row] for row in batch], ranks, tokens_at_once),
+        microbatches=row_batches(lambda _, batch: as_microbatches([train[row] for row in batch])),
         flops=partial(_step_flops, body_size(model), frozen=config.lora.rank > 0),
         evaluate=held_out_evaluator(objective, held_out_microbatches, ranks, HELD_OUT_METRICS)
         if held_out_microbatches

@@ -42,7 +42,7 @@ from plaudit.methods.models import (
     shard_or_broadcast,
     write_model,
 )
-from plaudit.methods.run import Kind, Run, TrainingJob, train
+from plaudit.methods.run import Kind, Run, TrainingJob, row_batches, train
 from plaudit.methods.samples import sample_completions_fn
 from plaudit.methods.supervised.distillation import (
     DIVERGENCE_METRIC,
@@ -117,8 +117,8 @@ def _make_job(config: RunConfig, method: SupervisedMethod, run: Run) -> Training
         module=policy,
         objective=objective,
         rows=len(rows.train),
-        microbatches=lambda _, batch: microbatches_of(
-            [rows.train[row] for row in batch], ranks, tokens_at_once
+        microbatches=row_batches(
+            lambda _, batch: microbatches_of([rows.train[row] for row in batch], ranks, tokens_at_once)
         ),
         flops=partial(_step_flops, matrix_sizes(policy), frozen=config.lora.rank > 0),
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,

@@ -23,7 +23,6 @@ from plaudit.advantages.group import leave_one_out
 from plaudit.advantages.temporal import bandit
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import clipped
-from plaudit.methods.policy.config import PolicySettings
 from plaudit.proofs.claim import Claim, ProofSetup
 from plaudit.proofs.claims.estimators import TOPIC
 from plaudit.proofs.estimators import (
@@ -269,7 +268,7 @@ def converged_by_ascent(
     setup: ProofSetup, name: str, way: AscentSchedule, *, two: bool = False, **settings: Any
 ) -> Float[Tensor, "P Y"]:
     """log π where the row ends at the lab's β, of fifteen answers or of two; several claims ask for one."""
-    row = setup.policy_row_factory(name, PolicySettings(**{"beta": setup.beta, **settings}))
+    row = setup.policy_factory(name, **{"kl_coef": setup.beta, **settings})
     return ascend(expected_estimator(row), replace(setup, language=setup.two_answers) if two else setup, way)
 
 
@@ -328,7 +327,7 @@ def _largest_rise_by_group_size(setup: ProofSetup) -> float:
 
 
 def _mean_and_k2(setup: ProofSetup, *, two: bool) -> Tensor:
-    cells = {"advantage": "group-mean", "estimator": "k2", "reduction": "fixed"}
+    cells = {"advantage": "group-mean", "kl_estimator": "k2", "reduction": "fixed"}
     return converged_by_ascent(
         setup, "grpo", AscentSchedule(rate=0.45, rounds=100, group_size=SMALL_GROUP), two=two, **cells
     )
@@ -359,7 +358,7 @@ def _unregularised_distance(setup: ProofSetup) -> float:
     """Steps that add up to s tilt the reference by s (G − 1) / G of the reward: no more, and without end."""
     way = AscentSchedule(rate=0.1, rounds=20, group_size=SMALL_GROUP)
     return total_variation(
-        converged_by_ascent(setup, "dr-grpo", way, beta=None),
+        converged_by_ascent(setup, "dr-grpo", way, kl_coef=None),
         optimum(setup.language, _effective_beta(setup) / (way.rate * way.rounds)),
     )
 
@@ -381,7 +380,9 @@ _decaying_schedule = AscentSchedule(rate=0.5, rounds=250, group_size=SMALL_GROUP
 POLICY_CLAIMS = (
     _optimum_claim("reinforce", "reaches π*", _steady_schedule),
     _optimum_claim("a2c", "exact V: reaches π*", _steady_schedule),
-    _optimum_claim("ppo", "exact V, not whitened, 4 epochs: reaches π*", _epoch_schedule, whiten="no"),
+    _optimum_claim(
+        "ppo", "exact V, not whitened, 4 epochs: reaches π*", _epoch_schedule, whiten_advantages=False
+    ),
     _optimum_claim("rloo", "groups of 2: reaches π*", _pair_schedule),
     _optimum_claim("remax", "reaches π*", _steady_schedule),
     _optimum_claim("p3o", "reaches π*", _pair_schedule),

@@ -1,1 +1,1 @@
-"""What every report page is made of: safe markup, figures in words, axes, charts, and a frame around them."""
+"""Charts as SVG of our own: axes, lines, bars, intervals and flows; what no chart draws is a template's."""

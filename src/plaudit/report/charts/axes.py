@@ -1,19 +1,36 @@
-"""Axes with few, readable ticks.
+"""What charts share: escaped elements, axes with few readable ticks, numbers with intervals, and marks.
 
-What charts share: a number with its interval, and marks that differ in shape as well as in colour.
-
-Where a drawing has its axes, and what every drawing has: a name, and words for who does not see it.
+Marks differ in shape as well as in colour, and every drawing has a name and words for who does not see it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
-from plaudit.report.html import Html, element
-from plaudit.report.words import Number, trim_exponent
+from markupsafe import Markup, escape
+
+from plaudit.report.words import Number, escape_invisible, trim_exponent
+
+Attributes = Mapping[str, str | int]
+"""Names and values of an element's attributes."""
+
+
+def element(name: str, attributes: Attributes, *inside: str) -> Markup:
+    """One element with what stands inside it.
+
+    >>> print(element("text", {"class": "a&b"}, "1 < 2, ", element("tspan", {}, "bold")))
+    <text class="a&amp;b">1 &lt; 2, <tspan>bold</tspan></text>
+    """
+    pairs = (f' {key}="{_escaped(str(value))}"' for key, value in attributes.items())
+    return Markup(f"<{name}{''.join(pairs)}>{''.join(map(_escaped, inside))}</{name}>")
+
+
+def _escaped(text: str) -> Markup:
+    return text if isinstance(text, Markup) else escape(escape_invisible(text))
+
 
 _FLAT_TOLERANCE = 1e-4
 """Values that agree in so many digits are drawn as a level line: their ticks could not be told apart."""
@@ -163,7 +180,7 @@ class Plot:
         return round(self.bottom - self.y.position(value) * (self.bottom - self.top), 1)
 
 
-def draw_axes(plot: Plot) -> Iterator[Html]:
+def draw_axes(plot: Plot) -> Iterator[Markup]:
     """Grid lines with labels on the left, and the lower axis with its ticks."""
     for value, label in plot.y.ticks:
         y = plot.y_position(value)
@@ -172,7 +189,7 @@ def draw_axes(plot: Plot) -> Iterator[Html]:
     yield from draw_x_axis(plot)
 
 
-def draw_x_axis(plot: Plot) -> Iterator[Html]:
+def draw_x_axis(plot: Plot) -> Iterator[Markup]:
     """The lower axis alone."""
     yield element("path", {"class": "base", "d": f"M{plot.left} {plot.bottom}H{plot.right}"})
     for value, label in plot.x.ticks:
@@ -183,7 +200,7 @@ def draw_x_axis(plot: Plot) -> Iterator[Html]:
         yield element("text", {"class": kind, "x": f"{x}", "y": f"{plot.bottom + 16}"}, label)
 
 
-def svg_text(kind: str, x: Number, y: Number, text: str) -> Html:
+def svg_text(kind: str, x: Number, y: Number, text: str) -> Markup:
     """Text in a drawing: real text, which can be searched, copied and read out."""
     return element("text", {"class": kind, "x": f"{x:.1f}", "y": f"{y:.1f}"}, text)
 
@@ -202,14 +219,14 @@ def truncated(text: str, max_width: int) -> str:
     return text
 
 
-def svg_drawing(title: str, description: str, height: Number, *parts: Html) -> Html:
+def svg_drawing(title: str, description: str, height: Number, *parts: Markup) -> Markup:
     """An SVG drawing with a title and a description for who does not see it."""
     title_and_description = (element("title", {}, title), element("desc", {}, description))
     box = f"0 0 {WIDTH} {height:.0f}"
     return element("svg", {"viewBox": box, "role": "img"}, *title_and_description, *parts)
 
 
-def chart_figure(title: str, unit: str, svg: Html, *legend: Html) -> Html:
+def chart_figure(title: str, unit: str, svg: Markup, *legend: Markup) -> Markup:
     """A figure: heading, drawing, and what its lines and colours mean."""
     quiet = element("span", {"class": "unit"}, unit)
     heading = element("h3", {}, title, " ", quiet) if unit else element("h3", {}, title)
@@ -268,20 +285,20 @@ def _end_text(number: Number, format_number: Callable[[Number], str]) -> str:
     return format_number(number).removesuffix(" %")
 
 
-def point_mark(kind: str, across: Number, down: Number, tip: str) -> Html:
+def point_mark(kind: str, across: Number, down: Number, tip: str) -> Markup:
     """The mark of one point of a series, with its values as a tooltip."""
     place = {"class": f"mark {kind}", "d": _SHAPES[kind], "transform": f"translate({across:.1f} {down:.1f})"}
     return element("path", place, element("title", {}, tip))
 
 
-def legend_item(kind: str, *label: str) -> Html:
+def legend_item(kind: str, *label: str) -> Markup:
     """A line of the legend: the mark, and what it stands for."""
     shape = element("path", {"class": f"mark {kind}", "d": _SHAPES[kind]})
     sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, shape)
     return element("span", {"class": "key"}, sign, *label)
 
 
-def interval_line(kind: str, plot: Plot, down: Number, span: Span) -> Iterator[Html]:
+def interval_line(kind: str, plot: Plot, down: Number, span: Span) -> Iterator[Markup]:
     """An interval along x, with an arrow where it goes on beyond the axis."""
     if span.low is None or span.high is None:
         return

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from plaudit.report.charts.axes import (
     WIDTH,
     Axis,
@@ -17,6 +19,7 @@ from plaudit.report.charts.axes import (
     chart_figure,
     draw_axes,
     draw_x_axis,
+    element,
     point_mark,
     round_ticks,
     share_axis,
@@ -24,7 +27,6 @@ from plaudit.report.charts.axes import (
     svg_text,
     truncated,
 )
-from plaudit.report.html import Html, element
 from plaudit.report.words import Number, counted, number_text, percent
 
 _LEFT, _RIGHT = 44, 352
@@ -68,15 +70,15 @@ class ReliabilityBin:
 
 def reliability_diagram(
     title: str, bins: Sequence[ReliabilityBin], *, unit: str = "", note: str = "", of: str = "pair"
-) -> Html:
+) -> Markup:
     """A reliability diagram: on the diagonal, predictions came true as often as was predicted.
 
     Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
     """
     filled = [promise for promise in bins if promise.bin.count]
-    low = math.floor(10 * min((one.bin.low for one in filled), default=0.5) + 1e-9) / 10
-    high = math.ceil(10 * max((one.bin.high for one in filled), default=1.0) - 1e-9) / 10
-    ends = [number for one in filled for number in one.observed.numbers]
+    low = math.floor(10 * min((reliability.bin.low for reliability in filled), default=0.5) + 1e-9) / 10
+    high = math.ceil(10 * max((reliability.bin.high for reliability in filled), default=1.0) - 1e-9) / 10
+    ends = [number for reliability in filled for number in reliability.observed.numbers]
     x, y = share_axis(low, high), share_axis(math.floor(5 * min([low, *ends])) / 5, 1.0)
     upper = Plot(x=x, y=y, left=_LEFT, right=_RIGHT, top=_UPPER[0], bottom=_UPPER[1])
     lower = Plot(x=x, y=_count_axis(filled), left=_LEFT, right=_RIGHT, top=_LOWER[0], bottom=_LOWER[1])
@@ -86,10 +88,12 @@ def reliability_diagram(
     parts = [
         *draw_axes(upper),
         diagonal,
-        *(part for one in filled for part in _reliability_point(one, upper, of)),
+        *(part for reliability in filled for part in _reliability_point(reliability, upper, of)),
     ]
     parts += [
-        part for one in filled for part in _draw_bar(one.bin, lower, "first", _bin_description(one, of))
+        part
+        for reliability in filled
+        for part in _draw_bar(reliability.bin, lower, "first", _bin_description(reliability, of))
     ]
     parts.append(element("path", {"class": "base", "d": f"M{_LEFT} {_LOWER[1]}H{_RIGHT}"}))
     parts.append(svg_text("note", _LEFT, _LOWER[1] + 14, f"{of}s in each bin"))
@@ -101,16 +105,25 @@ def reliability_diagram(
 
 def histogram(
     title: str, bins: Sequence[HistogramBin], *, unit: str = "", zero: str = "", note: str = ""
-) -> Html:
+) -> Markup:
     """How often each value came; bins below 0 have their own colour and pattern, and ``zero`` names 0."""
     low, high = (bins[0].low, bins[-1].high) if bins else (-1, 1)
     x = Axis(low=low, high=high, ticks=round_ticks(low, high))
     plot = Plot(x=x, y=_count_axis(bins), left=_LEFT, right=_RIGHT, top=_HISTOGRAM[0], bottom=_HISTOGRAM[1])
-    description = "; ".join(f"{_range_text(one)}: {one.count:,}" for one in bins) or "nothing was counted"
+    description = (
+        "; ".join(f"{_range_text(histogram_bin)}: {histogram_bin.count:,}" for histogram_bin in bins)
+        or "nothing was counted"
+    )
     parts = [*draw_axes(plot)]
-    for one in bins:
-        kind = "second" if one.high <= 0 else "first"
-        parts += _draw_bar(one, plot, kind, f"{_range_text(one)}: {one.count:,}", shows_count=False)
+    for histogram_bin in bins:
+        kind = "second" if histogram_bin.high <= 0 else "first"
+        parts += _draw_bar(
+            histogram_bin,
+            plot,
+            kind,
+            f"{_range_text(histogram_bin)}: {histogram_bin.count:,}",
+            shows_count=False,
+        )
     if zero and low < 0 < high:
         across = plot.x_position(0)
         parts.append(
@@ -123,13 +136,19 @@ def histogram(
 
 
 def _count_axis(bins: Sequence[HistogramBin | ReliabilityBin]) -> Axis:
-    most = max((one.bin.count if isinstance(one, ReliabilityBin) else one.count for one in bins), default=0)
+    most = max(
+        (
+            counted_bin.bin.count if isinstance(counted_bin, ReliabilityBin) else counted_bin.count
+            for counted_bin in bins
+        ),
+        default=0,
+    )
     top = max(most, 1) * 1.08
     ticks = tuple((tick, f"{tick:,.0f}") for tick, _ in round_ticks(0, top) if tick == int(tick))
     return Axis(low=0, high=top, ticks=ticks)
 
 
-def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> Iterator[Html]:
+def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> Iterator[Markup]:
     observed, across = reliability_bin.observed, plot.x_position(reliability_bin.predicted)
     if observed.low is not None and observed.high is not None:
         ends = f"M{across} {plot.y_position(observed.low)}V{plot.y_position(observed.high)}"
@@ -139,7 +158,7 @@ def _reliability_point(reliability_bin: ReliabilityBin, plot: Plot, of: str) -> 
 
 def _draw_bar(
     histogram_bin: HistogramBin, plot: Plot, kind: str, tip: str, *, shows_count: bool = True
-) -> Iterator[Html]:
+) -> Iterator[Markup]:
     left, right, top = (
         plot.x_position(histogram_bin.low),
         plot.x_position(histogram_bin.high),
@@ -194,7 +213,7 @@ class StackedBar:
     """How much falls to each part."""
 
 
-def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Html:
+def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: Sequence[str]) -> Markup:
     """A bar of full width for each row, divided as its counts are; ``names`` says what the parts are."""
     assert len(names) == len(PART_CLASSES)
     description = "; ".join(f"{row.label}: {_counts_description(row, names)}" for row in rows)
@@ -207,7 +226,7 @@ def stacked_bar_chart(title: str, unit: str, rows: Sequence[StackedBar], names: 
     )
 
 
-def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Html]:
+def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Markup]:
     yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
     yield svg_text("number", WIDTH, top + 11, " : ".join(f"{count:,}" for count in row.counts))
     total, left = sum(row.counts), 0.5
@@ -227,7 +246,7 @@ def _stacked_bar(row: StackedBar, top: int, names: Sequence[str]) -> Iterator[Ht
         left += width
 
 
-def _part_legend(shade: str, name: str) -> Html:
+def _part_legend(shade: str, name: str) -> Markup:
     box = element("rect", {"class": f"bar {shade}", "x": "-5", "y": "-5", "width": "10", "height": "10"})
     sign = element("svg", {"class": "sign", "viewBox": "-6 -6 12 12", "aria-hidden": "true"}, box)
     return element("span", {"class": "key beside-others"}, sign, name)

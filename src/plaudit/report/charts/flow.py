@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from plaudit.report.charts.axes import WIDTH, svg_drawing, svg_text, truncated
-from plaudit.report.html import Html, element
+from markupsafe import Markup
+
+from plaudit.report.charts.axes import WIDTH, element, svg_drawing, svg_text, truncated
 
 _BOX_HEIGHT, _ROW_GAP, _BOX_GAP, _MARGIN = 38, 26, 10, 1
 _MAX_BOX_WIDTH, _MAX_BOXES_PER_ROW, _PASSAGE_WIDTH, _BOX_PADDING = 130, 4, 8, 6
@@ -38,7 +39,7 @@ class FlowBox:
     """How it is drawn: ``done``, or ``open`` for what has not been done."""
 
 
-def flow_chart(title: str, steps: Sequence[FlowBox]) -> Html:
+def flow_chart(title: str, steps: Sequence[FlowBox]) -> Markup:
     """The drawing of all steps; what a step needs and is not among them is passed over."""
     by_name = {step.name: step for step in steps}
     needs = _transitive_reduction(
@@ -141,8 +142,8 @@ def _order_rows(
             above[name].append(last)
     order: dict[str | _ArrowPassage, float] = {}
     for row in rows_with_passages:
-        row.sort(key=lambda one: _mean_position([order[parent] for parent in above[one]]))
-        order |= {one: (at + 0.5) / len(row) for at, one in enumerate(row)}
+        row.sort(key=lambda entry: _mean_position([order[parent] for parent in above[entry]]))
+        order |= {entry: (at + 0.5) / len(row) for at, entry in enumerate(row)}
     return rows_with_passages
 
 
@@ -159,15 +160,15 @@ def _position_boxes(
     rows: Sequence[Sequence[str | _ArrowPassage]], natural_widths: Mapping[str, int | float]
 ) -> Iterator[_BoxPosition]:
     for at, row in enumerate(rows):
-        row_widths = [natural_widths[one] for one in row if isinstance(one, str)]
+        row_widths = [natural_widths[entry] for entry in row if isinstance(entry, str)]
         passages = len(row) - len(row_widths)
         room = WIDTH - 2 * _MARGIN - _BOX_GAP * (len(row) - 1) - _PASSAGE_WIDTH * passages
         remaining_widths = iter(_box_widths(row_widths, room))
-        widths = [_PASSAGE_WIDTH if isinstance(one, tuple) else next(remaining_widths) for one in row]
+        widths = [_PASSAGE_WIDTH if isinstance(entry, tuple) else next(remaining_widths) for entry in row]
         left = (WIDTH - sum(widths) - _BOX_GAP * (len(row) - 1)) / 2
-        for one, box_width in zip(row, widths, strict=True):
+        for entry, box_width in zip(row, widths, strict=True):
             yield _BoxPosition(
-                name=one, left=left, width=box_width, top=_MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
+                name=entry, left=left, width=box_width, top=_MARGIN + at * (_BOX_HEIGHT + _ROW_GAP)
             )
             left += box_width + _BOX_GAP
 
@@ -184,13 +185,13 @@ def _box_widths(natural_widths: Sequence[int | float], room: int | float) -> lis
     return [wish * share for wish in bounded]
 
 
-def _arrow(boxes: Mapping[str | _ArrowPassage, _BoxPosition], start: str, end: str) -> Iterator[Html]:
+def _arrow(boxes: Mapping[str | _ArrowPassage, _BoxPosition], start: str, end: str) -> Iterator[Markup]:
     first, last = boxes[start], boxes[end]
     passages = [place for name, place in boxes.items() if isinstance(name, tuple) and name[0] == start]
     yield from _arrow_path([first, *(place for place in passages if place.top < last.top), last])
 
 
-def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Html]:
+def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Markup]:
     path = f"M{stops[0].middle:.1f} {stops[0].top + _BOX_HEIGHT:.1f}"
     for before, current in pairwise(stops):
         high, low = before.top + _BOX_HEIGHT, current.top - (5 if current is stops[-1] else 0)
@@ -204,7 +205,7 @@ def _arrow_path(stops: Sequence[_BoxPosition]) -> Iterator[Html]:
     yield element("path", {"class": "tip", "d": f"M{across - 3.5:.1f} {down - 6:.1f}h7l-3.5 6Z"})
 
 
-def _draw_box(step: FlowBox, place: _BoxPosition) -> Html:
+def _draw_box(step: FlowBox, place: _BoxPosition) -> Markup:
     name_letters, caption_letters = (
         max(3, int((place.width - _BOX_PADDING) / letter)) for letter in (_LETTER_WIDTH, _SMALL_LETTER_WIDTH)
     )

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from plaudit.report.charts.axes import (
     SERIES_CLASSES,
     WIDTH,
@@ -18,6 +20,7 @@ from plaudit.report.charts.axes import (
     chart_figure,
     draw_axes,
     draw_x_axis,
+    element,
     interval_line,
     legend_item,
     point_mark,
@@ -28,7 +31,6 @@ from plaudit.report.charts.axes import (
     truncated,
     value_axis,
 )
-from plaudit.report.html import Html, element
 from plaudit.report.words import Number, number_text, percent
 
 _ROWS_LEFT, _ROWS_RIGHT = 14, 232
@@ -79,7 +81,7 @@ class IntervalRows:
     """What all of them are compared with."""
 
 
-def forest_plot(title: str, unit: str, data: IntervalRows) -> Html:
+def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
     """A forest plot: ratios on a logarithmic axis, with the line of no effect at 1; each series is a line of
     every row.
 
@@ -91,7 +93,7 @@ def forest_plot(title: str, unit: str, data: IntervalRows) -> Html:
     return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
 
 
-def share_chart(title: str, unit: str, data: IntervalRows) -> Html:
+def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     """Shares, such as accuracies, with their intervals; the axis begins at one half or below."""
     marks = [] if data.guide is None else [data.guide.low]
     lowest = math.floor(10 * min([0.5, *_all_numbers(data), *marks]) - 1e-9) / 10
@@ -99,7 +101,7 @@ def share_chart(title: str, unit: str, data: IntervalRows) -> Html:
     return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
 
 
-def amount_chart(title: str, unit: str, data: IntervalRows) -> Html:
+def amount_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     """Numbers of any size, such as lengths, with their intervals on a common axis."""
     marks = [] if data.guide is None else [data.guide.low, data.guide.high]
     x = value_axis([*_all_numbers(data), *marks] or [0.0, 1.0])
@@ -120,7 +122,7 @@ def _all_numbers(data: IntervalRows) -> list[Number]:
     return [number for row in data.rows for span in row.spans if span for number in span.numbers]
 
 
-def _series_legend(series: Sequence[str]) -> Iterator[Html]:
+def _series_legend(series: Sequence[str]) -> Iterator[Markup]:
     if len(series) > 1:
         yield from (legend_item(kind, name) for kind, name in zip(SERIES_CLASSES, series, strict=False))
 
@@ -140,7 +142,7 @@ class _IntervalDrawing:
     format_number: Callable[[Number], str]
     """How a number is written."""
 
-    def svg(self, title: str) -> Html:
+    def svg(self, title: str) -> Markup:
         """The drawing under its title."""
         series, rows = self.data.series, self.data.rows
         assert len(series) <= len(SERIES_CLASSES)
@@ -157,7 +159,7 @@ class _IntervalDrawing:
         ]
         return svg_drawing(title, description, bottom + _AXIS_HEIGHT, *guide, *draw_x_axis(plot), *row_parts)
 
-    def draw_row(self, row: IntervalRow, top: Number, plot: Plot) -> Iterator[Html]:
+    def draw_row(self, row: IntervalRow, top: Number, plot: Plot) -> Iterator[Markup]:
         """A row: its name, and a lane for each series."""
         yield svg_text("label", 0, top + 11, truncated(row.label, _MAX_LABEL_LENGTH))
         for at, (kind, span) in enumerate(zip(SERIES_CLASSES, row.spans, strict=False)):
@@ -179,7 +181,7 @@ class _IntervalDrawing:
         return f"{row.label}: {', '.join(values)}"
 
 
-def _draw_guide(guide: GuideLine, plot: Plot) -> Iterator[Html]:
+def _draw_guide(guide: GuideLine, plot: Plot) -> Iterator[Markup]:
     left, right = plot.x_position(guide.low), plot.x_position(min(guide.high, plot.x.high))
     if right > left:
         place = {"x": f"{left}", "y": plot.top - 4, "width": f"{right - left:.1f}"}
@@ -226,7 +228,7 @@ class ScatterChart:
     """What that line is."""
 
 
-def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Html:
+def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") -> Markup:
     """A scatter chart: every point with its vertical interval, and its name where names do not touch."""
     y_numbers = [number for spot in spec.points for number in spot.y.numbers] + [up for _, up in spec.path]
     plot = Plot(
@@ -238,7 +240,7 @@ def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") 
         bottom=_SCATTER_BOTTOM,
     )
     description = "; ".join(
-        f"{one.label}: {one.y.text(number_text)} at {number_text(one.x)}" for one in spec.points
+        f"{spot.label}: {spot.y.text(number_text)} at {number_text(spot.x)}" for spot in spec.points
     )
     point_parts = [part for spot in spec.points for part in _scatter_point(spot, plot)]
     svg = svg_drawing(
@@ -253,7 +255,7 @@ def scatter_chart(title: str, unit: str, spec: ScatterChart, *, note: str = "") 
     return chart_figure(title, unit, svg, *_scatter_legend(spec, note))
 
 
-def _scatter_point(point: ScatterPoint, plot: Plot) -> Iterator[Html]:
+def _scatter_point(point: ScatterPoint, plot: Plot) -> Iterator[Markup]:
     across = plot.x_position(point.x)
     if point.y.low is not None and point.y.high is not None:
         ends = f"M{across} {plot.y_position(point.y.low)}V{plot.y_position(point.y.high)}"
@@ -262,7 +264,7 @@ def _scatter_point(point: ScatterPoint, plot: Plot) -> Iterator[Html]:
     yield point_mark("first", across, plot.y_position(point.y.value), tip)
 
 
-def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Html]:
+def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]:
     """Names from above in the order of their marks, pushed apart, each with a thin line to its mark."""
     ranked = sorted(points, key=lambda spot: -spot.y.value)
     name_positions: list[float] = []
@@ -286,13 +288,13 @@ def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Html]:
         yield svg_text("label", _NAMES_LEFT, down + 3.5, truncated(spot.label, _MAX_NAME_LENGTH))
 
 
-def _comparison_path(spec: ScatterChart, plot: Plot) -> Iterator[Html]:
+def _comparison_path(spec: ScatterChart, plot: Plot) -> Iterator[Markup]:
     if len(spec.path) > 1:
         points = "L".join(f"{plot.x_position(at)} {plot.y_position(up)}" for at, up in spec.path)
         yield element("path", {"class": "ideal", "d": f"M{points}"})
 
 
-def _scatter_legend(spec: ScatterChart, note: str) -> Iterator[Html]:
+def _scatter_legend(spec: ScatterChart, note: str) -> Iterator[Markup]:
     if len(spec.path) > 1:
         yield element("span", {"class": "key"}, element("span", {"class": "swatch ideal"}), spec.path_label)
     if note:

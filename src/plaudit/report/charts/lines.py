@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from plaudit.report.charts.axes import (
     SERIES_CLASSES,
     WIDTH,
@@ -19,6 +21,7 @@ from plaudit.report.charts.axes import (
     Span,
     chart_figure,
     draw_axes,
+    element,
     legend_item,
     point_mark,
     round_ticks,
@@ -26,7 +29,6 @@ from plaudit.report.charts.axes import (
     svg_text,
     value_axis,
 )
-from plaudit.report.html import Html, element, join_html
 from plaudit.report.run.data import MetricColumn, MetricHistory
 from plaudit.report.words import Number, number_text
 
@@ -75,7 +77,7 @@ class BandChart:
         return [*self.lines, *([] if self.comparison_line is None else [self.comparison_line])]
 
 
-def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Html:
+def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Markup:
     """Lines over a common axis, each with its interval as a band and its shape at every point."""
     assert 0 < len(spec.lines) <= len(SERIES_CLASSES)
     points = [point for line in spec.all_lines for point in line.points]
@@ -113,7 +115,7 @@ def band_chart(title: str, unit: str, spec: BandChart, *, note: str = "") -> Htm
     return chart_figure(title, unit, svg, *_band_legend(spec, note))
 
 
-def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Html]:
+def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
     with_interval = [
         (at, span.low, span.high)
         for at, span in line.points
@@ -133,11 +135,11 @@ def _point_position(point: tuple[Number, Span], plot: Plot) -> str:
     return f"{plot.x_position(point[0])} {plot.y_position(point[1].value)}"
 
 
-def _line_path(kind: str, positions: Sequence[str]) -> Html:
+def _line_path(kind: str, positions: Sequence[str]) -> Markup:
     return element("path", {"class": kind, "d": f"M{'L'.join(positions)}"})
 
 
-def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Html]:
+def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Markup]:
     if not spec.named_positions:
         return
     yield svg_text("note", 0, _BANDS_TOP - 12, spec.names_title)
@@ -151,7 +153,7 @@ def _named_positions(spec: BandChart, plot: Plot) -> Iterator[Html]:
             free = across + half_width
 
 
-def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Html]:
+def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Markup]:
     if spec.vertical_line is None:
         return
     at, label = spec.vertical_line
@@ -162,7 +164,7 @@ def _reference_line(spec: BandChart, plot: Plot) -> Iterator[Html]:
     )
 
 
-def _band_legend(spec: BandChart, note: str) -> Iterator[Html]:
+def _band_legend(spec: BandChart, note: str) -> Iterator[Markup]:
     for kind, line in zip(SERIES_CLASSES, spec.lines, strict=False):
         yield legend_item(kind, element("b", {}, line.label), f" {_first_to_last(line)}")
     if spec.comparison_line is not None:
@@ -350,10 +352,10 @@ class CurveLine:
         return f"{number_text(before)} at step {first:,}, {number_text(after)} at step {last:,}"
 
 
-def curve_figures(history: MetricHistory, curves: Sequence[Curve] = CURVES) -> Html:
+def curve_figures(history: MetricHistory, curves: Sequence[Curve] = CURVES) -> Markup:
     """Every figure of these that the run has points for."""
-    return join_html(
-        *(_curve_figure(curve, lines) for curve in curves if (lines := _curve_lines(curve, history.columns)))
+    return Markup().join(
+        _curve_figure(curve, lines) for curve in curves if (lines := _curve_lines(curve, history.columns))
     )
 
 
@@ -373,7 +375,7 @@ def _curve_lines(curve: Curve, columns: dict[str, MetricColumn]) -> list[CurveLi
     ]
 
 
-def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Html:
+def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Markup:
     values = [value for line in lines for _, value in line.points if not math.isnan(value)]
     heading = element("h3", {}, curve.title, " ", element("span", {"class": "unit"}, curve.unit))
     key = [_line_key(line) for line in lines]
@@ -394,14 +396,14 @@ def _curve_figure(curve: Curve, lines: list[CurveLine]) -> Html:
     return element("figure", {}, heading, _curve_svg(curve, lines, plot), element("figcaption", {}, *key))
 
 
-def _line_key(line: CurveLine) -> Html:
+def _line_key(line: CurveLine) -> Markup:
     if not line.label:
         return element("span", {"class": "key"}, line.first_and_last)
     swatch = element("span", {"class": f"swatch {line.kind}"})
     return element("span", {"class": "key"}, swatch, element("b", {}, line.label), line.first_and_last)
 
 
-def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Html:
+def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Markup:
     description = "; ".join(f"{line.label}{line.first_and_last}" for line in lines)
     attributes = {
         "viewBox": f"0 0 {WIDTH} {_FIGURE_HEIGHT}",
@@ -412,7 +414,7 @@ def _curve_svg(curve: Curve, lines: list[CurveLine], plot: Plot) -> Html:
     return element("svg", attributes, *draw_axes(plot), *marks, *_tooltip_strips(lines, plot))
 
 
-def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Html]:
+def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Markup]:
     segments_of_line = list(segments(line.points))
     path = "".join(
         "M" + "L".join(f"{plot.x_position(step)} {plot.y_position(value)}" for step, value in segment)
@@ -431,7 +433,7 @@ def _line_marks(line: CurveLine, plot: Plot) -> Iterator[Html]:
             yield element("path", {"class": "gap", "d": f"M{plot.x_position(step)} {_CURVE_BOTTOM}v-9"})
 
 
-def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Html]:
+def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
     """Upright strips over the drawing, each with its values as a tooltip."""
     steps = [step for line in lines for step, _ in line.points]
     first, span = min(steps), max(steps) - min(steps) + 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,37 +77,37 @@ class StageData:
     """How far it has come."""
     folder: Path
     """Where it lies."""
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     """The stages that it builds on."""
-    settings: Mapping[str, object]
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
     """As they were resolved."""
-    inputs: tuple[StageInput, ...]
+    inputs: tuple[StageInput, ...] = ()
     """What went in."""
-    outputs: Mapping[str, str]
+    outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
-    key: str
+    key: str = ""
     """The sha256 of everything that decides the result."""
-    result: str
+    result: str = ""
     """The sha256 of what the stages below read."""
-    code: Mapping[str, object]
+    code: Mapping[str, object] = field(default_factory=dict[str, object])
     """plaudit's version, and in a checkout its commit."""
-    seconds: float | None
+    seconds: float | None = None
     """How long it took."""
-    ended: str
+    ended: str = ""
     """When it ended, as it was written down."""
-    command: str
+    command: str = ""
     """The single command that does the same."""
-    summary_lines: tuple[str, ...]
+    summary_lines: tuple[str, ...] = ()
     """Its outcome, in sentences."""
-    checks: tuple[CheckOutcome, ...]
+    checks: tuple[CheckOutcome, ...] = ()
     """What the checks before it found."""
-    training_run: RunData | None
+    training_run: RunData | None = None
     """Of a training stage: its run folder."""
-    policy_evaluation: PolicyEvaluation | None
+    policy_evaluation: PolicyEvaluation | None = None
     """Of an evaluation: what it found."""
-    reward_evaluations: tuple[RewardEvaluation, ...]
+    reward_evaluations: tuple[RewardEvaluation, ...] = ()
     """Of a stage that judges reward models: what it found."""
-    changed_files: tuple[str, ...]
+    changed_files: tuple[str, ...] = ()
     """Files that the page reads and that are not as the stage left them."""
 
     @property
@@ -226,7 +226,7 @@ def _planned_stages(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         config = yaml.safe_load(_read_text(path))
-        return {str(name): dict(settings) for one in config["stages"] for name, settings in one.items()}
+        return {str(name): dict(settings) for entry in config["stages"] for name, settings in entry.items()}
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: not a pipeline's config ({_first_line(error)}). {_RESTORE_HINT}") from error
 
@@ -264,7 +264,7 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         folder=folder,
         needs=tuple(map(str, record.get("needs", ()))),
         settings=dict(record.get("settings", {})),
-        inputs=tuple(_stage_input(str(name), one) for name, one in record.get("inputs", {}).items()),
+        inputs=tuple(_stage_input(str(name), entry) for name, entry in record.get("inputs", {}).items()),
         outputs=outputs,
         key=str(record.get("key", "")),
         result=str(record.get("result", "")),
@@ -273,7 +273,7 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         ended=str(record.get("ended", "")),
         command=str(record.get("command") or ""),
         summary_lines=tuple(map(str, record.get("said", ()))),
-        checks=tuple(_stage_check(one) for one in record.get("checks", ())),
+        checks=tuple(_stage_check(check) for check in record.get("checks", ())),
         training_run=_training_run(folder / "run"),
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
@@ -292,20 +292,7 @@ def _unfinished_stage(folder: Path, number: int, name: str, planned: Mapping[str
         folder=folder,
         needs=tuple(needs),
         settings={key: value for key, value in planned.items() if key != "do"},
-        inputs=(),
-        outputs={},
-        key="",
-        result="",
-        code={},
-        seconds=None,
-        ended="",
-        command="",
-        summary_lines=(),
-        checks=(),
         training_run=_training_run(folder / "run"),
-        policy_evaluation=None,
-        reward_evaluations=(),
-        changed_files=(),
     )
 
 
@@ -323,11 +310,11 @@ def _referenced_stages(settings: object) -> Iterator[str]:
     if isinstance(settings, str) and settings.startswith("$"):
         yield settings[1:]
     elif isinstance(settings, Mapping):
-        for one in settings.values():
-            yield from _referenced_stages(one)
+        for nested in settings.values():
+            yield from _referenced_stages(nested)
     elif isinstance(settings, list):
-        for one in settings:
-            yield from _referenced_stages(one)
+        for nested in settings:
+            yield from _referenced_stages(nested)
 
 
 def _stage_input(name: str, record: Mapping[str, Any]) -> StageInput:
@@ -352,7 +339,11 @@ def _training_run(folder: Path) -> RunData | None:
     round_policies = sorted(folder.glob("rounds/*/policy"), key=lambda path: (len(path.parent.name), path))
     candidates = (folder, *sorted(folder.glob("members/*")), *reversed(round_policies))
     chosen = next(
-        (one for one in candidates if (one / METRICS_FILE).is_file() and (one / "config.yaml").is_file()),
+        (
+            candidate
+            for candidate in candidates
+            if (candidate / METRICS_FILE).is_file() and (candidate / "config.yaml").is_file()
+        ),
         None,
     )
     return None if chosen is None else read_run_data(chosen)
@@ -367,7 +358,7 @@ def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:
     if not path.is_file() or not (folder / "scores.jsonl").is_file():
         return ()
     try:
-        return tuple(restore(RewardEvaluation, one) for one in read_json(path)["evaluations"])
+        return tuple(restore(RewardEvaluation, record) for record in read_json(path)["evaluations"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"{path}: not what plaudit eval reward wrote ({_first_line(error)}). {_RESTORE_HINT}"

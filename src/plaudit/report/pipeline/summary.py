@@ -147,9 +147,9 @@ def _trace_stage(stages: Mapping[str, StageData], name: str, depth: int, visited
     code = _code_text(stage.code)
     yield f"{indent}{name} ({stage.kind}), result {stage.result[:12]}, {code}, {stage.ended}"
     yield f"{indent}  {stage.command}"
-    for one in stage.inputs:
-        if not one.from_stage:
-            yield f"{indent}  {one.name}: {one.source}, {one.hash[:12]}"
+    for entry in stage.inputs:
+        if not entry.from_stage:
+            yield f"{indent}  {entry.name}: {entry.source}, {entry.hash[:12]}"
     for path, digest in list(stage.outputs.items())[:MAX_LISTED_OUTPUTS]:
         yield f"{indent}  → {path}, {digest[:12]}"
     if len(stage.outputs) > MAX_LISTED_OUTPUTS:

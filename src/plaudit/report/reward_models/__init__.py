@@ -1,1 +1,1 @@
-"""The page of a reward model's evaluation."""
+"""The page of an evaluation of reward models."""

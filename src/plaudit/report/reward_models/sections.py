@@ -1,20 +1,15 @@
-"""Whether the models know how sure they may be, and how far they hold the answers apart.
-
-Where the models are right and where they are not: accuracy by category, strength, annotator and group.
-
-What the models like in an answer beyond what the annotators like in it.
-
-What the truth and public benchmarks say: best-of-n where there is a truth, sections of RewardBench.
-"""
+"""What the page of reward models shows: charts, tables and sentences, from what the evaluations found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import sqrt
+
+from markupsafe import Markup
 
 from plaudit.evaluation.reward_models.result import (
     BestOfNCurve,
-    Bin,
     Calibration,
     Margins,
     Odds,
@@ -23,56 +18,80 @@ from plaudit.evaluation.reward_models.result import (
     RewardEvaluation,
     Slice,
 )
-from plaudit.evaluation.stats.bootstrap import wilson_interval
 from plaudit.report.charts.axes import Span
-from plaudit.report.charts.bars import HistogramBin, ReliabilityBin, histogram, reliability_diagram
+from plaudit.report.charts.bars import HistogramBin, histogram, reliability_diagram
 from plaudit.report.charts.intervals import GuideLine, IntervalRow, IntervalRows, forest_plot, share_chart
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart
-from plaudit.report.html import Html, element, folded, section, shortened
+from plaudit.report.figures import (
+    NO_VALUE,
+    Cell,
+    Table,
+    estimate_cell,
+    estimate_span,
+    reliability_bin,
+    value_cell,
+)
 from plaudit.report.reward_models.summary import (
     MAX_NAME_LENGTH,
-    NO_VALUE,
     ReportedModel,
     ceiling_range,
     chart_groups,
-    estimate_span,
     models_table,
-    paragraph,
-    share_cell,
-    text_cell,
 )
-from plaudit.report.words import counted, number_text, percent
+from plaudit.report.words import counted, number_text, percent, shortened
 
 _NEGLIGIBLE_DIFFERENCE = 0.02
 """A difference between claim and outcome that nobody acts on."""
 _RELIABILITY_NOTE = "upright lines: 95 % intervals as if no two pairs shared a prompt"
 
 
-def calibration_section(models: Sequence[ReportedModel]) -> Html:
-    """The section on calibration: of each model a reliability diagram, a histogram of margins and its
-    scores.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationBlock:
+    """How sure one model may be.
+
+    Example: ``CalibrationBlock(sentences=("The model is surer than it may be: …",), charts=(…,))``
     """
-    calibrated = [
-        model
+
+    sentences: tuple[str, ...]
+    """What was found."""
+    charts: tuple[Markup, ...]
+    """A reliability diagram and a histogram of margins, as far as there are such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbesBlock:
+    """What one model likes beyond what it should.
+
+    Example: ``ProbesBlock(heading="", chart=None, sentence="Nothing was probed.", features=())``
+    """
+
+    heading: str
+    """Whose it is, where there is no chart that says so and several models are on the page."""
+    chart: Markup | None
+    """The odds of being preferred."""
+    sentence: str
+    """How it was measured."""
+    features: tuple[tuple[str, str, str], ...]
+    """The name of each feature, its unit, and what was found."""
+
+
+def calibration_blocks(models: Sequence[ReportedModel]) -> list[CalibrationBlock]:
+    """A block for each model of which there is anything to say."""
+    is_single = len(models) == 1
+    return [
+        CalibrationBlock(
+            sentences=tuple(_calibration_sentences(model, is_single=is_single)),
+            charts=tuple(_calibration_charts(model, is_single=is_single)),
+        )
         for model in models
         if model.evaluation.calibration is not None or model.evaluation.margins is not None
     ]
-    if not calibrated:
-        nothing = element("p", {}, "There is no pair with a preference to hold the rewards against.")
-        return section("How sure it may be", "calibration", nothing)
-    rows = [_model_row(model, is_single=len(models) == 1) for model in calibrated]
-    return section("How sure it may be", "calibration", *rows, _calibration_table(models))
 
 
-def _model_row(model: ReportedModel, *, is_single: bool) -> Html:
-    words = element("div", {}, *_calibration_sentences(model, is_single=is_single))
-    return element("div", {"class": "curves"}, words, *_calibration_charts(model, is_single=is_single))
-
-
-def _calibration_charts(model: ReportedModel, *, is_single: bool) -> Iterator[Html]:
+def _calibration_charts(model: ReportedModel, *, is_single: bool) -> Iterator[Markup]:
     evaluation, model_prefix = model.evaluation, "" if is_single else f"{model.name}: "
     if evaluation.calibration is not None:
-        bins = [reliability_bin(one) for one in evaluation.calibration.by_width]
+        bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
         yield reliability_diagram(
             f"{model_prefix}Reliability",
             bins,
@@ -89,40 +108,30 @@ def _calibration_charts(model: ReportedModel, *, is_single: bool) -> Iterator[Ht
         )
 
 
-def _calibration_sentences(model: ReportedModel, *, is_single: bool) -> Iterator[Html]:
+def _calibration_sentences(model: ReportedModel, *, is_single: bool) -> Iterator[str]:
     evaluation = model.evaluation
     name = "The model" if is_single else model.name
     if evaluation.calibration is not None:
-        yield paragraph(_confidence_sentence(name, evaluation.calibration))
+        yield _confidence_sentence(name, evaluation.calibration)
     if evaluation.ties is not None:
         elsewhere = evaluation.ties.gap_elsewhere
         compared = "" if elsewhere is None else f", against {number_text(elsewhere)} on the other pairs"
         pairs = counted(evaluation.ties.pairs, "pair")
         who = "the model" if is_single else model.name
         gap = f"a gap of {number_text(evaluation.ties.gap)} on average{compared}"
-        yield paragraph(f"On the {pairs} that annotators call equal, {who} sees {gap}.")
+        yield f"On the {pairs} that annotators call equal, {who} sees {gap}."
 
 
 def _confidence_sentence(name: str, calibration: Calibration) -> str:
     overconfidence = (
-        sum(one.pairs * (one.confidence - one.right) for one in calibration.by_mass) / calibration.pairs
+        sum(part.pairs * (part.confidence - part.right) for part in calibration.by_mass) / calibration.pairs
     )
-    mean_confidence = sum(one.pairs * one.confidence for one in calibration.by_mass) / calibration.pairs
+    mean_confidence = sum(part.pairs * part.confidence for part in calibration.by_mass) / calibration.pairs
     verdict = "about as sure as it may be"
     if abs(overconfidence) >= _NEGLIGIBLE_DIFFERENCE:
         verdict = "surer than it may be" if overconfidence > 0 else "less sure than it might be"
     claim = f"by its rewards it would be right in {percent(mean_confidence)} of the pairs"
     return f"{name} is {verdict}: {claim}, and it is right in {percent(mean_confidence - overconfidence)}."
-
-
-def reliability_bin(calibration_bin: Bin) -> ReliabilityBin:
-    """A bin of a calibration as a reliability diagram draws it."""
-    low, high = wilson_interval(calibration_bin.right, calibration_bin.pairs)
-    return ReliabilityBin(
-        bin=HistogramBin(low=calibration_bin.low, high=calibration_bin.high, count=calibration_bin.pairs),
-        predicted=calibration_bin.confidence,
-        observed=Span(value=calibration_bin.right, low=low, high=high),
-    )
 
 
 def _histogram_bars(margins: Margins) -> list[HistogramBin]:
@@ -132,71 +141,54 @@ def _histogram_bars(margins: Margins) -> list[HistogramBin]:
     ]
 
 
-def _calibration_table(models: Sequence[ReportedModel]) -> Html:
-    def of(part: Callable[[Calibration], float], write: Callable[[float], str]) -> Callable[..., Html]:
-        def written(found: RewardEvaluation) -> Html:
-            return text_cell(NO_VALUE if found.calibration is None else write(part(found.calibration)))
+def calibration_table(models: Sequence[ReportedModel]) -> Table:
+    """The proper scores of every model, and its margins."""
 
-        return written
+    def score(write: Callable[[Calibration], str]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(found.calibration))
 
-    def margin(part: Callable[[Margins], float]) -> Callable[..., Html]:
-        def written(found: RewardEvaluation) -> Html:
-            return text_cell(NO_VALUE if found.margins is None else number_text(part(found.margins)))
-
-        return written
+    def margin(part: Callable[[Margins], float]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda found: value_cell(None if found.margins is None else part(found.margins))
 
     rows = {
-        "log-loss (0.69 knows nothing)": of(lambda one: one.log_loss, number_text),
-        "Brier score (0.25 knows nothing)": of(lambda one: one.brier, number_text),
-        "calibration error, bins of equal size": of(lambda one: one.ece_mass, percent),
-        "calibration error, bins of equal width": of(lambda one: one.ece_width, percent),
-        "mean margin": margin(lambda one: one.mean),
-        "median margin": margin(lambda one: one.median),
+        "log-loss (0.69 knows nothing)": score(lambda found: number_text(found.log_loss)),
+        "Brier score (0.25 knows nothing)": score(lambda found: number_text(found.brier)),
+        "calibration error, bins of equal size": score(lambda found: percent(found.ece_mass)),
+        "calibration error, bins of equal width": score(lambda found: percent(found.ece_width)),
+        "mean margin": margin(lambda margins: margins.mean),
+        "median margin": margin(lambda margins: margins.median),
     }
     return models_table("Scores of σ(r₁ − r₂) as the chance that the first answer is preferred", models, rows)
 
 
 _MAX_ROWS = 24
-_ACCURACY_GUIDE = (
-    "Each mark is an accuracy, each line its 95 % interval by resampling prompts. The broken line, or the "
-    "grey stripe, is the ceiling of all pairs that annotators leave; a part of them may have another."
-)
-
 _SlicesOf = Callable[[RewardEvaluation], tuple[Slice, ...]]
+_DIVISIONS: tuple[tuple[str, bool, _SlicesOf], ...] = (
+    ("By category", True, lambda found: found.categories),
+    ("By strength of the preference", False, lambda found: found.strengths),
+    ("By annotator", True, lambda found: found.annotators),
+    ("By group of annotators", True, lambda found: found.groups),
+)
+"""Ways to divide the pairs, and whether the worst part comes first."""
 
 
-def accuracy_section(models: Sequence[ReportedModel]) -> Html:
-    """A chart for each way to divide the pairs, and the same as tables."""
-    divisions: tuple[tuple[str, bool, _SlicesOf], ...] = (
-        ("By category", True, lambda found: found.categories),
-        ("By strength of the preference", False, lambda found: found.strengths),
-        ("By annotator", True, lambda found: found.annotators),
-        ("By group of annotators", True, lambda found: found.groups),
-    )
-    present_divisions = [
-        (title, worst_first, slices_of)
-        for title, worst_first, slices_of in divisions
-        if any(slices_of(m.evaluation) for m in models)
-    ]
-    if not present_divisions:
-        nothing = "The pairs name no category, no strength and no annotator to divide them by."
-        return section("Where it is right", "parts", element("p", {}, nothing))
-    charts = [
+def accuracy_charts(models: Sequence[ReportedModel]) -> list[Markup]:
+    """A chart for each way to divide the pairs; none where the pairs name nothing to divide them by."""
+    return [
         chart
-        for title, worst_first, slices_of in present_divisions
+        for title, worst_first, slices_of in _DIVISIONS
         for group in chart_groups(models)
         for chart in _accuracy_chart(title, group, slices_of, worst_first=worst_first)
     ]
-    tables = [
+
+
+def accuracy_tables(models: Sequence[ReportedModel]) -> list[Table]:
+    """The same as tables."""
+    return [
         _accuracy_table(title, models, slices_of, worst_first=worst_first)
-        for title, worst_first, slices_of in present_divisions
+        for title, worst_first, slices_of in _DIVISIONS
+        if any(slices_of(model.evaluation) for model in models)
     ]
-    return section(
-        "Where it is right",
-        "parts",
-        element("div", {"class": "curves"}, *charts, element("p", {"class": "how"}, _ACCURACY_GUIDE)),
-        folded("The same as tables", *tables),
-    )
 
 
 def _slice_names(models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool) -> list[str]:
@@ -214,7 +206,7 @@ def _slice_names(models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst
 
 def _accuracy_chart(
     title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool
-) -> Iterator[Html]:
+) -> Iterator[Markup]:
     names = _slice_names(models, slices_of, worst_first=worst_first)
     if not names:
         return
@@ -232,7 +224,7 @@ def _accuracy_row(name: str, slices: Sequence[Slice | None]) -> IntervalRow:
     pairs = max(part.accuracy.n for part in slices if part is not None)
     return IntervalRow(
         label=f"{shortened(name, MAX_NAME_LENGTH) if name else '(empty)'} · {counted(pairs, 'pair')}",
-        spans=tuple(None if part is None else estimate_span(part.accuracy) for part in slices),
+        spans=tuple(estimate_span(part and part.accuracy) for part in slices),
     )
 
 
@@ -251,62 +243,54 @@ def _ceiling_guide(models: Sequence[ReportedModel]) -> GuideLine | None:
 
 def _accuracy_table(
     title: str, models: Sequence[ReportedModel], slices_of: _SlicesOf, *, worst_first: bool
-) -> Html:
-    def of(name: str) -> Callable[[RewardEvaluation], Html]:
-        def write(found: RewardEvaluation) -> Html:
+) -> Table:
+    def accuracy(name: str) -> Callable[[RewardEvaluation], Cell]:
+        def write(found: RewardEvaluation) -> Cell:
             part = _slice_named(found, slices_of, name)
-            return share_cell(part and part.accuracy)
+            return estimate_cell(part and part.accuracy, percent)
 
         return write
 
     names = _slice_names(models, slices_of, worst_first=worst_first)
-    return models_table(title, models, {shortened(name, MAX_NAME_LENGTH): of(name) for name in names})
+    return models_table(title, models, {shortened(name, MAX_NAME_LENGTH): accuracy(name) for name in names})
 
 
-def probes_section(models: Sequence[ReportedModel]) -> Html:
+def probes_blocks(models: Sequence[ReportedModel]) -> list[ProbesBlock]:
     """For each model a forest plot of odds beside a sentence on each feature."""
-    blocks = [_model_block(model, is_single=len(models) == 1) for model in models]
-    return section("What it likes beyond what it should", "probes", *blocks)
+    return [_probes_block(model, is_single=len(models) == 1) for model in models]
 
 
-def _model_block(model: ReportedModel, *, is_single: bool) -> Html:
+def _probes_block(model: ReportedModel, *, is_single: bool) -> ProbesBlock:
     probes = model.evaluation.probes
+    rows = [_odds_row(probe) for probe in probes.features if probe.model or probe.annotators]
     title = "Odds of being preferred" if is_single else f"{model.name}: odds of being preferred"
-    with_odds = [probe for probe in probes.features if probe.model or probe.annotators]
-    lines = [
-        _probes_sentence(probes),
-        element("ul", {"class": "notes"}, *(_probe_item(probe) for probe in probes.features)),
-    ]
-    words = element("div", {}, *lines)
-    if not with_odds:
-        heading = [] if is_single else [element("h3", {}, model.name)]
-        return element("div", {}, *heading, words)
-    rows = [_odds_row(probe) for probe in with_odds]
-    chart = forest_plot(
-        title,
-        "with the feature, others held fixed",
-        IntervalRows(rows=rows, series=("the model", "annotators")),
+    chart_data = IntervalRows(rows=rows, series=("the model", "annotators"))
+    return ProbesBlock(
+        heading="" if rows or is_single else model.name,
+        chart=forest_plot(title, "with the feature, others held fixed", chart_data) if rows else None,
+        sentence=_probes_sentence(probes),
+        features=tuple(
+            (f"{probe.name[:1].upper()}{probe.name[1:]}", probe.unit, _with_full_stop(probe.words))
+            for probe in probes.features
+        ),
     )
-    return element("div", {"class": "pair"}, chart, words)
 
 
-def _probes_sentence(probes: Probes) -> Html:
+def _probes_sentence(probes: Probes) -> str:
     if not probes.features:
-        return element("p", {}, _as_sentence(probes.words or "Nothing was probed"))
+        return _as_sentence(probes.words or "Nothing was probed")
     held_fixed = ", the true utility of both answers held fixed" if probes.at_equal_worth else ""
-    basis = f"One regression on {counted(probes.pairs, 'pair')}{held_fixed}. "
+    basis = f"One regression on {counted(probes.pairs, 'pair')}{held_fixed}."
     what = "Right of 1 the feature helps an answer, left of 1 it harms it."
-    return element("p", {}, basis, what, f" {_as_sentence(probes.words)}" if probes.words else "")
+    return f"{basis} {what} {_as_sentence(probes.words)}" if probes.words else f"{basis} {what}"
 
 
 def _as_sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith('.') else '.'}"
+    return _with_full_stop(f"{words[:1].upper()}{words[1:]}")
 
 
-def _probe_item(probe: Probe) -> Html:
-    name = element("b", {}, f"{probe.name[:1].upper()}{probe.name[1:]}")
-    unit = element("span", {"class": "quiet"}, f" ({probe.unit})")
-    return element("li", {}, name, unit, f": {probe.words}{'' if probe.words.endswith('.') else '.'}")
+def _with_full_stop(words: str) -> str:
+    return words if words.endswith(".") else f"{words}."
 
 
 def _odds_row(probe: Probe) -> IntervalRow:
@@ -323,30 +307,31 @@ def _odds_span(odds: Odds | None) -> Span | None:
 _KL_BOUND_NOTE = "√KL is an upper bound where answers share a reward."
 
 
-def best_of_n_section(models: Sequence[ReportedModel]) -> Html:
-    """Truth and proxy over the distance from the sampled policy; nothing where no truth is known."""
-    models_with_curve = [model for model in models if model.evaluation.best_of is not None]
-    if not models_with_curve:
-        nothing = "No truth was given to hold the chosen answers against, so there is no best-of-n curve."
-        return section("What a policy would make of it", "best-of", element("p", {}, nothing))
-    sentences = [
-        element("p", {}, _best_of_n_sentence(model, is_single=len(models) == 1))
-        for model in models_with_curve
+def best_of_n_sentences(models: Sequence[ReportedModel]) -> list[str]:
+    """What choosing by each model would give; nothing where no truth is known."""
+    is_single = len(models) == 1
+    return [
+        _best_of_n_sentence(model, is_single=is_single)
+        for model in models
+        if model.evaluation.best_of is not None
     ]
-    charts = [_truth_chart(group) for group in chart_groups(models_with_curve)]
-    charts += [_proxy_chart(model, is_single=len(models) == 1) for model in models_with_curve]
-    return section(
-        "What a policy would make of it", "best-of", *sentences, element("div", {"class": "curves"}, *charts)
-    )
 
 
-def benchmark_sections(models: Sequence[ReportedModel]) -> Iterator[Html]:
-    """A section for each benchmark that a file was."""
-    names = dict.fromkeys(model.evaluation.benchmark.name for model in models if model.evaluation.benchmark)
-    for number, name in enumerate(names, start=1):
-        yield _benchmark_section(
-            name, f"benchmark-{number}", [m for m in models if _has_benchmark(m.evaluation, name)]
-        )
+def best_of_n_charts(models: Sequence[ReportedModel]) -> list[Markup]:
+    """Truth and proxy over the distance from the sampled policy; none where no truth is known."""
+    with_curve = [model for model in models if model.evaluation.best_of is not None]
+    truths = [_truth_chart(group) for group in chart_groups(with_curve)]
+    return truths + [_proxy_chart(model, is_single=len(models) == 1) for model in with_curve]
+
+
+def benchmark_scores(models: Sequence[ReportedModel]) -> list[tuple[str, Table, list[str]]]:
+    """The scores on each benchmark that a file was, by its own rules, and what must be known to read them."""
+    found = [(model, model.evaluation.benchmark) for model in models]
+    names = dict.fromkeys(benchmark.name for _, benchmark in found if benchmark)
+    return [
+        _benchmark_scores(name, [model for model, benchmark in found if benchmark and benchmark.name == name])
+        for name in names
+    ]
 
 
 def _best_of_n_curve(model: ReportedModel) -> BestOfNCurve:
@@ -355,7 +340,7 @@ def _best_of_n_curve(model: ReportedModel) -> BestOfNCurve:
     return curve
 
 
-def _truth_chart(models: Sequence[ReportedModel]) -> Html:
+def _truth_chart(models: Sequence[ReportedModel]) -> Markup:
     lines = [
         BandLine(
             label=model.name if len(models) > 1 else "chosen by the model",
@@ -376,7 +361,7 @@ def _truth_chart(models: Sequence[ReportedModel]) -> Html:
     )
 
 
-def _proxy_chart(model: ReportedModel, *, is_single: bool) -> Html:
+def _proxy_chart(model: ReportedModel, *, is_single: bool) -> Markup:
     curve = _best_of_n_curve(model)
     points = tuple((sqrt(at.kl), Span(value=at.proxy)) for at in curve.points)
     title = "The model's own reward" if is_single else f"{model.name}: its own reward"
@@ -412,30 +397,21 @@ def _is_above(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low > high
 
 
-def _has_benchmark(evaluation: RewardEvaluation, name: str) -> bool:
-    return evaluation.benchmark is not None and evaluation.benchmark.name == name
+def _benchmark_scores(name: str, models: Sequence[ReportedModel]) -> tuple[str, Table, list[str]]:
+    def overall(found: RewardEvaluation) -> Cell:
+        return value_cell(found.benchmark and found.benchmark.overall, percent)
 
-
-def _benchmark_section(name: str, link: str, models: Sequence[ReportedModel]) -> Html:
-    def overall(found: RewardEvaluation) -> Html:
-        value = found.benchmark and found.benchmark.overall
-        return text_cell(NO_VALUE if value is None else percent(value))
-
-    def of(part: str) -> Callable[[RewardEvaluation], Html]:
-        def write(found: RewardEvaluation) -> Html:
+    def score(part: str) -> Callable[[RewardEvaluation], Cell]:
+        def write(found: RewardEvaluation) -> Cell:
             sections = found.benchmark.sections if found.benchmark else ()
-            return share_cell(next((one.score for one in sections if one.name == part), None))
+            return estimate_cell(
+                next((section.score for section in sections if section.name == part), None), percent
+            )
 
         return write
 
-    parts = dict.fromkeys(
-        one.name for m in models if m.evaluation.benchmark for one in m.evaluation.benchmark.sections
-    )
-    notes = dict.fromkeys(
-        note for m in models if m.evaluation.benchmark for note in m.evaluation.benchmark.notes
-    )
-    items = [element("li", {}, note) for note in notes]
-    scores_table = models_table(
-        f"{name}, scored by its own rules", models, {"overall": overall, **{p: of(p) for p in parts}}
-    )
-    return section(name, link, scores_table, *([element("ul", {"class": "notes"}, *items)] if items else []))
+    benchmarks = [model.evaluation.benchmark for model in models if model.evaluation.benchmark]
+    parts = dict.fromkeys(section.name for benchmark in benchmarks for section in benchmark.sections)
+    rows = {"overall": overall, **{part: score(part) for part in parts}}
+    notes = dict.fromkeys(note for benchmark in benchmarks for note in benchmark.notes)
+    return name, models_table(f"{name}, scored by its own rules", models, rows), [*notes]

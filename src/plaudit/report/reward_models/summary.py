@@ -1,22 +1,24 @@
-"""The top of the page: how often the models are right, in a sentence, beside how right anybody could be.
-
-Models beside each other: what each is called on the page, and a table with a column for each.
-"""
+"""Reward models beside each other: what each is called, how often it is right, how right anybody could be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plaudit.evaluation.reward_models.result import Ceiling, Estimate, RewardEvaluation, short_names
-from plaudit.report.charts.axes import SERIES_CLASSES, Span
-from plaudit.report.html import Html, element, figure_card, shortened
-from plaudit.report.words import counted, number_text, percent
+from plaudit.evaluation.reward_models.result import (
+    Calibration,
+    Ceiling,
+    Estimate,
+    RewardEvaluation,
+    Slice,
+    short_names,
+)
+from plaudit.report.charts.axes import SERIES_CLASSES
+from plaudit.report.figures import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
+from plaudit.report.words import counted, number_text, percent, shortened
 
 MAX_NAME_LENGTH = 60
 """Letters of a model's name, or a category's, that have room in a sentence or a table."""
-NO_VALUE = "–"
-"""What stands in a table where there is no figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,82 +64,31 @@ def chart_groups(models: Sequence[ReportedModel]) -> Iterator[Sequence[ReportedM
         yield models[at * len(models) // count : (at + 1) * len(models) // count]
 
 
-def estimate_span(estimate: Estimate) -> Span:
-    """An estimate as charts draw it."""
-    return Span(value=estimate.value, low=estimate.low, high=estimate.high)
-
-
-def share_cell(estimate: Estimate | None) -> Html:
-    """The cell of a share: its value, and its interval under it."""
-    if estimate is None:
-        return element("td", {}, NO_VALUE)
-    ends = element("span", {"class": "interval"}, interval_text(estimate))
-    return element("td", {}, percent(estimate.value), " ", ends)
-
-
-def interval_text(estimate: Estimate) -> str:
-    """From where to where a share may be."""
-    if estimate.low is None or estimate.high is None:
-        return "interval not known"
-    return f"{percent(estimate.low).removesuffix(' %')} to {percent(estimate.high).removesuffix(' %')}"
-
-
-def paragraph(text: str, kind: str = "") -> Html:
-    """A sentence or more, in which no number is parted from its per cent."""
-    unbroken = text.replace(" %", "\N{NO-BREAK SPACE}%")
-    return element("p", {"class": kind} if kind else {}, unbroken)
-
-
-def text_cell(text: str) -> Html:
-    """A cell of a table."""
-    return element("td", {}, text)
-
-
 def models_table(
-    caption: str, models: Sequence[ReportedModel], rows: Mapping[str, Callable[[RewardEvaluation], Html]]
-) -> Html:
-    """A row for each figure and a column for each model; it scrolls by itself where it is too wide."""
-    names = ["", *(model.name for model in models)]
-    head = element("tr", {}, *(element("th", {"scope": "col"}, name) for name in names))
-    body = [
-        element(
-            "tr", {}, element("th", {"scope": "row"}, label), *(write(model.evaluation) for model in models)
-        )
-        for label, write in rows.items()
-    ]
-    parts = (element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, *body))
-    # A keyboard reaches what lies beyond the edge only where the box itself can be reached.
-    box = {"class": "wide", "tabindex": 0, "role": "region", "aria-label": caption}
-    return element("div", box, element("table", {"class": "numbers beside"}, *parts))
+    caption: str, models: Sequence[ReportedModel], rows: Mapping[str, Callable[[RewardEvaluation], Cell]]
+) -> Table:
+    """A row for each figure and a column for each model."""
+    cells = [(label, [write(model.evaluation) for model in models]) for label, write in rows.items()]
+    return Table(caption=caption, columns=[model.name for model in models], rows=cells, stacked=False)
 
 
-def header(models: Sequence[ReportedModel]) -> Html:
-    """Name, files, the finding in a sentence, and the figures that matter most."""
-    is_single = len(models) == 1
-    title = f"Reward model {models[0].name}" if is_single else f"{len(models)} reward models"
+def subtitle(models: Sequence[ReportedModel]) -> str:
+    """What the models were compared with."""
     files = dict.fromkeys(model.evaluation.data for model in models)
-    subtitle = (
-        f"Compared with the preferences in {', '.join(shortened(file, MAX_NAME_LENGTH) for file in files)}"
-    )
-    # Models that were compared with the same file share a ceiling.
-    ceilings = list(dict.fromkeys(model.evaluation.ceiling for model in models))
-    finding = " ".join([accuracy_sentence(models), *(ceiling_sentence(ceiling) for ceiling in ceilings)])
-    figures = (
-        element("dl", {"class": "cards"}, *_header_cards(models[0].evaluation))
-        if is_single
-        else _comparison_table(models)
-    )
-    return element(
-        "header",
-        {},
-        element("h1", {}, title),
-        element(
-            "p", {"class": "state"}, f"{subtitle}: {_data_size(models)}" if len(files) == 1 else subtitle
-        ),
-        paragraph(finding, "lede"),
-        *(paragraph(_ceiling_source(ceiling), "quiet") for ceiling in ceilings),
-        figures,
-    )
+    names = ", ".join(shortened(file, MAX_NAME_LENGTH) for file in files)
+    evaluation = models[0].evaluation
+    size = f": {counted(evaluation.pairs, 'pair')} on {counted(evaluation.prompts, 'prompt')}"
+    return f"Compared with the preferences in {names}{size if len(files) == 1 else ''}"
+
+
+def finding(models: Sequence[ReportedModel]) -> str:
+    """How often the best of the models is right, and how right it could be."""
+    return " ".join([accuracy_sentence(models), *map(ceiling_sentence, ceilings(models))])
+
+
+def ceilings(models: Sequence[ReportedModel]) -> list[Ceiling]:
+    """The ceilings of the models; those that were compared with the same file share one."""
+    return list(dict.fromkeys(model.evaluation.ceiling for model in models))
 
 
 def ceiling_sentence(ceiling: Ceiling) -> str:
@@ -166,7 +117,7 @@ def accuracy_sentence(models: Sequence[ReportedModel]) -> str:
     if not accuracies:
         return "No pair has both a preference and two rewards, so there is no accuracy."
     best, accuracy = max(accuracies, key=lambda pair: pair[1].value)
-    interval_words = f"95 % interval {interval_text(accuracy)}"
+    interval_words = f"95 % interval {interval_text(accuracy, share=True)}"
     how_often = f"{percent(accuracy.value)} of {counted(accuracy.n, 'pair')} ({interval_words})"
     preference = f"the answer that annotators prefer in {how_often}"
     if len(models) == 1:
@@ -188,12 +139,8 @@ def _overlap_sentence(best: ReportedModel, accuracies: Sequence[tuple[ReportedMo
     )
 
 
-def _data_size(models: Sequence[ReportedModel]) -> str:
-    evaluation = models[0].evaluation
-    return f"{counted(evaluation.pairs, 'pair')} on {counted(evaluation.prompts, 'prompt')}"
-
-
-def _ceiling_source(ceiling: Ceiling) -> str:
+def ceiling_source(ceiling: Ceiling) -> str:
+    """Where the ceiling comes from, or why there is none."""
     if ceiling_range(ceiling) is None:
         return f"No ceiling: {ceiling.words}."
     return f"The ceiling is that of {ceiling.source}: {ceiling.words}."
@@ -207,48 +154,48 @@ def _ceiling_text(evaluation: RewardEvaluation) -> str:
     return low if low == high else f"{low.removesuffix(' %')}–{high}"
 
 
-def _header_cards(evaluation: RewardEvaluation) -> Iterator[Html]:
-    if evaluation.accuracy is not None:
-        yield figure_card("Accuracy", percent(evaluation.accuracy.value), interval_text(evaluation.accuracy))
+def headline_cards(evaluation: RewardEvaluation) -> Iterator[Card]:
+    """The figures of a lone model that matter most."""
+    accuracy, calibration = evaluation.accuracy, evaluation.calibration
+    if accuracy is not None:
+        ends = interval_text(accuracy, share=True)
+        yield Card(label="Accuracy", value=percent(accuracy.value), more=ends)
     if ceiling_range(evaluation.ceiling) is not None:
-        yield figure_card("Ceiling", _ceiling_text(evaluation), evaluation.ceiling.source)
+        yield Card(label="Ceiling", value=_ceiling_text(evaluation), more=evaluation.ceiling.source)
     worst = _worst_slice(evaluation)
     if worst is not None:
-        yield figure_card("Worst category", percent(worst[1].value), shortened(worst[0], MAX_NAME_LENGTH))
-    if evaluation.calibration is not None:
-        loss = f"log-loss {number_text(evaluation.calibration.log_loss)}; 0.69 knows nothing"
-        yield figure_card("Calibration error", percent(evaluation.calibration.ece_mass), loss)
+        category = shortened(worst.name, MAX_NAME_LENGTH)
+        yield Card(label="Worst category", value=percent(worst.accuracy.value), more=category)
+    if calibration is not None:
+        loss = f"log-loss {number_text(calibration.log_loss)}; 0.69 knows nothing"
+        yield Card(label="Calibration error", value=percent(calibration.ece_mass), more=loss)
 
 
-def _worst_slice(evaluation: RewardEvaluation) -> tuple[str, Estimate] | None:
-    return next(
-        ((one.name, one.accuracy) for one in evaluation.categories if one.name == evaluation.worst), None
-    )
+def _worst_slice(evaluation: RewardEvaluation) -> Slice | None:
+    return next((part for part in evaluation.categories if part.name == evaluation.worst), None)
 
 
-def _comparison_table(models: Sequence[ReportedModel]) -> Html:
-    def worst(found: RewardEvaluation) -> Html:
-        known = _worst_slice(found)
-        if known is None:
-            return text_cell(NO_VALUE)
-        name = element("span", {"class": "interval"}, shortened(known[0], MAX_NAME_LENGTH))
-        return element("td", {}, percent(known[1].value), " ", name)
+def comparison_table(models: Sequence[ReportedModel]) -> Table:
+    """The figures of several models that matter most."""
 
-    def error(found: RewardEvaluation) -> Html:
-        return text_cell(NO_VALUE if found.calibration is None else percent(found.calibration.ece_mass))
+    def worst(found: RewardEvaluation) -> Cell:
+        part = _worst_slice(found)
+        if part is None:
+            return Cell(text=NO_VALUE)
+        return Cell(text=percent(part.accuracy.value), interval=shortened(part.name, MAX_NAME_LENGTH))
 
-    def loss(found: RewardEvaluation) -> Html:
-        return text_cell(NO_VALUE if found.calibration is None else number_text(found.calibration.log_loss))
+    def calibrated(write: Callable[[Calibration], str]) -> Callable[[RewardEvaluation], Cell]:
+        return lambda found: Cell(text=NO_VALUE if found.calibration is None else write(found.calibration))
 
     return models_table(
         "The models beside each other; intervals are of 95 %",
         models,
         {
-            "accuracy": lambda found: share_cell(found.accuracy),
-            "ceiling": lambda found: text_cell(_ceiling_text(found)),
+            "accuracy": lambda found: estimate_cell(found.accuracy, percent),
+            "ceiling": lambda found: Cell(text=_ceiling_text(found)),
             "worst category": worst,
-            "calibration error": error,
-            "log-loss (0.69 knows nothing)": loss,
-            "pairs": lambda found: text_cell(f"{found.pairs:,}"),
+            "calibration error": calibrated(lambda found: percent(found.ece_mass)),
+            "log-loss (0.69 knows nothing)": calibrated(lambda found: number_text(found.log_loss)),
+            "pairs": lambda found: Cell(text=f"{found.pairs:,}"),
         },
     )

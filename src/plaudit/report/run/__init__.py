@@ -1,1 +1,1 @@
-"""report.html in parts: read a run folder, put it into words and curves, write it as markup."""
+"""The page of a training run: what lies in its folder, and what the page shows of it."""

@@ -183,6 +183,13 @@ class Note:
     times: int
     """How often it was made."""
 
+    @property
+    def details(self) -> str:
+        """When and how often it was made, in words; empty where there is nothing to say of that."""
+        when = f"after step {self.step:,}" if self.step else "before the first step"
+        times = f"{self.times:,} times" if self.times > 1 else ""
+        return ", ".join(part for part in ("" if self.step is None else when, times) if part)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:

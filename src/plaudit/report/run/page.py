@@ -1,16 +1,8 @@
-"""The top of the page: name, state, the run in one sentence, the figures that matter most, the curves.
+"""report.html: a run on one page; written at its end, and again by `plaudit report`.
 
-The foot of the page: what went in, the settings, and the commands that go on from here.
-
-Charts of held-out reward and judge against √KL from the reference.
-
-A reward that is gamed goes on rising where the judge falls (Gao et al. 2022, arXiv:2210.10760).
-
-The samples and notes sections of the report.
-
-A whole run in words, as a person would say it.
-
-report.html: a run on one page; written at its end, and again by `plaudit report`.
+The page says the whole run in a sentence, shows the figures that matter most, curves, samples and notes,
+and where all of it comes from. Held-out reward and judge are drawn against √KL from the reference: a reward
+that is gamed goes on rising where the judge falls (Gao et al. 2022, arXiv:2210.10760).
 """
 
 from __future__ import annotations
@@ -19,72 +11,112 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from markupsafe import Markup
 
 from plaudit.engine.lineage import Lineage
 from plaudit.engine.metric_docs import METRIC_DOCS
 from plaudit.files import atomic
 from plaudit.report.charts.axes import Span
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart, curve_figures
-from plaudit.report.html import (
-    Html,
-    document,
-    element,
-    figure_card,
-    folded,
-    quoted_text,
-    read_stylesheet,
-    section,
-    shortened,
-    text_column,
-)
-from plaudit.report.run.data import Exchange, MetricColumn, MetricHistory, Note, RunData, read_run_data
-from plaudit.report.words import Number, counted, duration, number_text, percent, timestamp_text
+from plaudit.report.figures import NO_VALUE, Card
+from plaudit.report.page import render
+from plaudit.report.run.data import Exchange, MetricColumn, MetricHistory, RunData, read_run_data
+from plaudit.report.words import Number, counted, duration, number_text, percent
 
-_MAX_CONFIG_CHARACTERS = 50_000
-_HASH_LENGTH = 12
+_MAX_EXCHANGES = 12
+_MAX_CHARACTERS = 1000
+_MAX_NOTES = 100
+# As runs of rewards write their samples: a reward or a rank, two spaces, the answer on one line.
+_SCORED_LINE = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
 
 
-def lineage_section(origin: Lineage | None) -> Html:
-    """What went in, by hash and version."""
-    title = "Where it comes from"
-    if origin is None:
-        return section(title, "origins", element("p", {}, "The run ended before it wrote lineage.json."))
-    caption = "Contents by the first characters of their sha256; point at one for all, or see lineage.json."
-    rows = [
-        element("tr", {}, element("th", {"scope": "row"}, name), element("td", {}, value))
-        for name, value in _lineage_rows(origin)
-    ]
-    table = element("table", {}, element("caption", {}, caption), element("tbody", {}, *rows))
-    return section(title, "origins", table)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledText:
+    """One of the texts under a prompt.
+
+    Example: ``SampledText(label="At step 90", kind="now", text="A pear.", scored=())``
+    """
+
+    label: str
+    """What it is."""
+    kind: str
+    """How it stands there: ``before``, ``now`` or ``expected``."""
+    text: str
+    """What was said."""
+
+    @property
+    def scored(self) -> list[tuple[str, str]]:
+        """Judgements and answers, where every line is one of each; nothing otherwise.
+
+        >>> SampledText(label="", kind="now", text="+1.34  Yes.\\n-0.20  No.").scored
+        [('+1.34', 'Yes.'), ('-0.20', 'No.')]
+        """
+        matches = [_SCORED_LINE.fullmatch(line) for line in self.text.split("\n")]
+        return [(match[1], match[2]) for match in matches if match] if all(matches) else []
 
 
-def settings_section(config: str) -> Html:
-    """config.yaml, folded."""
-    text = element("pre", {}, element("code", {}, shortened(config, _MAX_CONFIG_CHARACTERS)))
-    return section("Settings", "settings", folded("config.yaml, every setting as it was resolved", text))
+def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
+    """Writes ``report.html`` from what lies in the run folder, finished or not; returns where it is.
+
+    ``command`` is what the run was started with; the page shows it with the run's own config.
+    """
+    run_data = read_run_data(run)
+    path = run / "report.html"
+    atomic.write_text(path, report_html(run_data, command))
+    return path
 
 
-def commands_section(run_data: RunData, command: str) -> Html:
+def report_html(run_data: RunData, command: str) -> str:
+    """The HTML of the whole page."""
+    history, exchanges = run_data.history, run_data.exchanges
+    shown_exchanges = [(row.prompt, _sampled_texts(row)) for row in exchanges[:_MAX_EXCHANGES]]
+    notes = run_data.notes[-_MAX_NOTES:]
+    return render(
+        "run",
+        run=run_data,
+        sentence=run_sentence(history, finished=run_data.finished),
+        cards=[*_metric_cards(history)],
+        charts=[curve_figures(history), *reward_against_kl(history)],
+        metrics=[_metric_row(column) for column in history.columns.values()],
+        is_scored=bool(exchanges) and all(_last_text(exchange).scored for exchange in exchanges),
+        exchanges=shown_exchanges,
+        hidden_exchanges=len(exchanges) - len(shown_exchanges),
+        notes=notes,
+        hidden_notes=len(run_data.notes) - len(notes),
+        lineage=[] if run_data.lineage is None else [*_lineage_rows(run_data.lineage)],
+        commands=[*_commands(run_data, command)],
+        max_characters=_MAX_CHARACTERS,
+    )
+
+
+def _sampled_texts(exchange: Exchange) -> list[SampledText]:
+    """The first completion, the last one and the one in the data, as far as there are such."""
+    (first, first_text), (last, _) = exchange.first, exchange.last
+    texts = [SampledText(label=f"At step {first:,}", kind="before", text=first_text)] if first != last else []
+    texts.append(_last_text(exchange))
+    if exchange.expected is not None:
+        texts.append(SampledText(label="In the data", kind="expected", text=exchange.expected))
+    return texts
+
+
+def _last_text(exchange: Exchange) -> SampledText:
+    step, text = exchange.last
+    return SampledText(label=f"At step {step:,}", kind="now", text=text)
+
+
+def _commands(run_data: RunData, command: str) -> Iterator[tuple[str, str]]:
     """How to go on with the run, and how to use what it has made."""
     config = shlex.quote(str(run_data.path / "config.yaml"))
     if run_data.finished:
         new_folder = shlex.quote(f"{run_data.path}-again")
-        parts = [
-            _command_block(
-                "To run it again in another folder:", f"{command} --config {config} --out {new_folder}"
-            )
-        ]
+        yield "To run it again in another folder:", f"{command} --config {config} --out {new_folder}"
     else:
-        parts = [_command_block("To go on where it stopped:", f"{command} --config {config}")]
+        yield "To go on where it stopped:", f"{command} --config {config}"
     if run_data.model_kind != "none":
-        parts.append(_command_block("To use the model in Python:", _loading_code(run_data)))
-    where = "Paths are as they were when this page was written: run commands from the same place."
-    return section("Going on", "going-on", *parts, element("p", {"class": "quiet"}, where))
-
-
-def _command_block(purpose: str, text: str) -> Html:
-    return element("div", {}, element("p", {}, purpose), element("pre", {}, element("code", {}, text)))
+        yield "To use the model in Python:", _loading_code(run_data)
 
 
 def _loading_code(run_data: RunData) -> str:
@@ -100,17 +132,18 @@ def _loading_code(run_data: RunData) -> str:
     )
 
 
-def _lineage_rows(origin: Lineage) -> Iterator[tuple[str, str]]:
+def _lineage_rows(origin: Lineage) -> Iterator[tuple[str, str, str]]:
+    """What went in by name: in words, or else by its hash."""
     for name, digest in origin.data.items():
-        yield f"data: {name}", short_hash(digest)
+        yield f"data: {name}", "", digest
     for name in ("model", "template", "tokenizer"):
         digest = getattr(origin, name)
         if digest is not None:
-            yield {"model": "base model"}.get(name, name), short_hash(digest)
-    yield "seed", str(origin.seed)
-    yield "plaudit", version_text(origin.code)
-    yield "libraries", ", ".join(f"{name} {version}" for name, version in origin.libraries.items())
-    yield "machine", ", ".join(f"{name} {value}" for name, value in origin.machine.items())
+            yield {"model": "base model"}.get(name, name), "", digest
+    yield "seed", str(origin.seed), ""
+    yield "plaudit", version_text(origin.code), ""
+    yield "libraries", ", ".join(f"{name} {version}" for name, version in origin.libraries.items()), ""
+    yield "machine", ", ".join(f"{name} {value}" for name, value in origin.machine.items()), ""
 
 
 def version_text(code: Mapping[str, object]) -> str:
@@ -119,12 +152,7 @@ def version_text(code: Mapping[str, object]) -> str:
     if not commit:
         return f"version {code.get('plaudit')}"
     changed = ", with files that differed from it" if code.get("changed") else ""
-    return f"version {code.get('plaudit')}, commit {str(commit)[:_HASH_LENGTH]}{changed}"
-
-
-def short_hash(digest: str) -> Html:
-    """The beginning of a hash; the whole of it for those who point at it."""
-    return element("code", {"title": digest}, f"{digest[:_HASH_LENGTH]}…")
+    return f"version {code.get('plaudit')}, commit {str(commit)[:12]}{changed}"
 
 
 _SCORE_LABELS = {
@@ -133,7 +161,7 @@ _SCORE_LABELS = {
 }
 
 
-def reward_against_kl(history: MetricHistory) -> Iterator[Html]:
+def reward_against_kl(history: MetricHistory) -> Iterator[Markup]:
     """A chart for each score of held-out prompts; none where there is no reference, or a single look.
 
     Where a judge looked on, a line stands at the look that it liked best: from there on the reward is gamed.
@@ -165,83 +193,6 @@ def _kl_points(root_kl: MetricColumn, scores: MetricColumn) -> tuple[tuple[float
     if len(points) < 2:
         return ()
     return tuple((root, Span(value=value)) for root, value in points)
-
-
-_MAX_EXCHANGES = 12
-_MAX_CHARACTERS = 1000
-_MAX_NOTES = 100
-# As runs of rewards write their samples: a reward or a rank, two spaces, the answer on one line.
-_SCORED_LINE = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
-
-
-def samples_section(exchanges: tuple[Exchange, ...]) -> Html:
-    """What the model said, or what it gave to answers, beside what the data say."""
-    is_scored = bool(exchanges) and all(_scored_lines(exchange.last[1]) for exchange in exchanges)
-    title = "How the model scored" if is_scored else "What the model said"
-    if not exchanges:
-        return section(title, "samples", element("p", {}, "The model was not asked anything."))
-    articles = [
-        _exchange_article(number, exchange)
-        for number, exchange in enumerate(exchanges[:_MAX_EXCHANGES], start=1)
-    ]
-    hidden = len(exchanges) - len(articles)
-    more = element("p", {"class": "quiet"}, f"{counted(hidden, 'more prompt')} in samples.jsonl.")
-    return section(title, "samples", *articles, *([more] if hidden else []))
-
-
-def notes_section(run_notes: tuple[Note, ...]) -> Html:
-    """Remarks and warnings, the latest hundred."""
-    if not run_notes:
-        return section("Notes", "notes", element("p", {}, "None."))
-    items = [_note_item(note) for note in run_notes[-_MAX_NOTES:]]
-    hidden = len(run_notes) - len(items)
-    before = element("p", {"class": "quiet"}, f"{counted(hidden, 'earlier note')} in notes.jsonl.")
-    return section("Notes", "notes", *([before] if hidden else []), element("ul", {"class": "notes"}, *items))
-
-
-def _exchange_article(number: int, exchange: Exchange) -> Html:
-    (first, first_text), (last, last_text) = exchange.first, exchange.last
-    sides = [] if first == last else [text_column(f"At step {first:,}", _sample_text(first_text), "before")]
-    sides.append(text_column(f"At step {last:,}", _sample_text(last_text), "now"))
-    if exchange.expected is not None:
-        sides.append(text_column("In the data", _sample_text(exchange.expected), "expected"))
-    return element(
-        "article",
-        {"class": "exchange"},
-        element("h3", {}, f"Prompt {number}"),
-        quoted_text(exchange.prompt, _MAX_CHARACTERS),
-        element("div", {"class": "sides"}, *sides),
-    )
-
-
-def _sample_text(text: str) -> Html:
-    """A text as it is; answers that are judged in two columns, so that no judgement hides in the words."""
-    scored = _scored_lines(text)
-    if not scored:
-        return quoted_text(text, _MAX_CHARACTERS)
-    rows: list[Html] = []
-    for judgement, answer in scored:
-        answer_item = element("dd", {}, quoted_text(answer, _MAX_CHARACTERS))
-        rows += [element("dt", {}, judgement.replace("-", "−")), answer_item]
-    return element("dl", {"class": "judged"}, *rows)
-
-
-def _scored_lines(text: str) -> list[tuple[str, str]]:
-    """Judgements and answers, where every line is one of each; nothing otherwise.
-
-    >>> _scored_lines("+1.34  Yes.\\n-0.20  No."), _scored_lines("Yes.")
-    ([('+1.34', 'Yes.'), ('-0.20', 'No.')], [])
-    """
-    matches = [_SCORED_LINE.fullmatch(line) for line in text.split("\n")]
-    return [(one[1], one[2]) for one in matches if one] if all(matches) else []
-
-
-def _note_item(note: Note) -> Html:
-    where = "" if note.step is None else f"after step {note.step:,}" if note.step else "before the first step"
-    times = f"{note.times:,} times" if note.times > 1 else ""
-    details = ", ".join(part for part in (where, times) if part)
-    about = [element("span", {"class": "quiet"}, f" ({details})")] if details else []
-    return element("li", {}, shortened(note.text, _MAX_CHARACTERS), *about)
 
 
 _OUTCOME_METRICS = {
@@ -331,69 +282,22 @@ _HEADLINE_METRICS: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
     ("accuracy", "Training accuracy", percent),
 )
 _MEANINGS = {doc.name: doc.what for doc in METRIC_DOCS}
-_HOW_TO_READ = (
-    "One point a step; point at a curve for its values. Where a run is long, the lowest and the highest "
-    "value of each stretch are drawn, so no spike is lost. A red mark on the lower axis is a value that was "
-    "not a finite number."
-)
 
 
-def header_section(run_data: RunData) -> Html:
-    """The header: name, state, the run in one sentence, and its headline metrics."""
-    kind, state = ("finished", "Finished") if run_data.finished else ("open", "Not finished")
-    parts: list[str] = [element("b", {"class": kind}, state)]
-    if run_data.last_change is not None:
-        time = element(
-            "time",
-            {"datetime": run_data.last_change.isoformat(timespec="seconds")},
-            timestamp_text(run_data.last_change),
-        )
-        parts += [" on " if run_data.finished else " · last figures of ", time]
-    if run_data.notes:
-        parts += [" · ", element("a", {"href": "#notes"}, counted(len(run_data.notes), "note"))]
-    cards = element("dl", {"class": "cards"}, *_metric_cards(run_data.history))
-    return element(
-        "header",
-        {},
-        element("h1", {}, run_data.name),
-        element("p", {"class": "state"}, *parts),
-        element("p", {"class": "lede"}, run_sentence(run_data.history, finished=run_data.finished)),
-        *([cards] if run_data.history.columns else []),
-    )
-
-
-def curves_section(history: MetricHistory) -> Html:
-    """The curves, and every figure as a table for those who want numbers."""
-    if not history.columns:
-        return section("Curves", "curves", element("p", {}, "There is nothing to draw yet."))
-    return section(
-        "Curves",
-        "curves",
-        element(
-            "div",
-            {"class": "curves"},
-            curve_figures(history),
-            *reward_against_kl(history),
-            element("p", {"class": "how"}, _HOW_TO_READ),
-        ),
-        folded("Every figure as a number", _metric_table(history)),
-    )
-
-
-def _metric_cards(history: MetricHistory) -> Iterator[Html]:
+def _metric_cards(history: MetricHistory) -> Iterator[Card]:
     columns = history.columns
     for name, label, write in _HEADLINE_METRICS:
         if name in columns:
-            yield figure_card(label, write(columns[name].last), _best_note(columns[name], write))
+            yield Card(label=label, value=write(columns[name].last), more=_best_note(columns[name], write))
     seconds, tokens = history.total("timing/seconds"), history.total("tokens")
     if seconds:
         speed = f"{number_text(tokens / seconds)} tokens per second" if tokens else ""
-        yield figure_card("Time in steps", duration(seconds), speed)
+        yield Card(label="Time in steps", value=duration(seconds), more=speed)
     if tokens:
         rows = history.total("rows")
-        yield figure_card("Tokens", f"{tokens:,.0f}", f"in {counted(rows, 'row')}" if rows else "")
+        yield Card(label="Tokens", value=f"{tokens:,.0f}", more=f"in {counted(rows, 'row')}" if rows else "")
     if "timing/memory_mib" in columns and (most := columns["timing/memory_mib"].highest) is not None:
-        yield figure_card("Most memory", f"{most:,.0f} MiB")
+        yield Card(label="Most memory", value=f"{most:,.0f} MiB")
 
 
 def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
@@ -405,48 +309,9 @@ def _best_note(column: MetricColumn, write: Callable[[Number], str]) -> str:
     return f"best {write(value)} at step {step:,}"
 
 
-def _metric_table(history: MetricHistory) -> Html:
-    names = ("figure", "first", "last", "lowest", "highest")
-    header = element("tr", {}, *(element("th", {"scope": "col"}, name) for name in names))
-    rows = [_metric_table_row(column) for column in history.columns.values()]
-    return element("table", {"class": "numbers"}, element("thead", {}, header), element("tbody", {}, *rows))
-
-
-def _metric_table_row(column: MetricColumn) -> Html:
-    name: list[str] = [element("code", {}, column.name)]
-    if column.name in _MEANINGS:
-        name.append(element("p", {"class": "meaning"}, _MEANINGS[column.name]))
+def _metric_row(column: MetricColumn) -> tuple[str, str, list[str]]:
+    """The name of a figure, what it means, and its first, last, lowest and highest value."""
     values = (column.values[0], column.last, column.lowest, column.highest)
     write = "{:,.0f}".format if all(map(float.is_integer, column.values)) else number_text
-    cells = [element("td", {}, "–" if value is None else write(value)) for value in values]
-    return element("tr", {}, element("th", {"scope": "row"}, *name), *cells)
-
-
-def write_report(run: Path, *, command: str = "plaudit train sft") -> Path:
-    """Writes ``report.html`` from what lies in the run folder, finished or not; returns where it is.
-
-    ``command`` is what the run was started with; the page shows it with the run's own config.
-    """
-    run_data = read_run_data(run)
-    path = run / "report.html"
-    atomic.write_text(path, report_html(run_data, command))
-    return path
-
-
-def report_html(run_data: RunData, command: str) -> str:
-    """The HTML of the whole page."""
-    main = element(
-        "main",
-        {},
-        header_section(run_data),
-        curves_section(run_data.history),
-        samples_section(run_data.exchanges),
-        notes_section(run_data.notes),
-        lineage_section(run_data.lineage),
-        settings_section(run_data.config),
-        commands_section(run_data, command),
-    )
-    style = read_stylesheet("plaudit.report.charts", "charts.css") + read_stylesheet(
-        "plaudit.report.run", "run.css"
-    )
-    return document(run_data.name, main, style=style)
+    texts = [NO_VALUE if value is None else write(value) for value in values]
+    return column.name, _MEANINGS.get(column.name, ""), texts

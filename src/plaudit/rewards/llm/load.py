@@ -22,7 +22,7 @@ from plaudit.rewards.base import TaskScores
 from plaudit.rewards.llm.critic import CritiqueReward
 from plaudit.rewards.llm.generative import LanguageJudgeModel, read_language_judge_spec, reply_probabilities
 from plaudit.rewards.llm.pairwise import PairwiseRanker
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import make_encoder
 
 
@@ -93,4 +93,4 @@ def load_language_judge(
         return GenerativeReward(model)
     if isinstance(spec.settings, PairwiseRankerSettings):
         return PairwiseRanker(model)
-    return CritiqueReward(model, LocalSampler(model_folder, device=str(target)))
+    return CritiqueReward(model, sampler_of_folder(model_folder, device=str(target)))

@@ -1,4 +1,6 @@
-"""What a reader should doubt: each warning with its figure, its threshold and the reason for that.
+"""What was found, in sentences: which policy is better, and what a reader should doubt.
+
+Each warning has its figure, its threshold and the reason for that.
 
 A threshold is no truth: it says from where on a figure deserves a look at the answers themselves.
 """
@@ -6,20 +8,14 @@ A threshold is no truth: it says from where on a figure deserves a look at the a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.report.html import shortened
+from plaudit.report.figures import interval_text
 from plaudit.report.pipeline.data import PipelineData
-from plaudit.report.pipeline.text import (
-    contest_against_reference,
-    interval_text,
-    interval_verdict,
-    short_name,
-)
-from plaudit.report.words import number_text, percent
+from plaudit.report.words import number_text, percent, short_name, shortened
 
 LENGTH_FACTOR = 1.25
 """A mean length so many times the reference's, or the reference's so many times it."""
@@ -37,6 +33,110 @@ MIN_PROMPTS = 100
 """Prompts."""
 MAX_NOTE_LENGTH = 600
 """Letters of a note that have room."""
+
+
+def contest_against_reference(evaluation: PolicyEvaluation, policy: str) -> Contest | None:
+    """The first judge's contest of a policy against the reference, or else its first contest."""
+    contests = [contest for contest in evaluation.contests if contest.policy == policy]
+    against_reference = [contest for contest in contests if contest.against == evaluation.reference]
+    return next(iter(against_reference or contests), None)
+
+
+def interval_verdict(estimate: Estimate | None) -> str:
+    """What the interval of a share of wins says: ``better``, ``worse``, ``open``, or ``unknown``.
+
+    >>> interval_verdict(Estimate(value=0.52, low=0.48, high=0.56, n=100, prompts=100))
+    'open'
+    """
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "unknown"
+    return "better" if estimate.low > 0.5 else "worse" if estimate.high < 0.5 else "open"
+
+
+def best_policy_summary(evaluation: PolicyEvaluation) -> str:
+    """The finding in sentences: which policy is best, against which, and whether luck alone could have made
+    it so.
+    """
+    others = [policy for policy in evaluation.policies if policy.name != evaluation.reference]
+    best = _best_policy(evaluation, others)
+    if best is None:
+        return "There is no figure by which the policies could be ranked."
+    return " ".join(
+        (
+            *_worth_sentence(evaluation, best),
+            *_win_rate_sentence(evaluation, best),
+            *_overlap_sentence(others, best),
+        )
+    )
+
+
+def _best_policy(evaluation: PolicyEvaluation, others: Sequence[PolicyFigures]) -> PolicyFigures | None:
+    if (
+        with_gold := [policy for policy in others if policy.gold is not None]
+    ) and evaluation.gold is not None:
+        return max(with_gold, key=lambda policy: policy.gold.value if policy.gold else 0.0)
+    win_rates = {
+        policy.name: contest.raw.value
+        for policy in others
+        if (contest := contest_against_reference(evaluation, policy.name)) and contest.raw
+    }
+    return max(
+        (policy for policy in others if policy.name in win_rates),
+        key=lambda policy: win_rates[policy.name],
+        default=None,
+    )
+
+
+def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Iterator[str]:
+    if best.gold is None:
+        return
+    reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
+    sentence = (
+        f"{short_name(best.name)} is best: its answers are worth {_value_with_interval(best.gold)} on average"
+    )
+    if reference is None or reference.gold is None:
+        yield f"{sentence}."
+    else:
+        yield f"{sentence}, those of {short_name(reference.name)} {_value_with_interval(reference.gold)}."
+
+
+def _value_with_interval(estimate: Estimate) -> str:
+    return f"{number_text(estimate.value)} ({interval_text(estimate)})"
+
+
+def _win_rate_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Iterator[str]:
+    contest = contest_against_reference(evaluation, best.name)
+    if contest is None or contest.raw is None:
+        return
+    share = f"{percent(contest.raw.value)} ({interval_text(contest.raw, share=True)})"
+    name, judge = short_name(contest.against), short_name(contest.judge)
+    winner = short_name(best.name) if best.gold is None else "it"
+    yield f"Against {name} {winner} wins {share}, a tie counted as half, by {judge}:"
+    yield {
+        "better": f"the interval leaves out one half, so on prompts like these it is better than {name}.",
+        "worse": f"the interval lies below one half, so on prompts like these it is worse than {name}.",
+        "open": f"the interval holds one half, so it cannot be said that it is better than {name}.",
+        "unknown": "there are too few prompts for an interval.",
+    }[interval_verdict(contest.raw)]
+
+
+def _overlap_sentence(others: Sequence[PolicyFigures], best: PolicyFigures) -> Iterator[str]:
+    """Who may be as good, as far as intervals of each alone can tell."""
+    if best.gold is None or best.gold.low is None:
+        return
+    overlapping = [
+        short_name(policy.name)
+        for policy in others
+        if policy is not best
+        and policy.gold
+        and policy.gold.high is not None
+        and policy.gold.high >= best.gold.low
+    ]
+    if overlapping:
+        yield (
+            f"Its interval overlaps with that of {', '.join(overlapping)}: do not take their order for "
+            "certain."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +166,20 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
 
     A policy that is named before the reference is what the reference was made from: nothing drove it away.
     """
-    names = [one.name for one in evaluation.policies]
+    names = [policy.name for policy in evaluation.policies]
     reference_index = names.index(evaluation.reference) if evaluation.reference in names else -1
     reference = evaluation.policies[reference_index] if reference_index >= 0 else None
     later = evaluation.policies[reference_index + 1 :] or evaluation.policies[:reference_index]
     return (
         *_prompt_count_warning(evaluation),
-        *(warning for one in later if reference for warning in _change_warnings(one, reference)),
+        *(warning for policy in later if reference for warning in _change_warnings(policy, reference)),
         *(
             warning
-            for one in (*([reference] if reference else []), *later)
-            for warning in _distance_and_end_warnings(one, reference)
+            for policy in (*([reference] if reference else []), *later)
+            for warning in _distance_and_end_warnings(policy, reference)
         ),
-        *(warning for one in later for warning in _win_rate_warnings(evaluation, one)),
-        *(warning for one in evaluation.contests for warning in _judge_warnings(one)),
+        *(warning for policy in later for warning in _win_rate_warnings(evaluation, policy)),
+        *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
 
 

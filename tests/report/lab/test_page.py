@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
-from plaudit.lab.exercise import CaptionedChart, Claim, Exercise, ExerciseResult, Table
-from plaudit.lab.page import exercise_page, setting_changes
-from plaudit.lab.page import overview_page as page_of_all
-from plaudit.lab.registry import EXERCISES, claims_summary
-from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.html import Html, element
+from plaudit.lab.exercise import Exercise
+from plaudit.lab.registry import EXERCISES
+from plaudit.report.charts.axes import element
+from plaudit.report.lab.page import exercise_page, overview_page
+from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.pipeline.data import read_pipeline_folder
 from tests.report.in_browser import CHROMIUM, cut_off, measured
 from tests.report.pipeline.pipelines import write_pipeline
@@ -69,7 +69,7 @@ def harmless(page: Page) -> None:
 def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     write_pipeline(tmp_path / "leash")
     story = read_pipeline_folder(tmp_path / "leash")
-    (tmp_path / "lab.html").write_text(exercise_page(EXERCISE, story, SEEN, ("ppo.policy.beta: 0, not 0.1",)))
+    (tmp_path / "lab.html").write_text(exercise_page(EXERCISE, story, SEEN, ("ppo.kl_coef: 0, not 0.1",)))
     page = read_page(tmp_path / "lab.html")
     seen = page.sections["What was seen"]
     for words in ("✓ holds", "✗ does not hold", "? not decided", "became 48\u00a0%"):
@@ -77,7 +77,7 @@ def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
     assert page.words["td"][:2] == ["8", "48"]
     assert page.sections["Pictures"].split("\n")[0].startswith("How long?Look at the end.")
     assert "Whether it was luck:plaudit lab leash --seed 1" in page.sections["What to try next"]
-    assert "ppo.policy.beta: 0, not 0.1" in page.sections["head"]
+    assert "ppo.kl_coef: 0, not 0.1" in page.sections["head"]
     assert "1 of 3 claims holds, 1 not decided" in page.sections["head"]
 
 
@@ -86,23 +86,7 @@ def test_claims_tables_and_pictures_stand_on_the_page(tmp_path: Path) -> None:
 )
 def test_claims_are_counted_in_words(held: int, said: str) -> None:
     claims = tuple(Claim(statement="So.", holds=at < held, evidence="") for at in range(2))
-    assert claims_summary(ExerciseResult(claims=claims)).startswith(said)
-
-
-def test_what_was_run_otherwise_is_told(tmp_path: Path) -> None:
-    exercise = EXERCISES[0]
-    config = exercise.config.read_text("utf-8").replace("n: 800, split", "n: 600, split")
-    config = config.replace("  - on-own:", "  - other:").replace("      held-out: 0\n", "", 1)
-    (tmp_path / "pipeline.yaml").write_text(config.replace("seed: 0", "seed: 3"), "utf-8")
-    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == (
-        "stage other was added",
-        "stage on-own is missing",
-        "seed: 3, not 0",
-        "fresh.n: 600, not 800",
-        "last.held_out: not said, and not 0",
-    )
-    (tmp_path / "pipeline.yaml").write_text(exercise.config.read_text("utf-8"), "utf-8")
-    assert setting_changes(exercise, PipelineFolder(path=tmp_path)) == ()
+    assert ExerciseResult(claims=claims).summary.startswith(said)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
@@ -116,7 +100,7 @@ def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path
 @pytest.mark.parametrize("attack", ATTACKS, ids=NAMES)
 def test_words_from_outside_are_not_obeyed_where_all_exercises_stand(attack: str, tmp_path: Path) -> None:
     other = replace(EXERCISE, name="collapse")
-    text = page_of_all([(EXERCISE, attacked(SEEN, attack)), (other, attack)])
+    text = overview_page([(EXERCISE, attacked(SEEN, attack)), (other, attack)], EXERCISES)
     (tmp_path / "lab.html").write_text(text, "utf-8")
     harmless(read_page(tmp_path / "lab.html"))
 
@@ -130,4 +114,4 @@ def test_no_word_is_so_long_that_the_page_becomes_wider(attack: str, tmp_path: P
 
 
 def test_a_picture_is_the_only_markup_that_is_taken_as_it_is() -> None:
-    assert isinstance(SEEN.charts[0].chart, Html)
+    assert isinstance(SEEN.charts[0].chart, Markup)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plaudit.report.html import element, escape_invisible
+from plaudit.report.charts.axes import element
+from plaudit.report.words import escape_invisible
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""Settings of a policy run that an algorithm could learn nothing from, or something else than is meant.
+
+An algorithm as a run has it (``configured_algorithm``), the refusals, and notes on who generates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plaudit.errors import UserError
+from plaudit.losses.divergence import k1
+from plaudit.methods.policy import cells
+from plaudit.methods.policy.config import POLICY, PolicyConfig
+from plaudit.methods.policy.process_reward import refuse_process_conflicts
+from plaudit.methods.policy.row import PolicyAlgorithm
+
+Algorithm = str | PolicyAlgorithm
+"""A name of the table, or an algorithm of one's own."""
+
+
+def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAlgorithm:
+    """The algorithm of a name with a config's settings, or a record as it is; contradictions are refused."""
+    record = POLICY.configured(algorithm, config)
+    if config.process.pay != "no" and record.advantage is cells.group_z:
+        record = replace(record, advantage=cells.group_z_of_steps)
+    _refuse_contradictions(record, config)
+    return record
+
+
+def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> None:
+    """Raise for settings that would teach nothing, or something else than what is meant."""
+    if "group" in record.needs and record.group_size < 2:
+        raise UserError(
+            f"group_size {record.group_size}: {record.name} compares the answers to one prompt, and one that "
+            "is alone stands above nobody; give 2 or more"
+        )
+    if "pairs" in record.needs and record.group_size != 2:
+        raise UserError(f"group_size {record.group_size}: {record.name} learns from pairs; give 2")
+    if record.loss_kl is k1:
+        raise UserError(
+            "kl_estimator k1 holds nothing in a loss: its expected gradient is 0 (plaudit prove "
+            "estimators). Use k2 or k3, or --divergence reward"
+        )
+    refuse_process_conflicts(record, config)
+    if "adaptive_penalty" in record.needs and record.updates_per_round < 2:
+        raise UserError(
+            f"{record.name} adapts its coefficient to how far a round has moved the policy, and with a "
+            "single move that is 0: give --update-epochs 2 or more"
+        )
+    if record.ptx_coef and config.ptx.data is None:
+        raise UserError(f"{record.name} needs text that it shall not forget: add --ptx.data FILE")
+    if config.critic.shared and record.max_kl:
+        raise UserError(
+            f"critic.shared: {record.name} moves the policy by its own gradient alone, and a shared critic's "
+            "would be in it; leave it out"
+        )
+    _refuse_sampling_conflicts(record, config)
+
+
+def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:
+    """Raise for sampling settings from whose completions this algorithm could learn nothing."""
+    name = record.name
+    if record.dynamic_sampling and record.group_size < 2:
+        raise UserError(
+            f"dynamic_sampling: {name} draws one answer to a prompt, and one is never unlike itself"
+        )
+    if {"greedy_baseline", "rival"} & record.needs and config.draw.replay:
+        compared_with = "the likeliest one" if "greedy_baseline" in record.needs else "a rival's"
+        raise UserError(
+            f"draw.replay: {name} measures answers against {compared_with} of the same moment, so "
+            "those of an earlier round have nothing to be measured against; leave it out"
+        )
+    if record.mixture_coef:
+        cells.refuse_unread(record, frozenset({"mixture_coef"}))
+        _refuse_mixture_conflicts(record, config)
+
+
+def _refuse_mixture_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:
+    name = record.name
+    if config.reference.kind == "none":
+        raise UserError(
+            f"reference.kind none: {name} draws from a mixture of the policy and its reference; leave "
+            "it out, or add --mixture-coef 0"
+        )
+    if config.environment is not None:
+        raise UserError(
+            f"environment: {name} draws from a mixture of the policy and its reference, and episodes "
+            "are played by the policy alone; give --reward in its place, or add --mixture-coef 0"
+        )
+    if "rival" in record.needs:
+        return
+    if record.divergence != "none":
+        raise UserError(
+            f"divergence {record.divergence}: the answers of {name} are those of a mixture, over "
+            "which the policy's KL cannot be estimated; leave it out, since the loss holds the policy already"
+        )
+    if config.draw.replay or record.tis_cap:
+        setting = "draw.replay" if config.draw.replay else "tis_cap"
+        raise UserError(
+            f"{setting} weighs answers as if the policy should have drawn them, and {name} wants those of "
+            "a mixture; leave it out"
+        )
+
+
+def mixture_notes(record: PolicyAlgorithm) -> tuple[str, ...]:
+    """Notes on which model generates, where it is not the policy alone."""
+    share = record.mixture_coef
+    rival_note = (
+        "each prompt has a rival's answer, which only scores are compared with"
+        if "rival" in record.needs
+        else ""
+    )
+    if not share:
+        return (f"{rival_note}; it is drawn from the policy itself",) if rival_note else ()
+    source = f"a mixture of {1 - share:g} of the policy and {share:g} of its reference (log-probs)"
+    return (f"{rival_note}; it is drawn from {source}" if rival_note else f"answers are drawn from {source}",)

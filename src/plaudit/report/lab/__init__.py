@@ -1,0 +1,1 @@
+"""The pages of the lab: one of each exercise, and one over all of them."""

@@ -1,0 +1,173 @@
+"""What an exercise of the lab found: claims, a table and charts; and charts that several exercises draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
+from plaudit.report.charts.axes import Span
+from plaudit.report.charts.lines import BandChart, BandLine, band_chart
+from plaudit.report.page import render_macro
+from plaudit.report.words import Number, counted, number_text, shortened
+
+_MAX_TEXT_LENGTH = 400
+_Column = tuple[str, str, str]
+"""Who said something, how that is drawn (the first policy ``before``, others ``now``), and what it said."""
+_VERDICTS = {True: "holds", False: "does not hold", None: "not decided"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A sentence that what was measured bears out, or does not.
+
+    Example: ``Claim(statement="Without a leash answers grow.", holds=True, evidence="27 tokens became 48")``
+    """
+
+    statement: str
+    """What is claimed, as a whole sentence that would be the same whatever was measured."""
+    holds: bool | None
+    """Whether it holds as measured; None where the measurement does not decide it."""
+    evidence: str
+    """The figures that it was decided by, with their intervals where there are any."""
+
+    @property
+    def verdict(self) -> str:
+        """How it came out, in words.
+
+        >>> Claim(statement="Answers grow.", holds=None, evidence="27 tokens (20 to 40) became 31").verdict
+        'not decided'
+        """
+        return _VERDICTS[self.holds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A small table; its first column names the rows.
+
+    Example: ``Table(head=("pooling", "accuracy"), rows=(("last", "71 %"), ("mean", "74 %")))``
+    """
+
+    head: tuple[str, ...]
+    """What each column is."""
+    rows: tuple[tuple[str, ...], ...]
+    """Each as long as the head."""
+    note: str = ""
+    """What must be known to read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptionedChart:
+    """A chart, and a sentence that says what to look at.
+
+    Example: ``CaptionedChart(title="How long", caption="Look at the end.", chart=curves("tokens", lines))``
+    """
+
+    title: str
+    """What it shows."""
+    caption: str
+    """A sentence: what to look at."""
+    chart: Markup
+    """A figure made with plaudit.report.charts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExerciseResult:
+    """The result of an exercise: what its pipeline's folder shows.
+
+    Example: ``ExerciseResult(claims=(Claim(…),), table=None, charts=(CaptionedChart(…),))``
+    """
+
+    claims: tuple[Claim, ...]
+    """In the order in which they are told."""
+    table: Table | None = None
+    """The figures beside each other."""
+    charts: tuple[CaptionedChart, ...] = ()
+    """In the order in which they are looked at."""
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether every claim holds."""
+        return all(claim.holds for claim in self.claims)
+
+    @property
+    def summary(self) -> str:
+        """How many claims came out how.
+
+        >>> claim = Claim(statement="Answers grow.", holds=True, evidence="8 tokens became 48")
+        >>> ExerciseResult(claims=(claim,)).summary
+        '1 of 1 claim holds'
+        """
+        holding = sum(claim.holds is True for claim in self.claims)
+        undecided = sum(claim.holds is None for claim in self.claims)
+        summary = f"{holding} of {counted(len(self.claims), 'claim')} {'holds' if holding == 1 else 'hold'}"
+        return f"{summary}, {undecided} not decided" if undecided else summary
+
+
+def chart_over_steps(title: str, unit: str, runs: Mapping[str, Sequence[tuple[int, float]]]) -> Markup:
+    """A figure of held-out prompts for every run, over its steps."""
+    lines = [
+        BandLine(label=name, points=tuple((step, Span(value=value)) for step, value in run))
+        for name, run in runs.items()
+    ]
+    return band_chart(title, unit, BandChart(lines=lines), note="to the right: moves of the weights")
+
+
+def chart_over_root_kl(title: str, unit: str, lines: Mapping[str, Sequence[tuple[Number, Span]]]) -> Markup:
+    """A figure of each optimiser along √KL, from near to far."""
+    band_lines = [
+        BandLine(label=name, points=tuple(sorted(points, key=lambda point: point[0])))
+        for name, points in lines.items()
+    ]
+    return band_chart(title, unit, BandChart(lines=band_lines), note="to the right: √KL from the start")
+
+
+def charts_side_by_side(*charts: Markup) -> Markup:
+    """Several charts as one."""
+    return render_macro("curves", charts)
+
+
+def answers_side_by_side(names: Mapping[str, str], rows: Sequence[PromptAnswers]) -> Markup:
+    """What some policies said to some prompts; ``names`` says what each is called there."""
+    answers = [(row.prompt, [*_answer_columns(row, names)]) for row in rows]
+    return render_macro("answers", "Answers to the same prompts", answers)
+
+
+def _answer_columns(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[_Column]:
+    answer_by_policy = {answer.policy: answer for answer in row.said}
+    for index, (name, label) in enumerate(names.items()):
+        if name in answer_by_policy:
+            answer = answer_by_policy[name]
+            worth = "not known" if answer.gold is None else number_text(answer.gold)
+            yield (
+                f"{label}: {answer.tokens} tokens, worth {worth}",
+                "now" if index else "before",
+                shortened(answer.text, _MAX_TEXT_LENGTH),
+            )
+
+
+def answer_counts(evaluation: PolicyEvaluation, names: Mapping[str, str], prompts: Sequence[str]) -> Markup:
+    """All answers of some policies to some prompts, the commonest first."""
+    answers = [(prompt, [*_count_columns(evaluation, names, prompt)]) for prompt in prompts]
+    return render_macro("answers", "Answers, and how often each came", answers)
+
+
+def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], prompt: str) -> Iterator[_Column]:
+    for index, (name, label) in enumerate(names.items()):
+        counts = Counter(
+            answer.text
+            for row in evaluation.all_answers
+            if row.prompt == prompt
+            for answer in row.said
+            if answer.policy == name
+        )
+        lines = "\n".join(f"{count} × {text}" for text, count in counts.most_common())
+        text = shortened(lines, 3 * _MAX_TEXT_LENGTH)
+        yield (
+            f"{label}: {counted(len(counts), 'answer')}",
+            "now" if index else "before",
+            shortened(text, 3 * _MAX_TEXT_LENGTH),
+        )

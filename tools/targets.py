@@ -1,0 +1,244 @@
+"""The size of the house in figures: how much there is, and how far a reader walks from a command to a loss.
+
+Each figure has a target, and a bound that it may not leave again: the bound is what was reached last, and is
+lowered with every step towards the target.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from tools.tree import Source, root_from_arguments, sources
+
+SRC = "src"
+"""The folder that the figures are of."""
+CHAPTER_ROLES = frozenset(
+    {"__init__", "run", "config", "data", "objective", "algorithms", "page", "sections"}
+)
+"""Names that every chapter has one file of: a reader who knows one chapter finds the same part of another."""
+SAME_NAME = 3
+"""How many files may share a name that is no chapter's role."""
+FAMILY = 3
+"""From how many files of a folder on a common prefix makes them a family."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure.
+
+    Example: ``Figure(name="files", value=383, target=330, bound=383)``
+    """
+
+    name: str
+    """What is counted."""
+    value: float
+    """What was found."""
+    target: float
+    """What it should be."""
+    bound: float
+    """What it must not leave."""
+    at_least: bool = False
+    """True where more is better."""
+    detail: str = ""
+    """What is over, by name."""
+
+    def reaches(self, wanted: float) -> bool:
+        """Whether the figure is as good as this."""
+        return self.value >= wanted if self.at_least else self.value <= wanted
+
+
+def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
+    """What can be counted without running anything."""
+    yield Figure(name="files", value=len(files), target=330, bound=400)
+    lines = sum(len(source.text.splitlines()) for source in files)
+    yield Figure(name="source lines", value=lines, target=60_000, bound=76_000)
+    comments = sum(comment_lines(source.text) for source in files)
+    code = sum(code_lines(source.text) for source in files)
+    share = round(100 * comments / max(code, 1), 2)
+    yield Figure(name="comments in % of code lines", value=share, target=3, bound=0.3, at_least=True)
+    families = prefix_families([source.path for source in files])
+    yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
+    names = shared_names([source.path for source in files])
+    yield Figure(
+        name="names of more than 3 files", value=len(names), target=0, bound=0, detail=", ".join(names)
+    )
+
+
+def comment_lines(text: str) -> int:
+    """Lines with a comment that is none for a tool."""
+    marks = ("# type:", "# pyright:", "# noqa", "# ruff:", "#!")
+    return sum(
+        token.type == tokenize.COMMENT and not token.string.startswith(marks)
+        for token in tokenize.generate_tokens(StringIO(text).readline)
+    )
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code: neither empty, nor a comment, nor part of a docstring."""
+    held: set[int] = set()
+    skipped = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }
+    begins = True
+    for token in tokenize.generate_tokens(StringIO(text).readline):
+        if token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT):
+            begins = True
+        elif token.type not in skipped:
+            # A string that begins a statement is a docstring, or stands for one.
+            if not (begins and token.type == tokenize.STRING):
+                held.update(range(token.start[0], token.end[0] + 1))
+            begins = False
+    return len(held)
+
+
+def prefix_families(paths: Sequence[Path]) -> list[str]:
+    """Prefixes, up to an underscore, that several files of a folder begin with."""
+    counts = Counter(
+        (path.parent, path.stem.partition("_")[0]) for path in paths if "_" in path.stem.strip("_")
+    )
+    return sorted(
+        (folder / f"{prefix}_*").as_posix() for (folder, prefix), number in counts.items() if number >= FAMILY
+    )
+
+
+def shared_names(paths: Sequence[Path]) -> list[str]:
+    """Names that too many files have."""
+    counts = Counter(path.stem for path in paths)
+    return sorted(
+        f"{name} ({number})"
+        for name, number in counts.items()
+        if number > SAME_NAME and name not in CHAPTER_ROLES
+    )
+
+
+LOADED = """
+import sys
+import plaudit.methods.supervised.run
+print(sum(name.partition(".")[0] == "plaudit" for name in sys.modules))
+"""
+"""A program that prints how many modules of plaudit the supervised chapter loads."""
+
+EXECUTED = """
+import contextlib, io, os, sys
+import torch
+from plaudit.cli.main import main
+source, folder, method = sys.argv[1:]
+os.chdir(folder)
+found = set()
+
+class Reached(BaseException):
+    pass
+
+def imports(frame):
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(source):
+            return True
+        frame = frame.f_back
+    return False
+
+def see(frame, event, argument):
+    name = frame.f_code.co_filename
+    # What runs while a module is imported, class bodies among it, is no step on the way to the gradient.
+    if event == "call" and name not in found and name.startswith(source) and not imports(frame):
+        found.add(name)
+
+def stop(*arguments, **settings):
+    raise Reached
+
+def command(words):
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        try:
+            main(words)
+        except SystemExit as end:
+            assert not end.code, end.code
+    return output.getvalue().strip()
+
+rows = "prompts" if method == "grpo" else "comparisons"
+command(["world", "make", rows, "--n", "60", "--out", "rows.jsonl"])
+settings = ["--model", command(["world", "base"]), "--out", "run"]
+data = ["--data", "rows.jsonl"] if method == "dpo" else ["--prompts", "rows.jsonl", "--reward", "length:1-50"]
+torch.Tensor.backward = torch.autograd.backward = torch.autograd.grad = stop
+sys.setprofile(see)
+try:
+    main(["train", method, "--no-check", *settings, *data])
+except Reached:
+    sys.setprofile(None)
+else:
+    raise SystemExit("no gradient was computed")
+print(*sorted(found), sep=chr(10))
+print(len(found))
+"""
+"""A program that prints how many files hold a function that ran between a command and its first gradient."""
+
+
+def counted(root: Path, program: str, *arguments: str, cache: str = "") -> int:
+    """The number that a program prints last, run on this tree."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=os.environ | {"PYTHONPATH": str(root / SRC), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache},
+        cwd=root,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"a figure could not be measured:\n{done.stdout}{done.stderr}")
+    return int(done.stdout.split()[-1])
+
+
+def run_figures(root: Path) -> Iterator[Figure]:
+    """What is counted by importing and by running, side by side: the programs mostly wait."""
+    source = str((root / SRC).absolute())
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+
+        def executed(method: str) -> int:
+            place = Path(folder) / method
+            place.mkdir()
+            return counted(root, EXECUTED, source, str(place), method, cache=folder)
+
+        loaded = pool.submit(counted, root, LOADED)
+        methods = {method: pool.submit(executed, method) for method in ("dpo", "grpo")}
+        yield Figure(
+            name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=160
+        )
+        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=90)
+        yield Figure(
+            name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=110
+        )
+
+
+def main(root: Path) -> int:
+    """Prints every figure beside its target; returns 1 where one is worse than what was reached before."""
+    files = sources(root, (SRC,))
+    if not files:
+        print("nothing to check was found: is this the repository's root?")
+        return 1
+    status = 0
+    for figure in (*source_figures(files), *run_figures(root)):
+        left = not figure.reaches(figure.bound)
+        status |= left
+        verdict = "reached" if figure.reaches(figure.target) else f"target {figure.target:g}"
+        verdict = f"WORSE than {figure.bound:g}" if left else verdict
+        detail = f"  {figure.detail}" if figure.detail and (left or not figure.reaches(figure.target)) else ""
+        print(f"{figure.name:38} {figure.value:8g}  {verdict}{detail}")
+    print(f"figures of {len(files)} files")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(root_from_arguments()))
