@@ -194,6 +194,7 @@ from plaudit.tokens.batch import (
     batch_of as batch_of,
 )
 from plaudit.tokens.encode import Encoder as Encoder, make_encoder as make_encoder
+from plaudit.tokens.extras import Extra as Extra
 from plaudit.tokens.microbatch import Microbatch as Microbatch
 
 __version__: str

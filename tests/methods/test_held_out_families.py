@@ -142,7 +142,8 @@ def test_without_families_questions_of_one_prompt_would_be_parted() -> None:
     """What the families are for: the same rows, held out by the questions alone, leak."""
     answer = (Completion(ids=(9, 2), mask=(True, True), finished=True),)
     questions = [Example(prompt=(n, k), completions=answer) for n in range(20) for k in range(6)]
-    families = {one.prompt: (one.prompt[0], 0) for one in questions}
+    ids = {one.prompt: one.prompt_id for one in questions}
+    families = {one.prompt_id: ids[one.prompt[0], 0] for one in questions}
 
     def leaks(*more: Any) -> int:
         train, held_out = hold_out(questions, 0.25, 0, *more)
@@ -157,7 +158,7 @@ def test_without_families_questions_of_one_prompt_would_be_parted() -> None:
 def test_one_family_alone_is_trained_and_a_share_of_nothing_holds_out_nothing() -> None:
     answer = (Completion(ids=(9, 2), mask=(True, True), finished=True),)
     questions = [Example(prompt=(1, k), completions=answer) for k in range(6)]
-    families = {one.prompt: (1, 0) for one in questions}
+    families = {one.prompt_id: questions[0].prompt_id for one in questions}
     assert hold_out(questions, 0.5, 0, families) == (tuple(questions), ())
     assert hold_out(questions, 0.0, 0, families) == (tuple(questions), ())
     parted = hold_out([*questions, Example(prompt=(2, 0), completions=answer)], 0.5, 0, families)

@@ -58,6 +58,17 @@ def plain_text(text: Text) -> str:
     return "\n".join(_content_text(message.content) for message in text)
 
 
+def pictures(text: Text) -> tuple[str, ...]:
+    """Where the pictures of a text are, in order: the part of its content that `plain_text` leaves out.
+
+    >>> pictures((Message(role="user", content=(Part(kind="image", source="owl.png"),)),))
+    ('owl.png',)
+    """
+    messages = () if isinstance(text, str) else text
+    parts = (part for message in messages if not isinstance(message.content, str) for part in message.content)
+    return tuple(part.source or "" for part in parts if part.kind == "image")
+
+
 def user_turn(content: str) -> tuple[Message, ...]:
     """A conversation of one user turn.
 

@@ -3,7 +3,7 @@
     CACHE/<hash>/logp.safetensors    log π_ref of every token, answers one behind the other
     CACHE/<hash>/facts.json          what it was made of, and the file's hash
 
-The hash is that of the model's folder, the numbers it computes in and every token of the rows, so another
+The hash is that of the model's folder, the numbers it computes in and the rows' content, so another
 epoch or another run finds the file, and anything else does not. A damaged file is made again, and said.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +26,10 @@ from plaudit.models.load import Precision
 from plaudit.models.reference import (
     CachedReference,
     Reference,
-    completion_keys,
     completion_spans,
     compute_reference_logps,
 )
-from plaudit.tokens.batch import Completion, Example
+from plaudit.tokens.batch import Example, join_completions
 
 LOGP_FILE, FACTS_FILE = "logp.safetensors", "facts.json"
 MAX_COMPLETIONS_TOGETHER = 8
@@ -73,39 +71,40 @@ def cached_reference(
 ) -> tuple[CachedReference, str]:
     """Log-probs from the cache, or computed and cached; and a sentence about which. Every rank calls it."""
     offsets = completion_spans(examples)
-    size = sum(len(ids) for _, ids in offsets)
+    size = sum(end - start for start, end in offsets.values())
     folder = cache / _cache_key(source, examples)
     cached_M, note = _read_cache(folder, size) if ranks.is_first else (None, "")
     if ranks.all_gather([float(cached_M is not None)])[0][0]:
         logp_M = torch.zeros(size, dtype=source.dtype) if cached_M is None else cached_M
         ranks.broadcast([logp_M])
         return CachedReference(
-            span_by_key=offsets, logp_M=logp_M
+            span_by_id=offsets, logp_M=logp_M
         ), note or f"reference: log-probs found in {folder}"
     logp_M = torch.zeros(size, dtype=source.dtype)
     rank_examples = _unique_completions(examples)[ranks.rank :: ranks.world_size]
     values = compute_reference_logps(reference, rank_examples, tokens_at_once, ranks.device)
-    for answer, logp_T in zip(completion_keys(rank_examples), values, strict=True):
-        logp_M[slice(*offsets[answer])] = logp_T
+    completion_ids = [one for example in rank_examples for one in example.completion_ids]
+    for completion_id, logp_T in zip(completion_ids, values, strict=True):
+        logp_M[slice(*offsets[completion_id])] = logp_T
     ranks.all_reduce_sum([logp_M])
     if ranks.is_first:
         note = "; ".join(
             sentence for sentence in (note, _write_cache(folder, logp_M, source, len(offsets))) if sentence
         )
-    return CachedReference(span_by_key=offsets, logp_M=logp_M), note
+    return CachedReference(span_by_id=offsets, logp_M=logp_M), note
 
 
 def _unique_completions(examples: Sequence[Example]) -> list[Example]:
     """Every different answer once, with those to the same prompt beside it."""
-    answers: dict[tuple[int, ...], dict[tuple[int, ...], Completion]] = {}
+    singles_by_prompt: dict[str, dict[str, Example]] = {}
     for example in examples:
-        unique = answers.setdefault(example.prompt, {})
-        unique.update({answer.ids: answer for answer in example.completions if answer.ids not in unique})
+        unique = singles_by_prompt.setdefault(example.prompt_id, {})
+        for k, completion_id in enumerate(example.completion_ids):
+            if completion_id not in unique:
+                unique[completion_id] = example.select([k])
     return [
-        Example(
-            prompt=prompt, completions=tuple(list(unique.values())[start : start + MAX_COMPLETIONS_TOGETHER])
-        )
-        for prompt, unique in answers.items()
+        join_completions(list(unique.values())[start : start + MAX_COMPLETIONS_TOGETHER])
+        for unique in singles_by_prompt.values()
         for start in range(0, len(unique), MAX_COMPLETIONS_TOGETHER)
     ]
 
@@ -149,10 +148,8 @@ def _write_cache(folder: Path, logp_M: Tensor, source: ReferenceSource, answers:
 
 def _cache_key(source: ReferenceSource, examples: Sequence[Example]) -> str:
     digest = hashlib.sha256(
-        f"1/{source.model_hash}/{source.precision.weights}/{source.precision.products}".encode()
+        f"2/{source.model_hash}/{source.precision.weights}/{source.precision.products}".encode()
     )
     for example in examples:
-        digest.update(b"prompt" + array("q", example.prompt).tobytes())
-        for answer in example.completions:
-            digest.update(b"answer" + array("q", answer.ids).tobytes() + bytes(answer.mask))
+        digest.update(example.id.encode())
     return digest.hexdigest()[:40]

@@ -80,6 +80,8 @@ class RunConfig:
     """The longest row in tokens: prompts are cut from their start, answers never."""
     turns: Literal["all", "last"] = "all"
     """Which answers of a longer conversation are trained."""
+    extras: str | None = field(default=None, metadata={"hidden": True})
+    """What prompts show beside words (pictures): file.py:name of a function that reads it."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Numbers of the matrix products; weights stay float32. auto: float32 on CPU, bfloat16 on GPU."""
     device: str = "auto"

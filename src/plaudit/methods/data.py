@@ -30,13 +30,18 @@ class PromptRow(Protocol):
         """The prompt's tokens."""
         ...
 
+    @property
+    def prompt_id(self) -> str:
+        """The content hash of the prompt, what it shows beside tokens included."""
+        ...
+
 
 Row = TypeVar("Row", bound=PromptRow)
 """What a record becomes: an example, or an example with its judgement."""
-TeacherPrompts = Mapping[tuple[int, ...], tuple[int, ...]]
-"""For each prompt of the student, as tokens, what a teacher is asked in its place."""
-PromptFamilies = Mapping[tuple[int, ...], tuple[int, ...]]
-"""For each prompt that was made of one of the file, the prompt that stands for all made of it."""
+TeacherPrompts = Mapping[str, tuple[int, ...]]
+"""For each prompt of the student, by its content hash, the tokens that a teacher is asked in its place."""
+PromptFamilies = Mapping[str, str]
+"""For each prompt that was made of one of the file, the one that stands for all of these, by their hashes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +55,9 @@ class EncodedData(Generic[Row]):
     """The rows as tokens, and those that cannot be used."""
     notes: tuple[str, ...] = ()
     """What was decided, for the user."""
-    teacher_prompts: TeacherPrompts = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    teacher_prompts: TeacherPrompts = field(default_factory=dict[str, tuple[int, ...]])
     """What a teacher is asked, where that is something else."""
-    families: PromptFamilies = field(default_factory=dict[tuple[int, ...], tuple[int, ...]])
+    families: PromptFamilies = field(default_factory=dict[str, str])
     """Prompts that were made of one question: each with the one that stands for all of them."""
     records: tuple[Record, ...] = ()
     """What the file holds."""
@@ -119,29 +124,31 @@ def hold_out(
 ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     """Split off a share of the *prompts*: rows with the same prompt stay together, so that none leaks."""
     representative = families or {}
-    family = {example.prompt: representative.get(example.prompt, example.prompt) for example in examples}
-    prompts = sorted(set(family.values()))
+    tokens = {example.prompt_id: example.prompt for example in examples}
+    family = {prompt_id: representative.get(prompt_id, prompt_id) for prompt_id in tokens}
+    # In the order of their tokens, so that the shuffle is of the prompts and not of how they are hashed.
+    prompts = sorted(set(family.values()), key=lambda prompt_id: (tokens[prompt_id], prompt_id))
     random.Random(f"{seed}/held out").shuffle(prompts)
     count = math.ceil(share * len(prompts)) if share else 0
     held_out_prompts = set(prompts[: min(count, len(prompts) - 1)])
-    train = tuple(example for example in examples if family[example.prompt] not in held_out_prompts)
-    return train, tuple(example for example in examples if family[example.prompt] in held_out_prompts)
+    train = tuple(example for example in examples if family[example.prompt_id] not in held_out_prompts)
+    return train, tuple(example for example in examples if family[example.prompt_id] in held_out_prompts)
 
 
 def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -> PromptFamilies:
     """The prompts that a method has made of one prompt of the file, so that they are held out together."""
     prompt_of = {record.origin: record.prompt for record in records}
-    representative: dict[Text, tuple[int, ...]] = {}
+    representative: dict[Text, str] = {}
     return {
-        example.prompt: representative.setdefault(prompt_of[example.origin], example.prompt)
+        example.prompt_id: representative.setdefault(prompt_of[example.origin], example.prompt_id)
         for example in encoding.examples
     }
 
 
 def _leak_notes(train: Sequence[PromptRow], held_out: Sequence[PromptRow], name: str) -> Iterable[str]:
     """A note on held-out prompts that are also trained: what is measured on them is memory."""
-    trained = {example.prompt for example in train if example.prompt}
-    count = sum(example.prompt in trained for example in held_out)
+    trained = {example.prompt_id for example in train}
+    count = sum(example.prompt_id in trained for example in held_out)
     if count:
         yield f"{count} of {len(held_out)} rows in {name} have a prompt that is also trained"
 

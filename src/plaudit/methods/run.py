@@ -23,6 +23,7 @@ from plaudit.files import atomic
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
 from plaudit.methods.data import Rows
 from plaudit.methods.models import autocast_context
+from plaudit.methods.own import load_object
 from plaudit.models.load import Precision, precision
 from plaudit.preflight.check import refusal_message, run_checks
 from plaudit.preflight.registry import CHECKS
@@ -172,12 +173,18 @@ def start_run(
     return Run(
         config=config,
         method=method,
-        encoder=make_encoder(config.model, turns=config.turns),
+        encoder=encoder_for(config),
         precision=precision(config.dtype, ranks.device),
         ranks=ranks,
         folder=folder,
         finished=finished,
     )
+
+
+def encoder_for(config: RunConfig) -> Encoder:
+    """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
+    reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
+    return make_encoder(config.model, turns=config.turns, read_extras=reader)
 
 
 def refuse_unknown_checks(names: Iterable[str]) -> None:

@@ -12,8 +12,9 @@ from plaudit.engine.loop import InterruptCheck
 from plaudit.engine.sinks.base import Sample
 from plaudit.methods.config import SampleSettings
 from plaudit.models.policy import Policy
-from plaudit.tokens.batch import Example
+from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder
+from plaudit.tokens.packing import layout_batch
 
 
 def sample_completions_fn(
@@ -35,6 +36,7 @@ def sample_completions_fn(
 
 def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens: int) -> Sample:
     ids = torch.tensor([example.prompt], device=policy.device)
+    extras = layout_batch(batch_of([example.select([0])]).to(policy.device), "right").extras
     generate: Any = policy.base.generate
     with torch.no_grad():
         generated = generate(
@@ -45,6 +47,7 @@ def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens:
             eos_token_id=list(encoder.stop_ids),
             pad_token_id=encoder.stop_ids[0],
             synced_gpus=is_sharded(policy),
+            **extras,
         )
     decode = encoder.info.decode
     return Sample(

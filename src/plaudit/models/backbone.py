@@ -5,7 +5,8 @@ The layers below a model's head, and how a batch is laid out for them: packed, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -65,6 +66,16 @@ def without_head(model: PreTrainedModel) -> nn.Module:
     return headless
 
 
+def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> None:
+    """Raise for an extra that is no argument of the model by name: what takes any argument ignores it."""
+    unknown = [name for name in extras if name not in inspect.signature(headless.forward).parameters]
+    if unknown:
+        raise UserError(
+            f"the rows have {' and '.join(map(repr, unknown))} beside tokens, and {type(headless).__name__} "
+            "takes no argument of that name; use a model that does, or leave it out of the rows"
+        )
+
+
 StateSelector = Callable[[ForwardInputs], Tensor]
 """Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement."""
 
@@ -107,6 +118,8 @@ class Backbone:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""
         packing = {} if inputs.segments is None else {"segments": inputs.segments}
         headless = without_head(self.base)
+        if inputs.extras:
+            refuse_unknown_extras(headless, inputs.extras)
         with _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel()):
             output = headless(
                 input_ids=inputs.ids_RS,
@@ -114,8 +127,16 @@ class Backbone:
                 attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
                 use_cache=False,
                 **packing,
+                **inputs.extras,
             )
         hidden_RSH: Tensor = output.last_hidden_state
+        if inputs.extras and hidden_RSH.shape[:2] != inputs.ids_RS.shape:
+            # An extra of one row a group, added to the one row of a packed batch, broadcasts silently.
+            raise UserError(
+                f"{type(headless).__name__} made states of shape {tuple(hidden_RSH.shape)} of tokens of "
+                f"shape {tuple(inputs.ids_RS.shape)}: it does not read {', '.join(inputs.extras)} in a "
+                "packed batch; look its rows up by segments (docs/design.md), or use --memory.layout right"
+            )
         return hidden_RSH.flatten(0, 1)
 
     @contextmanager

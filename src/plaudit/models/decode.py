@@ -15,7 +15,7 @@ each place, which a softmax does not see; and a temperature divides those of bot
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.backbone import head_of, without_head
+from plaudit.models.backbone import head_of, refuse_unknown_extras, without_head
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
 from plaudit.models.packed_attention import PackingError
 from plaudit.models.policy import Policy
@@ -34,6 +34,8 @@ from plaudit.models.verify import tolerance
 
 PromptIds = Sequence[Sequence[int]]
 """The token ids of each prompt."""
+Items = Mapping[str, Tensor]
+"""What prompts show beside tokens, one behind the other, by the name of the model's argument."""
 TRIAL_PROMPTS = ((3, 11, 7, 5), (9, 2, 6, 4, 8, 12, 10))
 """The prompts of a trial: the first has two answers, the second one."""
 
@@ -41,11 +43,14 @@ TRIAL_PROMPTS = ((3, 11, 7, 5), (9, 2, 6, 4, 8, 12, 10))
 class SharedDecoder:
     """A prompt is read once, looked at once by all its answers, and nothing is copied for a token."""
 
-    def __init__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> None:
+    def __init__(
+        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
+    ) -> None:
         """Run the prompts through the model."""
         if not policy.backbone.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         self._backbone: Any = without_head(policy.base)
+        refuse_unknown_extras(self._backbone, extras or {})
         self._head = head_of(policy.base)
         self._last_position = _last_position(policy)
         lengths = [len(prompt) for prompt in prompts]
@@ -53,7 +58,7 @@ class SharedDecoder:
         ids_S = torch.tensor([token for prompt in prompts for token in prompt], device=policy.device)
         place_S = torch.cat([torch.arange(length) for length in lengths]).to(policy.device)
         last_P = torch.tensor(lengths, device=policy.device).cumsum(0) - 1
-        self.logits_NV = self._logits(self._states(ids_S, place_S)[last_P])[self._kv_cache.group_N]
+        self.logits_NV = self._logits(self._states(ids_S, place_S, extras)[last_P])[self._kv_cache.group_N]
         if not self._kv_cache.layers:
             raise PackingError("no layer of it asks for attention by transformers' common interface")
 
@@ -74,13 +79,14 @@ class SharedDecoder:
         self._kv_cache.select_rows(row_n)
         self.logits_NV = self.logits_NV[row_n]
 
-    def _states(self, ids_S: Tensor, place_S: Tensor) -> Tensor:
+    def _states(self, ids_S: Tensor, place_S: Tensor, extras: Items | None = None) -> Tensor:
         output = self._backbone(
             input_ids=ids_S[None],
             position_ids=place_S[None],
             attention_mask=None,
             use_cache=False,
             growth=self._kv_cache,
+            **(extras or {}),
         )
         return output.last_hidden_state[0]
 
@@ -96,8 +102,11 @@ class SharedDecoder:
 class CachedDecoder:
     """Each answer is a row of transformers' own cache; a prompt is read once and copied for its answers."""
 
-    def __init__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> None:
+    def __init__(
+        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
+    ) -> None:
         """Read the prompts, padded on the left."""
+        refuse_unknown_extras(without_head(policy.base), extras or {})
         self._model: Any = policy.model
         self._last_position = _last_position(policy)
         self._cache: Any = None
@@ -108,7 +117,8 @@ class CachedDecoder:
             ids_PL[p, longest - len(prompt) :] = torch.tensor(prompt)
             real_PL[p, longest - len(prompt) :] = 1
         self._real_NS = real_PL.to(policy.device)
-        self.logits_NV = self._logits(ids_PL.to(policy.device), (self._real_NS.cumsum(1) - 1).clamp(min=0))
+        place_PL = (self._real_NS.cumsum(1) - 1).clamp(min=0)
+        self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL, extras)
         group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
         self.select_rows(group_N.to(policy.device))
 
@@ -129,7 +139,7 @@ class CachedDecoder:
         self._real_NS = self._real_NS[row_n]
         self.logits_NV = self.logits_NV[row_n]
 
-    def _logits(self, ids_NL: Tensor, place_NL: Tensor) -> Tensor:
+    def _logits(self, ids_NL: Tensor, place_NL: Tensor, extras: Items | None = None) -> Tensor:
         output = self._model(
             input_ids=ids_NL,
             position_ids=place_NL,
@@ -137,6 +147,7 @@ class CachedDecoder:
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **(extras or {}),
         )
         self._cache = output.past_key_values
         return output.logits[:, -1]
@@ -258,16 +269,20 @@ class MixtureDecoderFactory:
         ):
             yield
 
-    def __call__(self, policy: Policy, prompts: PromptIds, answers: Sequence[int]) -> MixtureDecoder:
+    def __call__(
+        self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
+    ) -> MixtureDecoder:
         """Read the prompts, by both models."""
         members: list[_MixtureMember] = []
         if self.share < 1:
             members.append(
-                _MixtureMember(decoder=self.policy_decoder(policy, prompts, answers), activate=nullcontext)
+                _MixtureMember(
+                    decoder=self.policy_decoder(policy, prompts, answers, extras), activate=nullcontext
+                )
             )
         if self.share > 0:
             with self.reference.activate():
-                decoder = self.reference_decoder(self.reference.policy, prompts, answers)
+                decoder = self.reference_decoder(self.reference.policy, prompts, answers, extras)
             members.append(_MixtureMember(decoder=decoder, activate=self.reference.activate))
         return MixtureDecoder(members, self.share)
 

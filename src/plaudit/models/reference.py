@@ -20,8 +20,6 @@ from plaudit.tokens.microbatch import micro_batches_in_order
 
 PrecisionContext = Callable[[], AbstractContextManager[object]]
 """The context in which products are made: autocast, or nothing."""
-CompletionKey = tuple[tuple[int, ...], tuple[int, ...]]
-"""A prompt's tokens and those of one answer to it."""
 
 
 @runtime_checkable
@@ -114,44 +112,45 @@ class AdapterOffReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedReference:
-    """Log-probs that were computed before: answers are found by their tokens.
+    """Log-probs that were computed before: completions are found by their content hashes.
 
-    Example: ``CachedReference(span_by_key={((1, 5), (7, 2)): (0, 2)}, logp_M=torch.tensor([-0.1, -2.0]))``
+    Example: ``CachedReference(span_by_id=completion_spans([row]), logp_M=torch.tensor([-0.1, -2.0]))``
     """
 
-    span_by_key: Mapping[CompletionKey, tuple[int, int]]
-    """Where each answer's tokens begin and end."""
+    span_by_id: Mapping[str, tuple[int, int]]
+    """Where the tokens of each completion begin and end (`Example.completion_ids`)."""
     logp_M: Float[Tensor, " M"]
     """log π_ref of every token, on the CPU; 0 where a token is not trained."""
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """The cached log-probs of these examples, padded to ``[N, T]``."""
-        spans = [self.span_by_key[answer] for answer in completion_keys(examples)]
-        rows = [self.logp_M[start:end] for start, end in spans]
+        rows = [
+            self.logp_M[slice(*self.span_by_id[completion_id])]
+            if any(completion.mask)
+            else self.logp_M.new_zeros(len(completion.ids))
+            for example in examples
+            for completion_id, completion in zip(example.completion_ids, example.completions, strict=True)
+        ]
         padded_NT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         return padded_NT.to(batch.mask_NT.device)
 
 
-def completion_keys(examples: Sequence[Example]) -> list[CompletionKey]:
-    """All answers with their prompts, in order.
+def completion_spans(examples: Sequence[Example]) -> dict[str, tuple[int, int]]:
+    """Where the tokens of each distinct completion lie when all are concatenated.
 
     >>> from plaudit.tokens.batch import Completion
     >>> one = Completion(ids=(7, 2), mask=(True, True), finished=True)
-    >>> completion_keys([Example(prompt=(1, 5), completions=(one,))])
-    [((1, 5), (7, 2))]
+    >>> list(completion_spans([Example(prompt=(1, 5), completions=(one, one))]).values())
+    [(0, 2)]
     """
-    return [(example.prompt, answer.ids) for example in examples for answer in example.completions]
-
-
-def completion_spans(examples: Sequence[Example]) -> dict[CompletionKey, tuple[int, int]]:
-    """Where the tokens of each distinct completion lie when all are concatenated."""
-    span_by_key: dict[CompletionKey, tuple[int, int]] = {}
+    span_by_id: dict[str, tuple[int, int]] = {}
     end = 0
-    for key in completion_keys(examples):
-        if key not in span_by_key:
-            span_by_key[key] = (end, end + len(key[1]))
-            end += len(key[1])
-    return span_by_key
+    for example in examples:
+        for completion_id, completion in zip(example.completion_ids, example.completions, strict=True):
+            if completion_id not in span_by_id:
+                span_by_id[completion_id] = (end, end + len(completion.ids))
+                end += len(completion.ids)
+    return span_by_id
 
 
 def compute_reference_logps(

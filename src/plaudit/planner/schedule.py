@@ -31,9 +31,8 @@ from plaudit.methods.preference.run import load_preference_rows
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.data import encode_judged_rows
 from plaudit.methods.reward_model.run import bootstrap_rows
-from plaudit.methods.run import total_steps
+from plaudit.methods.run import encoder_for, total_steps
 from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.encode import make_encoder
 from plaudit.tokens.microbatch import split_examples
 from plaudit.tokens.tokenizer import load_tokenizer
 
@@ -82,7 +81,7 @@ def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -
             f"{error}\nTo plan without a tokenizer, say how long rows are: --prompt-tokens N "
             "--answer-tokens N"
         ) from error
-    encoder = make_encoder(config.model, turns=config.turns)
+    encoder = encoder_for(config)
     if isinstance(config, PolicyConfig):
         rows_read: Any = load_rows(config, encoder, partial(encode_prompts_with_room, config), None)
         train, held_out = (

@@ -9,7 +9,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from plaudit.data.records import Comparison, Prompt, Ranking, Rating, Record, Steps, Text, plain_text
+from plaudit.data.records import (
+    Comparison,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+    pictures,
+    plain_text,
+)
 from plaudit.data.transforms import preference_probability
 from plaudit.evaluation.stats.bootstrap import wilson_interval
 from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
@@ -87,7 +97,7 @@ def check_leaks(subject: PreflightSubject) -> Result:
 
 
 def _prompt_key(text: Text) -> int:
-    return hash(" ".join(plain_text(text).casefold().split()))
+    return hash((" ".join(plain_text(text).casefold().split()), pictures(text)))
 
 
 def check_contradictions(subject: PreflightSubject) -> Result:

@@ -5,7 +5,7 @@ What the model computes, on the user's own short rows: alike however a batch is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,7 @@ from plaudit.preflight.check import Check, Result, failed, not_applicable, passe
 from plaudit.preflight.samples import shortest_examples
 from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.packing import Layout, layout_batch
 
 Model = Policy | RewardModel
 """A policy, scored by token log-probs, or a reward model, scored by its value at every token."""
@@ -69,19 +69,24 @@ def transformers_token_scores(model: Model, examples: Sequence[Example]) -> Tens
     rows: list[Tensor] = []
     with model.as_plain_model() as plain:
         for example in examples:
-            for answer in example.completions:
+            for k, answer in enumerate(example.completions):
                 ids = torch.tensor([*example.prompt, *answer.ids], device=model.device)
-                rows.append(_transformers_scores_of_completion(model, plain, ids, len(example.prompt)))
+                extras = layout_batch(_device_batch(model, [example.select([k])]), "right").extras
+                rows.append(
+                    _transformers_scores_of_completion(model, plain, ids, len(example.prompt), extras)
+                )
     return pad_sequence(rows, batch_first=True)
 
 
-def _transformers_scores_of_completion(model: Model, plain: Any, ids: Tensor, prompt_length: int) -> Tensor:
+def _transformers_scores_of_completion(
+    model: Model, plain: Any, ids: Tensor, prompt_length: int, extras: Mapping[str, Tensor]
+) -> Tensor:
     if isinstance(model, Policy):
-        logits = plain(input_ids=ids[None], use_cache=False).logits[0, prompt_length - 1 : -1]
+        logits = plain(input_ids=ids[None], use_cache=False, **extras).logits[0, prompt_length - 1 : -1]
         exact = torch.promote_types(logits.dtype, torch.float32)
         return logits.to(exact).log_softmax(-1).gather(1, ids[prompt_length:, None])[:, 0]
     score: Any = model.base.score
-    hidden = without_head(model.base)(input_ids=ids[None], use_cache=False).last_hidden_state
+    hidden = without_head(model.base)(input_ids=ids[None], use_cache=False, **extras).last_hidden_state
     return model.normalisation.apply(score(hidden)[0, prompt_length:, 0])
 
 

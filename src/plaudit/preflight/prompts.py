@@ -126,7 +126,7 @@ def _token_mismatch(
 def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list[str]]:
     """The question as text, and with it each answer."""
     ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
-    prompt = row.record.prompt
+    prompt = row.prompt
     if isinstance(prompt, str):
         return prompt, [prompt + strip_end_tokens(plain_text(answer), ends) for answer in row.answers]
     conversations: list[tuple[Message, ...]] = []
@@ -147,11 +147,11 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
     chats = subject.encoder.chat_format is not None
     for prompt in subject.prompts:
         try:
-            ids = encode_prompt(prompt, subject.encoder)
-            [[rollout]] = subject.sampler.generate([ids], replace(subject.sampling, max_tokens=1))
+            question = encode_prompt(prompt, subject.encoder)
+            [[rollout]] = subject.sampler.generate([question.shown], replace(subject.sampling, max_tokens=1))
         except UserError:
             continue
-        text = as_turns(prompt) if chats else prompt
+        text = subject.encoder.prompt_words(as_turns(prompt) if chats else prompt)
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 

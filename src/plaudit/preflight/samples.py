@@ -55,14 +55,19 @@ class SamplePrompt:
 
 
 def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int) -> list[SamplePrompt]:
-    """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike."""
+    """The rows with the shortest prompts that leave room for so many new tokens, no two prompts alike.
+
+    None of them shows anything beside its tokens, since what is drawn is computed again of tokens alone.
+    """
     longest = _context_length(subject) - max_new_tokens
-    by_prompt: dict[tuple[int, ...], SamplePrompt] = {}
+    by_prompt: dict[str, SamplePrompt] = {}
     for record in islice(subject.records, MAX_SCANNED_ROWS):
         if _is_answerable(record.prompt):
             for question in encode_prompt_records([record], subject.encoder, longest).examples:
+                if question.extras:
+                    continue
                 by_prompt.setdefault(
-                    question.prompt, SamplePrompt(question=question, answers=answers_in_row(record))
+                    question.id, SamplePrompt(question=question, answers=answers_in_row(record))
                 )
     return sorted(by_prompt.values(), key=lambda one: len(one.question.prompt))[:count]
 

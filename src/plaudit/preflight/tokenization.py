@@ -28,11 +28,13 @@ _PROBE_ANSWER = "plauditSaysThis"
 class EncodedRow:
     """A row, its answers and the tokens that the run encodes it to.
 
-    Example: ``EncodedRow(record=record, answers=("Paris.",), example=encoder.encode(…))``
+    Example: ``EncodedRow(record=record, prompt="France?", answers=("Paris.",), example=encoder.encode(…))``
     """
 
     record: AnsweredRecord | Steps
     """The row."""
+    prompt: Text
+    """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
     """Its answers, in the order of the completions."""
     example: Example
@@ -51,7 +53,8 @@ def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
         except UserError as error:
             refused.append(error)
             continue
-        encoded.append(EncodedRow(record=record, answers=answers, example=example))
+        words = subject.encoder.prompt_words(record.prompt)
+        encoded.append(EncodedRow(record=record, prompt=words, answers=answers, example=example))
         if len(encoded) == SAMPLE_SIZE:
             break
     if refused and not encoded:
@@ -66,7 +69,8 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     for record in islice((one for one in subject.records if isinstance(one, Prompt)), SAMPLE_SIZE):
         text = as_turns(record.prompt) if subject.encoder.chat_format is not None else record.prompt
         try:
-            encoded.append((record.origin, text, subject.encoder.encode_prompt(text)))
+            ids = subject.encoder.encode_prompt(text)
+            encoded.append((record.origin, subject.encoder.prompt_words(text), ids))
         except UserError as error:
             refused.append(error)
     if refused and not encoded:
@@ -371,11 +375,11 @@ def _trailing_blanks(encoder: Encoder, ids: Sequence[int]) -> int:
 def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator[tuple[str, str, str]]:
     """Of each turn to learn: how it is asked, its words, and the whole conversation."""
     ends = [str(encoder.info.tokenizer.convert_ids_to_tokens(stop)) for stop in encoder.stop_ids]
-    if isinstance(answer, str) or isinstance(row.record.prompt, str):
-        prompt_text, answer_text = plain_text(row.record.prompt), strip_end_tokens(plain_text(answer), ends)
+    if isinstance(answer, str) or isinstance(row.prompt, str):
+        prompt_text, answer_text = plain_text(row.prompt), strip_end_tokens(plain_text(answer), ends)
         yield prompt_text, answer_text, prompt_text + answer_text
         return
-    prompt, turns = row.record.prompt, strip_turn_ends(answer, ends)
+    prompt, turns = row.prompt, strip_turn_ends(answer, ends)
     whole = render_chat(encoder, (*prompt, *turns), add_generation_prompt=False)
     for i, turn in enumerate(turns):
         if turn.role == "assistant" and (encoder.turns == "all" or i == len(turns) - 1):

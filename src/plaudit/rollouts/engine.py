@@ -21,6 +21,7 @@ from plaudit.models.decode import Decoder, MixtureDecoderFactory
 from plaudit.models.policy import Policy
 from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings
 from plaudit.tokens.encode import Encoder
+from plaudit.tokens.extras import NO_EXTRAS, Extras, collate_extras, extras_digest
 
 SUM_BLOCK = 256
 """Tokens whose probabilities are added up first, so that a place is looked for in a few sums."""
@@ -136,17 +137,21 @@ def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: 
 
 
 def uniform_numbers(
-    settings: SamplingSettings, ids: tuple[int, ...], sample: int, max_new_tokens: int
+    settings: SamplingSettings,
+    ids: tuple[int, ...],
+    sample: int,
+    max_new_tokens: int,
+    extras: Extras = NO_EXTRAS,
 ) -> Tensor:
     """A uniform number from 0 to 1 for each token that one completion has room for.
 
-    They depend on nothing but the seed, the prompt's tokens and which answer to it this is
-    (``sample_tokens``); more
-    room only adds numbers.
+    They depend on nothing but the seed, the prompt (its tokens and what it shows beside them) and which
+    answer to it this is; more room only adds numbers.
     """
     if settings.greedy:
         return torch.zeros(max_new_tokens, dtype=torch.float64)
-    digest = blake2b(f"{settings.seed}/{sample}/{ids}".encode(), digest_size=8)
+    shown = extras_digest(extras, ("prompt", "item"))
+    digest = blake2b(f"{settings.seed}/{sample}/{ids}{shown}".encode(), digest_size=8)
     generator = torch.Generator().manual_seed(int.from_bytes(digest.digest()))
     return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)
 
@@ -209,15 +214,18 @@ class GenerationEngine:
         self, completions: Sequence[_PartialCompletion], settings: SamplingSettings
     ) -> Iterator[None]:
         """Generate the next token of every completion, one yield a step, until all have ended."""
-        prompts = [
-            (prompt, len(list(group))) for prompt, group in groupby(one.request.prompt for one in completions)
+        groups = [
+            list(group)
+            for _, group in groupby(
+                (completion.request for completion in completions), lambda request: request.prompt_id
+            )
         ]
+        prompts = [group[0].prompt for group in groups]
+        extras = _items(groups, self.policy.device)
         rows, uniform_NT = list(completions), _uniform_numbers(completions, settings).to(self.policy.device)
         with self.decoder.attention_context(self.policy):
             with self._inference():
-                decoder = self.decoder(
-                    self.policy, [one for one, _ in prompts], [count for _, count in prompts]
-                )
+                decoder = self.decoder(self.policy, prompts, list(map(len, groups)), extras)
             for step in range(uniform_NT.shape[1]):
                 with self._inference():
                     sampled = sample_tokens(decoder.logits_NV, uniform_NT[:, step], settings)
@@ -287,12 +295,24 @@ class GenerationEngine:
         return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) -> dict[str, Tensor]:
+    """The items of each prompt, in the order of prompts, as a decoder reads them."""
+    columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
+    for name, extra in columns.items():
+        if extra.axis != "item":
+            raise UserError(
+                f"the extra {name!r} is of axis {extra.axis!r}; prompts to generate from can show items, "
+                "which are read with the prompt and never again"
+            )
+    return {name: extra.value.to(device) for name, extra in columns.items()}
+
+
 def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
     requests = [completion.request for completion in completions]
     longest = max(request.max_new_tokens for request in requests)
     uniform_NT = torch.zeros(len(requests), longest, dtype=torch.float64)
     for row, request in enumerate(requests):
         uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
-            settings, request.prompt, request.sample, request.max_new_tokens
+            settings, request.prompt, request.sample, request.max_new_tokens, request.extras
         )
     return uniform_NT

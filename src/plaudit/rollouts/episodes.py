@@ -130,7 +130,7 @@ class EpisodeSampler:
     def _start_episodes(
         self, prompts: Sequence[EncodedPrompt], settings: SamplingSettings, n: int
     ) -> list[_ActiveEpisode]:
-        requests = self.sampler.requests_for([prompt.prompt for prompt in prompts], settings, n)
+        requests = self.sampler.requests_for([prompt.shown for prompt in prompts], settings, n)
         episodes: list[_ActiveEpisode] = []
         for place, request in enumerate(requests):
             prompt = prompts[place // n]
@@ -143,9 +143,9 @@ class EpisodeSampler:
 
     def _next_turns(self, active: Sequence[_ActiveEpisode], settings: SamplingSettings) -> list[Rollout]:
         requests = [
-            GenerationRequest(
+            replace(
+                episode.request,
                 prompt=(*episode.request.prompt, *episode.ids),
-                sample=episode.request.sample,
                 max_new_tokens=episode.remaining_tokens,
             )
             for episode in active

@@ -19,4 +19,6 @@ def example_from_rollouts(question: EncodedPrompt, answers: Sequence[Rollout]) -
         )
         for one in answers
     )
-    return Example(prompt=question.prompt, completions=completions, origin=question.origin)
+    return Example(
+        prompt=question.prompt, completions=completions, origin=question.origin, extras=question.extras
+    )

@@ -19,6 +19,7 @@ from plaudit.models.reference import GeneratingReference
 from plaudit.rollouts.engine import GenerationEngine
 from plaudit.rollouts.sampler import (
     Answer,
+    GenerationPrompt,
     GenerationRequest,
     Rollout,
     SamplingSettings,
@@ -112,14 +113,14 @@ class LocalSampler:
         """Complain about a prompt that cannot be answered: it is empty, or the model cannot read it."""
         self.encode(prompt)
 
-    def encode(self, prompt: Text) -> TokenIds:
+    def encode(self, prompt: Text) -> GenerationPrompt:
         """What the model is shown; a prompt that cannot be answered is refused."""
-        ids = encode_prompt(prompt, self._encoder)
-        self._refuse_unreadable(ids, prompt)
-        return ids
+        question = encode_prompt(prompt, self._encoder)
+        self._refuse_unreadable(question.prompt, prompt)
+        return question.shown
 
     def generate(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that were drawn.
 
@@ -131,7 +132,7 @@ class LocalSampler:
         return [rollouts_in_order[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def requests_for(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, n: int
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
     ) -> list[GenerationRequest]:
         """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
         return generation_requests(prompts, settings, n, self.max_positions)
@@ -142,7 +143,8 @@ class LocalSampler:
         """A rollout for each request, in their order; prompts may be any tokens that the model knows."""
         for request in requests:
             self._refuse_unreadable(request.prompt)
-        order = sorted(range(len(requests)), key=lambda a: (len(requests[a].prompt), requests[a].prompt))
+        keys = [(len(request.prompt), request.prompt, request.prompt_id) for request in requests]
+        order = sorted(range(len(requests)), key=lambda place: keys[place])
         rollouts_by_place: dict[int, Rollout] = {}
         for start in range(0, len(order), self._batch_size):
             places = order[start : start + self._batch_size]

@@ -32,10 +32,10 @@ from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import (
+    GenerationPrompt,
     GenerationRequest,
     Rollout,
     SamplingSettings,
-    TokenIds,
     WeightsVersion,
     generation_requests,
     rollout_from_json,
@@ -181,14 +181,14 @@ class ProcessSampler:
         self._weights.number = self._sent = version
 
     def generate(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that were drawn: those of `LocalSampler`."""
         rollouts = self.generate_requests(self.requests_for(prompts, settings, n), settings)
         return [rollouts[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def requests_for(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, n: int
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
     ) -> list[GenerationRequest]:
         """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
         return generation_requests(prompts, settings, n, self._max_positions)
@@ -196,7 +196,12 @@ class ProcessSampler:
     def generate_requests(
         self, requests: Sequence[GenerationRequest], settings: SamplingSettings
     ) -> list[Rollout]:
-        """A rollout for each request, in their order."""
+        """A rollout for each request, in their order; extras are refused, since only tokens are sent."""
+        if shown := sorted({name for request in requests for name in request.extras}):
+            raise UserError(
+                f"a prompt shows {' and '.join(shown)} beside tokens, and the sampler's process is sent "
+                "tokens alone; sample in this process (--sampler local)"
+            )
         if self._policy is not None and self._sent != self.version:
             parameters = dict(self._policy.named_parameters())
             self.load_weights(self.version, {name: parameters[name] for name in self._names})

@@ -8,15 +8,42 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from plaudit.data.records import Text
 from plaudit.errors import UserError
 from plaudit.rollouts.environment import FinishedEpisode
 
+if TYPE_CHECKING:
+    from plaudit.tokens.extras import Extra, Extras
+
 TokenIds = tuple[int, ...]
 """A text as tokens."""
+
+
+@runtime_checkable
+class PromptWithExtras(Protocol):
+    """A prompt that shows more than tokens (pictures): an `EncodedPrompt`, say."""
+
+    @property
+    def prompt(self) -> TokenIds:
+        """Its tokens."""
+        ...
+
+    @property
+    def extras(self) -> Extras:
+        """What the model takes beside them."""
+        ...
+
+
+GenerationPrompt = TokenIds | PromptWithExtras
+"""What a sampler is asked: tokens, or a prompt that shows more than tokens."""
+
+
+def prompt_tokens(prompt: GenerationPrompt) -> TokenIds:
+    """The tokens of a prompt, whatever else it shows."""
+    return prompt if isinstance(prompt, tuple) else prompt.prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +175,7 @@ class Sampler(Protocol):
         ...
 
     def generate(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """For every prompt, ``n`` answers as the tokens that were drawn, each with the weights' version."""
         ...
@@ -167,6 +194,15 @@ class GenerationRequest:
     """Which answer to its prompt it is: it has random numbers of its own."""
     max_new_tokens: int
     """How many tokens may be generated."""
+    extras: Extras = field(default_factory=dict[str, "Extra"], hash=False)
+    """What the model is shown beside the prompt's tokens."""
+
+    @property
+    def prompt_id(self) -> str:
+        """The content hash of the prompt: requests of equal ones are read once."""
+        from plaudit.tokens.batch import prompt_id
+
+        return prompt_id(self.prompt, self.extras)
 
 
 @runtime_checkable
@@ -174,7 +210,7 @@ class TurnSampler(Sampler, Protocol):
     """A sampler that can be asked for single turns, as an episode needs it: each with its own room."""
 
     def requests_for(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, n: int
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int
     ) -> list[GenerationRequest]:
         """The requests that `generate` serves: ``n`` for each prompt, with the room that the model has."""
         ...
@@ -190,7 +226,7 @@ class TurnSampler(Sampler, Protocol):
 class TextSampler(Sampler, Protocol):
     """A sampler that has the model's tokenizer at hand and can be asked in words."""
 
-    def encode(self, prompt: Text) -> TokenIds:
+    def encode(self, prompt: Text) -> GenerationPrompt:
         """What the model is shown; a prompt that cannot be answered is refused."""
         ...
 
@@ -202,7 +238,7 @@ class TextSampler(Sampler, Protocol):
 
 
 def generation_requests(
-    prompts: Sequence[TokenIds], settings: SamplingSettings, n: int, max_positions: int | None
+    prompts: Sequence[GenerationPrompt], settings: SamplingSettings, n: int, max_positions: int | None
 ) -> list[GenerationRequest]:
     """``n`` requests for each prompt, which go on counting where a prompt is given twice.
 
@@ -212,16 +248,20 @@ def generation_requests(
     """
     if n < 1:
         raise UserError(f"n {n}: expected 1 answer or more to every prompt")
-    samples_so_far: Counter[TokenIds] = Counter()
+    samples_so_far: Counter[str] = Counter()
     requests: list[GenerationRequest] = []
     for prompt in prompts:
-        room = settings.max_tokens if max_positions is None else max_positions - len(prompt)
-        first = samples_so_far[prompt]
-        requests += [
-            GenerationRequest(prompt=prompt, sample=sample, max_new_tokens=min(room, settings.max_tokens))
-            for sample in range(first, first + n)
-        ]
-        samples_so_far[prompt] += n
+        ids = prompt_tokens(prompt)
+        room = settings.max_tokens if max_positions is None else max_positions - len(ids)
+        request = GenerationRequest(
+            prompt=ids,
+            sample=0,
+            max_new_tokens=min(room, settings.max_tokens),
+            extras={} if isinstance(prompt, tuple) else prompt.extras,
+        )
+        first = samples_so_far[request.prompt_id]
+        requests += [replace(request, sample=sample) for sample in range(first, first + n)]
+        samples_so_far[request.prompt_id] += n
     return requests
 
 
@@ -246,10 +286,13 @@ class ScriptedSampler:
         return tuple(map(ord, prompt))
 
     def generate(
-        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+        self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1
     ) -> list[list[Rollout]]:
         """The lines of each prompt, again from the first when there are no more."""
-        return [[self._scripted_rollout(prompt, draw, settings) for draw in range(n)] for prompt in prompts]
+        return [
+            [self._scripted_rollout(prompt_tokens(prompt), draw, settings) for draw in range(n)]
+            for prompt in prompts
+        ]
 
     def _scripted_rollout(self, prompt: TokenIds, sample: int, settings: SamplingSettings) -> Rollout:
         text = "".join(map(chr, prompt))

@@ -30,6 +30,7 @@ from plaudit.tokens.chat_template import (
     render_conversation,
     without_end,
 )
+from plaudit.tokens.extras import Extras, ExtrasReader
 from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
 
 
@@ -67,6 +68,13 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
     max_prompt_tokens = max_tokens - longest
     if max_prompt_tokens >= len(example.prompt):
         return example
+    if example.prompt_extras:
+        return RefusedRow(
+            origin=example.origin,
+            reason=f"it has more than {max_tokens:,} tokens, and a prompt that shows "
+            f"{' and '.join(example.prompt_extras)} is never cut: the places of these could go with it; "
+            "allow longer rows, or shorten it",
+        )
     if max_prompt_tokens < bos_count + 1:
         return RefusedRow(
             origin=example.origin,
@@ -128,6 +136,8 @@ class Encoder:
     """Which answers of a longer conversation are trained."""
     notes: tuple[str, ...]
     """What is worth knowing about the template, once for all rows."""
+    read_extras: ExtrasReader | None = None
+    """Reads what prompts show beside words; None: a picture is refused."""
 
     @property
     def template(self) -> str | None:
@@ -142,12 +152,24 @@ class Encoder:
 
     def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
         """The tokens that the model sees before it answers: for sampling and for training."""
+        prompt = self.prompt_words(prompt)
         text = (
             prompt
             if isinstance(prompt, str)
             else self._require_chat_format().template.render(prompt, ask=True)
         )
         return self.info.encode_start(text, self._first_token(text))
+
+    def prompt_words(self, prompt: Text) -> Text:
+        """The words of a prompt, with whatever stands there for a picture."""
+        return self._read(prompt)[0]
+
+    def prompt_extras(self, prompt: Text) -> Extras:
+        """What the model is shown beside the tokens of `encode_prompt`."""
+        return self._read(prompt)[1]
+
+    def _read(self, prompt: Text) -> tuple[Text, Extras]:
+        return (prompt, {}) if self.read_extras is None else self.read_extras(prompt)
 
     def encode(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> Example:
         """One prompt and its K answers as tokens."""
@@ -161,6 +183,7 @@ class Encoder:
             raise UserError(f"{origin}: {error}" if origin else str(error)) from error
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
+        prompt, extras = self._read(prompt)
         conversations = [self._render(prompt, completion) for completion in completions]
         if not conversations:
             raise UserError("the row has no answer; leave it out, or give it one")
@@ -186,7 +209,7 @@ class Encoder:
             for conversation, one in zip(conversations, tokens, strict=True)
         )
         return EncodedRow(
-            example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin),
+            example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras),
             notes=tuple(dict.fromkeys(notes)),
             bos=self.info.bos,
         )
@@ -250,19 +273,22 @@ def make_encoder(
     turns: str = "all",
     template: str | None = None,
     variables: Mapping[str, object] | None = None,
+    read_extras: ExtrasReader | None = None,
 ) -> Encoder:
     """The encoder of a model folder.
 
     ``template`` replaces the folder's own chat template; ``variables`` are handed to it
-    (``{"enable_thinking": False}``).
+    (``{"enable_thinking": False}``); ``read_extras`` reads the pictures of prompts.
     """
     info = model if isinstance(model, TokenizerInfo) else load_tokenizer(model)
     trained_turns = parse_turns(turns)
     source = info.template if template is None else template
     if source is None:
-        return Encoder(info=info, chat_format=None, turns=trained_turns, notes=())
+        return Encoder(info=info, chat_format=None, turns=trained_turns, notes=(), read_extras=read_extras)
     chat_format, notes = chat_format_of(info, source, variables or {})
-    return Encoder(info=info, chat_format=chat_format, turns=trained_turns, notes=notes)
+    return Encoder(
+        info=info, chat_format=chat_format, turns=trained_turns, notes=notes, read_extras=read_extras
+    )
 
 
 def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:

@@ -5,7 +5,8 @@ All layouts give the same log-probs; packing computes no padding and each prompt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -47,6 +48,27 @@ class Segments:
             for length in ((prompt, *completions) if len(completions) > 1 else (prompt + sum(completions),))
         ]
 
+    @property
+    def group_of_token(self) -> list[int]:
+        """The group of each token: where a model finds its row of an extra of axis ``prompt``."""
+        return [
+            group
+            for group, (prompt, completions) in enumerate(zip(self.prompts, self.completions, strict=True))
+            for _ in range(prompt + sum(completions))
+        ]
+
+    @property
+    def completion_of_token(self) -> list[int]:
+        """The completion of each token, −1 in prompts: its row of an extra of axis ``completion``."""
+        owners: list[int] = []
+        n = 0
+        for prompt, completions in zip(self.prompts, self.completions, strict=True):
+            owners += [-1] * prompt
+            for length in completions:
+                owners += [n] * length
+                n += 1
+        return owners
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardInputs:
@@ -67,6 +89,9 @@ class ForwardInputs:
     """Index into the flattened ``[R·S]`` states of the one that predicts each completion token."""
     own_NT: Int[Tensor, "N T"]
     """Index of each completion token's own state, in which a reward is read; 0 past its end, as above."""
+    extras: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What the model takes beside tokens, in the order in which it reads prompts: a row for each group of a
+    packed row or each padded row, and items as often as their prompt stands there."""
 
 
 def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:
@@ -117,7 +142,12 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
         ),
         state_NT=state_NT,
         own_NT=own_NT,
+        extras=_extras_for(batch, [p for p, _ in members]),
     )
+
+
+def _extras_for(batch: TokenBatch, prompts: Sequence[int]) -> dict[str, Tensor]:
+    return {name: extra.rows_for(prompts) for name, extra in batch.extras.items()}
 
 
 def _rows_by_prompt(groups: list[int], prompts: int, share: bool) -> list[tuple[int, list[int]]]:
@@ -155,4 +185,5 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
         segments=None,
         state_NT=torch.where(within_NT, own_NT - 1, 0),
         own_NT=torch.where(within_NT, own_NT, 0),
+        extras=_extras_for(batch, batch.group_N.tolist()) if batch.extras else {},
     )

@@ -91,6 +91,11 @@ class JudgedRow:
         return self.example.prompt
 
     @property
+    def prompt_id(self) -> str:
+        """The content hash of the prompt."""
+        return self.example.prompt_id
+
+    @property
     def tokens(self) -> int:
         """How many tokens have to be computed."""
         return self.example.tokens

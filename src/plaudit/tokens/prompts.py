@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, plain_text, user_turn
+from plaudit.data.records import Prompt, Record, Text, assistant_turn, pictures, plain_text, user_turn
 from plaudit.errors import UserError
+from plaudit.tokens.batch import prompt_id
 from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.extras import Extra, Extras
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
@@ -37,6 +39,27 @@ class EncodedPrompt:
     """Whatever else its row carried."""
     origin: str = ""
     """File and row."""
+    extras: Extras = field(default_factory=dict[str, Extra], hash=False)
+    """What the model takes beside tokens."""
+    _id: str | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The content hash of what the model is shown: `Example.prompt_id` of its rollouts."""
+        if self._id is None:
+            object.__setattr__(self, "_id", prompt_id(self.prompt, self.extras))
+        assert self._id is not None
+        return self._id
+
+    @property
+    def prompt_id(self) -> str:
+        """As `id`, by the name that rows with completions have for it."""
+        return self.id
+
+    @property
+    def shown(self) -> tuple[int, ...] | EncodedPrompt:
+        """What a sampler is given: the tokens, or the prompt itself where it shows more than tokens."""
+        return self if self.extras else self.prompt
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """What a reward is asked: answers, and whether each ended by itself; of a conversation, as turns."""
@@ -55,7 +78,7 @@ def encode_prompt_records(
     records: Iterable[Record], encoder: Encoder, longest: int
 ) -> EncodedRows[EncodedPrompt]:
     """The prompts of records of any kind, each once; ``longest`` leaves room for an answer."""
-    prompts: dict[tuple[int, ...], EncodedPrompt] = {}
+    prompts: dict[str, EncodedPrompt] = {}
     refused: list[RefusedRow] = []
     repeated = 0
     for record in records:
@@ -70,10 +93,10 @@ def encode_prompt_records(
                 f"for {longest:,}; shorten it, or let answers be shorter"
             )
             refused.append(RefusedRow(origin=record.origin, reason=reason))
-        elif prompt.prompt in prompts:
+        elif prompt.id in prompts:
             repeated += 1
         else:
-            prompts[prompt.prompt] = prompt
+            prompts[prompt.id] = prompt
     plain_count = (
         sum(isinstance(one.text, str) for one in prompts.values()) if encoder.chat_format is not None else 0
     )
@@ -85,8 +108,8 @@ def encode_prompt_records(
     return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=notes)
 
 
-def encode_prompt(prompt: Text, encoder: Encoder) -> tuple[int, ...]:
-    """What the model is shown of a prompt, as a user's turn where it has a template.
+def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
+    """A prompt as the model is shown it, as a user's turn where it has a template.
 
     A prompt to which there is nothing to answer is refused.
     """
@@ -95,12 +118,14 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> tuple[int, ...]:
     _refuse_unanswerable(turns)
     if not isinstance(turns, str) and chat_format is not None:
         check_roles(chat_format.template, tuple(turn.role for turn in turns))
-    return encoder.encode_prompt(turns)
+    return EncodedPrompt(
+        text=prompt, prompt=encoder.encode_prompt(turns), extras=encoder.prompt_extras(turns)
+    )
 
 
 def _refuse_unanswerable(prompt: Text) -> None:
     last = prompt if isinstance(prompt, str) else plain_text(prompt[-1:])
-    if not last.strip():
+    if not last.strip() and not pictures(prompt[-1:]):
         raise UserError("the prompt is empty; write at least one word")
     if not isinstance(prompt, str) and prompt[-1].role not in ("user", "tool"):
         raise UserError(
@@ -111,9 +136,8 @@ def _refuse_unanswerable(prompt: Text) -> None:
 
 def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
-    return EncodedPrompt(
-        text=record.prompt,
-        prompt=encode_prompt(record.prompt, encoder),
+    return replace(
+        encode_prompt(record.prompt, encoder),
         truth=None if prompt_record is None else prompt_record.answer,
         facts={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,

@@ -25,7 +25,7 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "grpo": ("grpo", ("--update-epochs", 2, "--group-size", 4)),
     "dapo": ("dapo", ("--update-epochs", 2, "--group-size", 4, "--minibatches", 2)),
     "reinforce": ("reinforce", ("--shape.scale",)),
-    "ppo-penalty": ("ppo-penalty", ("--max-kl", 1e-4, "--update-epochs", 3)),
+    "ppo-penalty": ("ppo-penalty", ("--penalty-coef-target", 1e-4, "--update-epochs", 3)),
     "adaptive": ("rloo", ("--kl-coef-target", 0.01, "--kl-coef-horizon", 30, "--update-epochs", 2)),
     "stopped early": ("grpo", ("--update-epochs", 4, "--target-kl", 1e-4, "--group-size", 4)),
     "following": ("grpo", ("--reference.kind", "average", "--reference.every", 2, "--update-epochs", 2)),

@@ -238,7 +238,7 @@ def test_the_teachers_prompt_carries_the_context_and_the_answer_is_the_same(enco
     taught = encode_with_context(CHATS, encoder, CONTEXT)
     for row, record in zip(taught.encoding.examples, CHATS, strict=True):
         assert row == encoder.encode(record.prompt, (record.completion,))
-        asked = encoder.info.decode(taught.teacher_prompts[row.prompt])
+        asked = encoder.info.decode(taught.teacher_prompts[row.prompt_id])
         assert asked.startswith(f"<|im_start|>system\n{CONTEXT}<|im_end|>\n<|im_start|>user\n")
 
 

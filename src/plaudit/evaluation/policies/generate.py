@@ -21,7 +21,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_policy
-from plaudit.rollouts.sampler import Rollout, SamplingSettings, TextSampler, TokenIds
+from plaudit.rollouts.sampler import GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 
 
@@ -237,7 +237,7 @@ def generate_rollouts(
 ) -> tuple[tuple[Rollout, ...], ...]:
     """The answers to each question, seed after seed."""
     sampler = loaded.sampler
-    encoded: list[TokenIds] = []
+    encoded: list[GenerationPrompt] = []
     for prompt in prompts:
         try:
             encoded.append(sampler.encode(prompt.prompt))

@@ -23,7 +23,7 @@ from typing import Any
 from plaudit.data.formats.base import ReadOptions
 from plaudit.data.judging import Verdict, to_comparison
 from plaudit.data.read import read_records
-from plaudit.data.records import Comparison, Prompt, assistant_turn, plain_text, user_turn
+from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures, plain_text, user_turn
 from plaudit.data.write import write_records
 from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder
@@ -382,7 +382,7 @@ def _generate_answers(
     groups: list[ScoredGroup] = []
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([question.prompt for question in chunk], settings, n=n)
+        rollouts = sampler.generate([question.shown for question in chunk], settings, n=n)
         groups += [
             ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
             for question, answers in zip(chunk, rollouts, strict=True)
@@ -495,7 +495,8 @@ def _read_comparisons(path: Path) -> list[Comparison]:
 
 def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
     """Whether a comparison is held out: by its prompt alone, so that no other round trains it."""
-    draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}").random()
+    shown = "".join(f"/{picture}" for picture in pictures(row.prompt))
+    draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}{shown}").random()
     return draw < config.reward_run.held_out
 
 

@@ -135,7 +135,7 @@ def generate_and_score(
     """For each prompt ``n`` completions with their scores."""
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([prompt.prompt for prompt in chunk], settings, n=n)
+        rollouts = sampler.generate([prompt.shown for prompt in chunk], settings, n=n)
         yield from score_groups(chunk, rollouts, reward)
 
 

@@ -21,6 +21,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric
 from plaudit.methods.policy.row import LossCounts
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.extras import Extra
 from plaudit.tokens.microbatch import split_rows
 
 
@@ -128,13 +129,18 @@ class Round:
             "number": self.number,
             "longest": self.max_tokens,
             "mean": self.mean_score,
-            "examples": [asdict(example) for example in self.examples],
+            "examples": [_example_as_json(example) for example in self.examples],
             "figures": [asdict(metric) for metric in self.metrics],
         }
         payload = torch.frombuffer(bytearray(json.dumps(record).encode()), dtype=torch.uint8)
         return {
             "facts": payload,
             **{one.name: getattr(self.experience, one.name) for one in fields(ExperienceTensors)},
+            **{
+                _extra_key(group, name): extra.value
+                for group, example in enumerate(self.examples)
+                for name, extra in example.extras.items()
+            },
         }
 
     @classmethod
@@ -145,7 +151,9 @@ class Round:
             number=record["number"],
             max_tokens=record["longest"],
             mean_score=record["mean"],
-            examples=tuple(map(_example_from_json, record["examples"])),
+            examples=tuple(
+                _example_from_json(group, one, tensors) for group, one in enumerate(record["examples"])
+            ),
             metrics=tuple(Metric(**metric) for metric in record["figures"]),
             experience=ExperienceTensors(
                 **{one.name: tensors[one.name] for one in fields(ExperienceTensors)}
@@ -187,9 +195,29 @@ def _with_counted_mask(example: Example, is_counted: bool) -> Example:
     return replace(example, completions=muted)
 
 
-def _example_from_json(record: Mapping[str, Any]) -> Example:
+def _extra_key(group: int, name: str) -> str:
+    return f"extra/{group}/{name}"
+
+
+def _example_as_json(example: Example) -> dict[str, Any]:
+    """All but the numbers of its extras, which are tensors of the checkpoint."""
+    return {
+        "prompt": example.prompt,
+        "completions": [asdict(completion) for completion in example.completions],
+        "origin": example.origin,
+        "extras": {name: {"axis": one.axis, "pad": one.pad} for name, one in example.extras.items()},
+    }
+
+
+def _example_from_json(group: int, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Example:
     completions = tuple(
         Completion(ids=tuple(one["ids"]), mask=tuple(one["mask"]), finished=one["finished"])
         for one in record["completions"]
     )
-    return Example(prompt=tuple(record["prompt"]), completions=completions, origin=record["origin"])
+    extras = {
+        name: Extra(value=tensors[_extra_key(group, name)], **declared)
+        for name, declared in record.get("extras", {}).items()
+    }
+    return Example(
+        prompt=tuple(record["prompt"]), completions=completions, origin=record["origin"], extras=extras
+    )

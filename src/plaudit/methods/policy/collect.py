@@ -113,7 +113,7 @@ def generate_completions(
     """For every question ``n`` answers."""
     if isinstance(sampler, EpisodeSampler):
         return sampler.play(questions, settings, n=n)
-    return sampler.generate([question.prompt for question in questions], settings, n=n)
+    return sampler.generate([question.shown for question in questions], settings, n=n)
 
 
 def score_groups(
@@ -259,11 +259,9 @@ class RolloutCollector:
         """Generate and score a round; ``spare`` prompts replace groups without signal. All ranks call it."""
         all_groups = self._generate_and_score(questions, round_number)
         usable = [one for one in all_groups if self._has_signal(one)]
-        used_questions = set(questions)
+        used_ids = {question.id for question in questions}
         unused = (
-            [question for question in spare if question not in used_questions]
-            if self.dynamic_sampling
-            else []
+            [question for question in spare if question.id not in used_ids] if self.dynamic_sampling else []
         )
         random.Random(f"{self.sampling.seed}/{round_number}/spare").shuffle(unused)
         for _ in range(self.refills if self.dynamic_sampling else 0):
@@ -419,7 +417,7 @@ class PassRateCurriculum:
 
     def __init__(self, questions: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
         """An answer passes whose score is at least ``passes``."""
-        self._row = {question.prompt: row for row, question in enumerate(questions)}
+        self._row = {question.id: row for row, question in enumerate(questions)}
         self._pass_score, self._seed = pass_score, seed
         self._pass_rates = torch.full((len(questions),), torch.nan, dtype=torch.float64)
 
@@ -440,7 +438,7 @@ class PassRateCurriculum:
             scores = [score for score in group.scores if score is not None]
             if scores:
                 passed = sum(score >= self._pass_score for score in scores)
-                self._pass_rates[self._row[group.question.prompt]] = passed / len(scores)
+                self._pass_rates[self._row[group.question.id]] = passed / len(scores)
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The pass rates."""
@@ -474,7 +472,7 @@ class ReplayBuffer:
     ) -> None:
         """``share`` of a round's groups are old ones, of at most ``window`` rounds ago."""
         self._questions = questions
-        self._row = {question.prompt: row for row, question in enumerate(questions)}
+        self._row = {question.id: row for row, question in enumerate(questions)}
         self._share, self._window, self._seed = share, window, seed
         self._groups: list[ReplayedGroup] = []
 
@@ -485,7 +483,7 @@ class ReplayBuffer:
         rng = random.Random(f"{self._seed}/{round_number}/again")
         replayed = rng.sample(recent, min(replay_count, len(recent)))
         new = [
-            ReplayedGroup(round_number=round_number, row=self._row[one.question.prompt], group=one)
+            ReplayedGroup(round_number=round_number, row=self._row[one.question.id], group=one)
             for one in groups
         ]
         self._groups = [*recent, *new]

@@ -23,6 +23,7 @@ from plaudit.methods.preference.row import (
 )
 from plaudit.tokens.batch import Completion
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.extras import extras_digest
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, encode_judged
 
 LENGTH_RATIO_WARNING = 1.25
@@ -190,7 +191,10 @@ def _refuse_uninformative(
 
 
 def _refusal_reason(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
-    completions = [answer.ids for answer in row.example.completions]
+    completions = [
+        (answer.ids, extras_digest(row.example.completion_extras([k]), ("completion",)))
+        for k, answer in enumerate(row.example.completions)
+    ]
     if len(set(completions)) < len(completions):
         return "two answers are the same tokens, so there is nothing to prefer"
     if not all(any(answer.mask) for answer in row.example.completions):
@@ -219,9 +223,9 @@ def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
     """
     if stages.part is None:
         return tuple(rows)
-    prompts = list(dict.fromkeys(row.prompt for row in rows))
+    prompts = list(dict.fromkeys(row.prompt_id for row in rows))
     if len(prompts) < stages.parts:
         raise UserError(f"stages.parts: {stages.parts} parts of {len(prompts)} prompts leave some empty")
     first, end = (round(len(prompts) * n / stages.parts) for n in (stages.part, stages.part + 1))
     part_prompts = set(prompts[first:end])
-    return tuple(row for row in rows if row.prompt in part_prompts)
+    return tuple(row for row in rows if row.prompt_id in part_prompts)

@@ -520,7 +520,7 @@ def mismatched_examples(
     ``fit`` makes room where a long prompt meets a long answer.
     """
     rng = random.Random(f"{seed}/strangers")
-    if len({donor.prompt for donor in donors}) < 2:
+    if len({donor.prompt_id for donor in donors}) < 2:
         raise UserError(
             "all rows have the same prompt, and the loss measures from answers to other prompts: give rows "
             "of several prompts, or use apo-zero-unpaired or bco, which do not"
@@ -528,10 +528,10 @@ def mismatched_examples(
     mismatched: dict[Example, Example] = {}
     for row in rows:
         other = rng.choice(donors)
-        while other.prompt == row.prompt:
+        while other.prompt_id == row.prompt_id:
             other = rng.choice(donors)
-        answer = rng.choice(other.example.completions)
-        mismatched[row.example] = truncate(replace(row.example, completions=(answer,)))
+        answer = rng.choice(range(len(other.example.completions)))
+        mismatched[row.example] = truncate(row.example.with_completions_of(other.example, [answer]))
     return mismatched
 
 

@@ -370,6 +370,11 @@ class GroupedRow:
         """The prompt's tokens."""
         return self.example.prompt
 
+    @property
+    def prompt_id(self) -> str:
+        """The content hash of the prompt."""
+        return self.example.prompt_id
+
 
 def group(config: GroupConfig) -> Summary | None:
     """Learn how groups differ, from comparisons that say which group judged."""

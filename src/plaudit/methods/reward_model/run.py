@@ -264,9 +264,9 @@ def bootstrap_rows(rows: Sequence[JudgedRow], ensemble: EnsembleSettings, seed: 
     """The rows of one ensemble member: as many prompts as there are, sampled with replacement."""
     if ensemble.member is None or not ensemble.bootstrap:
         return rows
-    rows_by_prompt: dict[tuple[int, ...], list[JudgedRow]] = {}
+    rows_by_prompt: dict[str, list[JudgedRow]] = {}
     for row in rows:
-        rows_by_prompt.setdefault(row.prompt, []).append(row)
+        rows_by_prompt.setdefault(row.prompt_id, []).append(row)
     prompts = list(rows_by_prompt)
     rng = random.Random(f"{seed}/member {ensemble.member}")
     return [row for prompt in rng.choices(prompts, k=len(prompts)) for row in rows_by_prompt[prompt]]

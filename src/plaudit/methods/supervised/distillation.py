@@ -41,7 +41,7 @@ DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": rever
 DIVERGENCE_METRIC = "held_out/divergence"
 """The figure that `held_out` reports."""
 
-TeacherPrompts = Mapping[tuple[int, ...], tuple[int, ...]]
+TeacherPrompts = Mapping[str, tuple[int, ...]]
 """For each prompt of the student, as tokens, what the teacher is asked in its place."""
 
 _PROBE_ROLES = ("system", "user", "assistant", "user", "assistant")
@@ -114,7 +114,7 @@ def refuse_other_tokenizer(student: TokenizerInfo, teacher: TokenizerInfo) -> No
 class ContextRows:
     """The rows of context distillation: the student's, and what the teacher is asked.
 
-    Example: ``ContextRows(encoding=EncodedRows(...), teacher_prompts={(1, 5): (1, 9, 9, 5)})``
+    Example: ``ContextRows(encoding=EncodedRows(...), teacher_prompts={row.prompt_id: (1, 9, 9, 5)})``
     """
 
     encoding: EncodedRows[Example]
@@ -129,7 +129,7 @@ def encode_with_context(
     """Each row twice, without the context and with it; nothing is cut, so that no context is lost."""
     role = context_role(encoder)
     examples, refused, notes = [], [], Counter[str]()
-    teacher_prompts: dict[tuple[int, ...], tuple[int, ...]] = {}
+    teacher_prompts: dict[str, tuple[int, ...]] = {}
     for record in records:
         contextual_record = with_context(record, context, role)
         try:
@@ -143,7 +143,7 @@ def encode_with_context(
             continue
         examples.append(bare.example)
         notes.update(bare.notes)
-        teacher_prompts[bare.example.prompt] = contextual.example.prompt
+        teacher_prompts[bare.example.prompt_id] = contextual.example.prompt
     encoding = EncodedRows(examples=tuple(examples), refused=tuple(refused), notes=dict(notes))
     return ContextRows(encoding=encoding, teacher_prompts=teacher_prompts)
 
@@ -181,13 +181,15 @@ def _teacher_readout(teacher: Policy, batch: TokenBatch) -> Readout:
 def _teacher_batch(microbatch: SupervisedMicrobatch, teacher_prompts: TeacherPrompts | None) -> TokenBatch:
     if teacher_prompts is None:
         return batch_of(microbatch.examples)
-    unmatched = [example.origin for example in microbatch.examples if example.prompt not in teacher_prompts]
+    unmatched = [
+        example.origin for example in microbatch.examples if example.prompt_id not in teacher_prompts
+    ]
     if unmatched:
         raise UserError(
             f"{unmatched[0]}: the teacher has no prompt for this row; make it with rows_in_context"
         )
     return batch_of(
-        [replace(example, prompt=teacher_prompts[example.prompt]) for example in microbatch.examples]
+        [replace(example, prompt=teacher_prompts[example.prompt_id]) for example in microbatch.examples]
     )
 
 

@@ -33,7 +33,7 @@ from plaudit.engine.sinks.base import Summary
 from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
-from plaudit.methods.data import EncodedData, EncodeRecords, Rows, load_rows, prompt_families
+from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
 from plaudit.methods.models import (
     load_frozen_policy,
     matrix_sizes,
@@ -77,7 +77,7 @@ class SupervisedMethod:
 
     name: str
     """What the user calls it."""
-    encode: EncodeRecords[Example]
+    encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
     """From the records of the file to the rows that are trained."""
     make_objective: Callable[[Policy, Rows[Example], AutocastContext], SupervisedObjective]
     """From a policy, before its weights are divided, and the rows to what a step minimises."""

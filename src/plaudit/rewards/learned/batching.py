@@ -8,7 +8,7 @@ what an unfinished answer should cost is the caller's to say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
@@ -23,7 +23,7 @@ from plaudit.errors import UserError
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import TaskScores
-from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
+from plaudit.tokens.batch import Example, TokenBatch, batch_of, join_completions
 from plaudit.tokens.encode import Encoder, RefusedRow, truncate_prompt
 
 TOKENS_AT_ONCE = 8192
@@ -130,7 +130,9 @@ class BatchScorer:
         self, tasks: Sequence[Task], score: Callable[[TokenBatch], Float[Tensor, " N"]]
     ) -> ScoringResult:
         """Every answer's score; the same text is read once however often it is asked for."""
-        places: dict[tuple[int, ...], dict[Completion, list[tuple[int, int]]]] = {}
+        # By prompt, since its completions are scored together: each distinct one, and where it is asked for.
+        singles: dict[str, dict[str, Example]] = {}
+        places: dict[str, list[tuple[int, int]]] = {}
         refused: list[Refusal] = []
         truncated = 0
         for t, task in enumerate(tasks):
@@ -141,21 +143,20 @@ class BatchScorer:
                     continue
                 example, was_truncated = encoded
                 truncated += was_truncated
-                places_by_completion = places.setdefault(example.prompt, {})
-                places_by_completion.setdefault(example.completions[0], []).append((t, a))
+                [completion_id] = example.completion_ids
+                singles.setdefault(example.prompt_id, {}).setdefault(completion_id, example)
+                places.setdefault(completion_id, []).append((t, a))
         groups = [
-            group
-            for prompt, places_by_completion in places.items()
-            for group in _prompt_groups(prompt, places_by_completion, self.limits)
+            group for rows in singles.values() for group in _prompt_groups(list(rows.values()), self.limits)
         ]
         rows: list[list[float | None]] = [[None] * len(task.answers) for task in tasks]
         for micro_batch in self.micro_batches(groups):
             values = self.finite_scores(score, micro_batch)
-            completions = [
-                (group.prompt, completion) for group in micro_batch for completion in group.completions
+            completion_ids = [
+                completion_id for group in micro_batch for completion_id in group.completion_ids
             ]
-            for (prompt, completion), number in zip(completions, values, strict=True):
-                for t, a in places[prompt][completion]:
+            for completion_id, number in zip(completion_ids, values, strict=True):
+                for t, a in places[completion_id]:
                     rows[t][a] = number
         self.refused.update(refusal.reason for refusal in refused)
         return ScoringResult(rows=tuple(map(tuple, rows)), refused=tuple(refused), truncated=truncated)
@@ -239,18 +240,17 @@ def _vocabulary_size(embedding: nn.Module) -> int:
     return weight.shape[0]
 
 
-def _prompt_groups(
-    prompt: tuple[int, ...], completions: Iterable[Completion], limits: ModelLimits
-) -> Iterator[Example]:
+def _prompt_groups(singles: Sequence[Example], limits: ModelLimits) -> Iterator[Example]:
     """A prompt with as many of its answers as one pass takes, and again with the next ones."""
-    ordered = sorted(completions, key=lambda completion: len(completion.ids), reverse=True)
+    prompt_length = len(singles[0].prompt)
+    ordered = sorted(singles, key=_longest_row, reverse=True)
 
-    def weight(first: Completion, completion: Completion) -> int:
-        return len(prompt) + len(first.ids) if limits.padded else len(completion.ids)
+    def weight(first: Example, single: Example) -> int:
+        return _longest_row(first) if limits.padded else _longest_row(single) - prompt_length
 
-    room = limits.tokens_at_once - (0 if limits.padded else len(prompt))
+    room = limits.tokens_at_once - (0 if limits.padded else prompt_length)
     for batch in _fill_batches(ordered, room, weight):
-        yield Example(prompt=prompt, completions=tuple(batch))
+        yield join_completions(batch)
 
 
 def _fill_batches(
