@@ -29,7 +29,7 @@ from plaudit.models.load import load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.reference import ModelReference
 from plaudit.preflight.data import check_duplicates, check_leaks
-from plaudit.preflight.subject import Subject
+from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts.engine import uniform_numbers
 from plaudit.rollouts.examples import example_from_rollouts
 from plaudit.rollouts.local import LocalSampler
@@ -252,7 +252,7 @@ def test_copies_and_leaks_look_at_pictures(encoder: Encoder) -> None:
         return (Message(role="assistant", content=text),)
 
     trained, held_out = rows([f"{n}.0" for n in range(40)]), rows([f"{n}.5" for n in range(40)])
-    subject = Subject(encoder=encoder, records=trained, held_out=held_out, trained=(), max_length=64)
+    subject = PreflightSubject(encoder=encoder, records=trained, held_out=held_out, trained=(), max_length=64)
     assert check_leaks(subject).holds is True
     assert check_duplicates(subject).holds is True
     assert check_leaks(replace(subject, held_out=trained)).holds is False

@@ -151,7 +151,7 @@ def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> No
         assert line["dropped"] > 0
     usual = well(
         *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4),
-        *("--no-dynamic-sampling"),
+        "--no-dynamic-sampling",
     )
     assert all(line["dropped"] == 0 for line in usual.lines)
 
