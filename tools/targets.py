@@ -67,7 +67,7 @@ def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     share = round(100 * comments / max(code, 1), 2)
     yield Figure(name="comments in % of code lines", value=share, target=3, bound=0.4, at_least=True)
     families = prefix_families([source.path for source in files])
-    yield Figure(name="prefix families", value=len(families), target=0, bound=1, detail=", ".join(families))
+    yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
     names = shared_names([source.path for source in files])
     yield Figure(
         name="names of more than 3 files", value=len(names), target=0, bound=3, detail=", ".join(names)
@@ -157,8 +157,10 @@ def see(frame, event, argument):
     if event == "call" and name not in found and name.startswith(source) and not imports(frame):
         found.add(name)
 
-def stop(*arguments, **settings):
-    raise Reached
+def stop():
+    def reached(*arguments, **settings):
+        raise Reached
+    return reached
 
 def command(words):
     with contextlib.redirect_stdout(io.StringIO()) as output:
@@ -172,7 +174,7 @@ rows = "prompts" if method == "grpo" else "comparisons"
 command(["world", "make", rows, "--n", "60", "--out", "rows.jsonl"])
 settings = ["--model", command(["world", "base"]), "--out", "run"]
 data = ["--data", "rows.jsonl"] if method == "dpo" else ["--prompts", "rows.jsonl", "--reward", "length:1-50"]
-torch.Tensor.backward = torch.autograd.backward = torch.autograd.grad = stop
+torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad = stop(), stop(), stop()
 sys.setprofile(see)
 try:
     main(["train", method, "--no-check", *settings, *data])
@@ -216,9 +218,9 @@ def run_figures(root: Path) -> Iterator[Figure]:
         yield Figure(
             name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=164
         )
-        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=100)
+        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=76)
         yield Figure(
-            name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=120
+            name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=94
         )
 
 

@@ -1,9 +1,8 @@
-"""A policy and its critic, and what they do in the pendulum.
+"""The pendulum that should stand, the policy and critic that act on it, and the episodes they collect.
 
-A pendulum that hangs and should stand, many copies at once; its motor is too weak to lift it straight up.
-
-Length, mass and gravity are 1. The angle is 0 when it stands and π when it hangs. Episodes have a fixed
-length, so that their end tells nothing about how good they were.
+Many copies swing at once, each with a motor too weak to lift it straight up. Length, mass and gravity are 1.
+The angle is 0 when it stands and π when it hangs. Episodes have a fixed length, so that their end tells
+nothing about how good they were.
 
 Shapes of this package: N copies of the pendulum, T steps of an episode, C steps of a clip, A actions,
 O numbers that the policy sees, F facts that a judge sees, B comparisons, E members of the ensemble.

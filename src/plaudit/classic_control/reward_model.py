@@ -1,19 +1,11 @@
-"""Trains the reward ensemble on comparisons, with a weight decay that adapts to the held-out loss.
+"""An ensemble of small reward networks that learns from a simulated judge's comparisons of short clips.
 
-P(first is better) = softmax of the sums of a member's reward over both clips, and in ``noise`` of the answers
-a coin. Every comparison gets a weight for every member, drawn once from a Poisson distribution of mean 1: a
-bootstrap that more comparisons can be added to. Where the weight is 0, in 1/e of the cases, the comparison is
-held out of that member. Christiano et al. 2017, arXiv:1706.03741.
-
-An ensemble of small reward networks, each with a reward for every step.
-
-Christiano et al. 2017, arXiv:1706.03741. How they learn is in ``fitting.py``.
-
-Short clips cut from episodes, and which pairs of them are worth a question.
-
-The simulated judge of clip pairs: it knows the true reward, and errs.
-
-Where the policy's reward is from: the truth, or comparisons that are asked while it learns.
+Clips are cut from episodes, the most disputed pairs are asked about, and the judge knows the true reward but
+errs. P(first is better) is the softmax of the sums of a member's reward over both clips, and in ``noise`` of
+the answers a coin. Every comparison gets a weight for every member, drawn once from a Poisson distribution of
+mean 1: a bootstrap that more comparisons can be added to. Where the weight is 0, in 1/e of the cases, the
+comparison is held out of that member; the weight decay adapts to this held-out loss. Christiano et al. 2017,
+arXiv:1706.03741.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""PPO with the cells of ``plaudit.advantages`` and ``plaudit.losses``; it cannot tell whose reward it gets.
+"""PPO runs on the pendulum by the true reward or by comparisons, both measured by the true return.
 
-Schulman et al. 2017, arXiv:1707.06347.
-
-Whole runs: a policy on the true reward, one on comparisons, and both measured by the true return.
+PPO (Schulman et al. 2017, arXiv:1707.06347) is made of the cells of ``plaudit.advantages`` and
+``plaudit.losses``; it cannot tell whose reward it gets.
 """
 
 from __future__ import annotations

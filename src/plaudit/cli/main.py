@@ -19,7 +19,7 @@ _VERBS: Mapping[str, tuple[str, str]] = {
     "combine": ("combine", "make one reward of several models"),
     "control": ("control", "a pendulum learns from comparisons of clips, beside one that knows its reward"),
     "data": ("data", "look at a file of feedback, or write it in another layout"),
-    "eval": ("eval_reward", "how good a policy or a reward model is"),
+    "eval": ("eval", "how good a policy or a reward model is"),
     "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
     "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
     "prove": ("prove", "preference losses and policy optimisation beside what is exact"),

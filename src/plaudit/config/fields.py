@@ -1,11 +1,8 @@
-"""The settings inside a frozen dataclass: their names, types, defaults and docstrings, read from the class.
+"""The settings inside a frozen dataclass: names, types, defaults and docstrings, and words read as values.
 
-A nested dataclass is a group of settings with dotted names; a nested dataclass that may be None is a
-group that can be turned on and off as a whole.
-
-The nearest thing that exists, for a word that does not.
-
-From a word on the command line, or a value in a YAML file, to the type that a setting has.
+A nested dataclass is a group of settings with dotted names; a nested dataclass that may be None is a group
+that can be turned on and off as a whole. A word on the command line or a value in a YAML file is converted to
+the type of its setting, and for an unknown name the nearest known one is suggested.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A config in a YAML file: read with keys and types checked, written so that it reads back the same.
+"""Reads, writes and resolves configs: the command line beats the YAML file, the file beats the defaults.
 
-A config from what a file and the command line say: the line beats the file, the file the defaults.
+Keys and types are checked while a file is read, and a written file reads back the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Records of human feedback: prompts, completions, and what annotators judged of them.
+"""Records of human feedback: prompts, completions and judgements, read from files of rows and written back.
 
-Standard library only: the labelling web app and ``plaudit --help`` import this without torch.
-
-Files of rows become records; bad rows are named and put aside. Never imports torch.
+Bad rows are named and put aside. Standard library only: the labelling web app and ``plaudit --help`` import
+this without torch.
 """
 
 from plaudit.data.formats.base import ReadOptions

@@ -1,9 +1,8 @@
 """Texts and conversations read from a row's fields, and checked while they are read.
 
-A prompt and the answers to it are of one kind, all texts or all conversations. An answer is never empty;
-as a conversation it begins and ends with the assistant's turn.
-
-A value of a raw row together with its path, so that any complaint names the field by itself.
+A `Node` is a value of a raw row together with its path, so that any complaint names the field by itself. A
+prompt and the answers to it are of one kind, all texts or all conversations. An answer is never empty; as a
+conversation it begins and ends with the assistant's turn.
 """
 
 from __future__ import annotations

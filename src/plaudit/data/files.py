@@ -1,8 +1,7 @@
-"""Where rows come from: a file by its ending, a folder of ``datasets``, or an object from Python.
+"""Rows from a file by its ending, from a folder of ``datasets``, or from an object in Python.
 
-Rows from JSON lines and JSON, plain or gzipped: a line at a time, and never more than the limit.
-
-Rows from CSV, Parquet and ``datasets``, a piece at a time.
+JSON lines and JSON, plain or gzipped, are read a line at a time, and never more than the limit; CSV, Parquet
+and ``datasets`` are read a piece at a time.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """Training rows for judges that are language models: generative rewards, pairwise rankers, critics.
 
-Three ways to ask: whether an answer is good, which of two is better, and for a critique with points. Labels
-are hard: how clear a preference was, and soft labels beyond the side that they favour, are not used.
+There are three ways to ask: whether an answer is good, which of two is better, and for a critique with
+points. Labels are hard: how clear a preference was, and soft labels beyond the side that they favour, are not
+used.
 
-A question about answers, as a model is asked it: each text quoted under its header, then what is asked.
-
-Every quoted line begins with a mark and no other line does, and control tokens are taken apart: what is
-judged cannot close its quotation, add another answer, end the turn or ask something else. The question is
-written for the model that judges: a user's turn where it has a chat template, plain text where it has none,
-however the rows are.
-
-The words in which a model judges; all of them can be changed, for a tokenizer that knows others.
+Each judged text is quoted under its header, then comes the question. Every quoted line begins with a mark and
+no other line does, and control tokens are taken apart: what is judged cannot close its quotation, add another
+answer, end the turn or ask something else. The question is written for the model that judges: a user's turn
+where it has a chat template, plain text where it has none, however the rows are. All words of the judgement
+can be changed, for a tokenizer that knows others.
 """
 
 from __future__ import annotations

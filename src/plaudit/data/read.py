@@ -1,6 +1,6 @@
-"""Bad rows go into a file of their own, with the reason beside each: nothing is silently dropped.
+"""From a source to records: detect the layout, parse the rows, put bad ones aside, refuse too many of them.
 
-From a source to records: detect, parse, put bad rows aside, refuse when there are too many.
+Bad rows go into a file of their own, with the reason beside each: nothing is silently dropped.
 """
 
 from __future__ import annotations

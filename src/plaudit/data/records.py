@@ -1,11 +1,8 @@
-"""Records as plain objects, ready for JSON: what plaudit's own files hold.
+"""What people gave, as plain records: demonstrations, comparisons, rankings, ratings, steps, bare prompts.
 
-What people gave: demonstrations, comparisons, rankings, ratings, labelled steps, bare prompts.
-
-Every record is one prompt and its completions. ``origin`` says where the row came from
-(``pairs.jsonl:12``), so that any later complaint can name it.
-
-The text of prompts and completions: a string, or a conversation of messages.
+Every record is one prompt and its completions, each a string or a conversation of messages. ``origin`` says
+where the row came from (``pairs.jsonl:12``), so that any later complaint can name it. `record_to_dict` gives
+the plain objects, ready for JSON, that plaudit's own files hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What can be wrong with a row, said so that a person can find and mend it.
-
-A raw row: what a file holds before anyone asks what it means.
-"""
+"""Raw rows as a file holds them, and what can be wrong with one, in words that help a person to mend it."""
 
 from __future__ import annotations
 

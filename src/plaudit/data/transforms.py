@@ -1,14 +1,10 @@
-"""Text put in front of a prompt: a context that is to be distilled, or a control word.
+"""Changes of rows before training: which answers are kept, and what text is put in front of a prompt.
 
-The same function serves training and asking, so the model is asked exactly as it was trained.
-
-Data recipes: what the rows become before plain likelihood sees them; the loss stays what it is.
-
-Preferred answers only; or good and bad ones alike, each behind a word for how good it is: binary reward
-conditioning (Korbak et al. 2023, arXiv:2302.08582) and quantised rewards (Quark, Lu et al. 2022,
-arXiv:2205.13636).
-
-The answer that people liked, as a demonstration: training on preferred answers only.
+Kept are the preferred answers only; or good and bad ones alike, each behind a word for how good it is: binary
+reward conditioning (Korbak et al. 2023, arXiv:2302.08582) and quantised rewards (Quark, Lu et al. 2022,
+arXiv:2205.13636). The loss stays plain likelihood. A context that is to be distilled, or a control word, is
+put before the prompt by the same function in training and in asking, so the model is asked exactly as it was
+trained.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Records as rows of TRL's layouts; what TRL has no word for stays in extra columns or is named as lost.
+"""Records written to a file in plaudit's own layout or TRL's, and a summary of a source at a glance.
 
-Records to a file, in plaudit's own layout or TRL's; what a layout cannot say is counted and said.
-
-A source at a glance: kinds, lengths, duplicates, problems, and the first few records.
+What TRL's layouts have no word for stays in extra columns, or is counted and named as lost. The summary shows
+kinds, lengths, duplicates, problems and the first few records.
 """
 
 from __future__ import annotations

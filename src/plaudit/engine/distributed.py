@@ -1,11 +1,8 @@
-"""The error that each rank ends with: the first to fail gives the reason, the others at most a sentence.
+"""The ranks of a run: how they communicate, share weights (FSDP2), and stop together when one fails.
 
-Collective communication between the ranks of a run.
-
-Started by ``torchrun``; gloo on CPU, NCCL on GPU. Losses divide by global counts, so gradients of ranks
-are *summed*. With ``--shard`` FSDP2 does that sum itself (shards.py).
-
-Weights divided over ranks (FSDP2): each rank holds a part of every weight, and gradients are summed.
+Started by ``torchrun``; gloo on CPU, NCCL on GPU. Losses divide by global counts, so gradients of ranks are
+*summed*; with ``--shard``, where each rank holds a part of every weight, FSDP2 does that sum itself. The
+first rank to fail gives the reason, the others end with at most a sentence.
 """
 
 from __future__ import annotations

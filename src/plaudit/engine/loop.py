@@ -1,13 +1,9 @@
-"""SIGTERM and Ctrl-C end a run in good order: the last whole step is saved, then the process leaves.
+"""The training loop: resume, step, evaluate, report, save; killed at any point, it resumes exactly.
 
-The training loop: resume, step, evaluate, report, save; killed at any point, it resumes exactly.
-
-A step is a pure function of the weights, the optimiser's state and the step's number, so going back to a
-checkpoint and stepping again gives the same bits.
-
-Which rows make up which step: a pure function of the seed, so that there is no state to save.
-
-What a method hands to the loop: a `TrainingJob`.
+A method hands a `TrainingJob` to the loop. A step is a pure function of the weights, the optimiser's state
+and the step's number, and the rows of a step are one of the seed, so going back to a checkpoint and stepping
+again gives the same bits. SIGTERM and Ctrl-C end a run in good order: the last whole step is saved, then the
+process leaves.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The documentation of one metric.
-
-What every metric means, in words: the source of the table in docs/metrics.md.
-
-What the metrics of policy optimisation mean, in words.
-
-What the metrics of preference optimisation mean, in words.
-"""
+"""What every metric means, in words: the source of the table in docs/metrics.md."""
 
 from __future__ import annotations
 

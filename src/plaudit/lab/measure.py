@@ -1,8 +1,7 @@
-"""What the stages of an exercise left, for those that look at it; whatever is not there is named.
+"""What the stages of an exercise left behind, as numbers that are compared prompt by prompt or pair by pair.
 
-What the stages of an exercise left behind, as numbers that are compared prompt by prompt.
-
-What rewards say of pairs, pair by pair, and how far two rewards or two sets of pairs differ.
+Results that are not there are named. Of rewards it is measured how far two of them, or two sets of pairs,
+differ.
 """
 
 from __future__ import annotations

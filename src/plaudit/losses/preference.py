@@ -4,10 +4,9 @@
 h = Δ_w − Δ_l. The sum over the batch, the count that divides it, soft labels and weights are the caller's.
 Reference-free methods (SimPO, CPO, ORPO) are the same functions of records whose reference is 0.
 
-Losses on sorted batches: one side's figures against the other's of the same rank (AOT).
-
-Who stands beside whom is a matter of the **whole** batch; it is found beforehand, without gradient, so that
-a batch may come in pieces. Melnyk et al. 2024, arXiv:2406.05882.
+AOT (Melnyk et al. 2024, arXiv:2406.05882) sorts both sides and compares figures of the same rank. Who stands
+beside whom is a matter of the **whole** batch; it is found beforehand, without gradient, so that a batch may
+come in pieces.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Losses that learn a reward from comparisons, rankings, ratings and labelled steps.
+"""Losses that learn a reward from comparisons, rankings, ratings, labelled steps and judgements of groups.
 
-Each returns one loss for every comparison, prompt, completion or token; the sum over the batch and the
-global count that divides it are the caller's. Rankings come as one row a prompt: with ``place_PK``, where
-each answer of a prompt stands among the N completions, ``reward_N[place_PK]`` is such a row, so that a
-completion is scored once in however many pairs it stands. Rows of fewer answers are filled with any place
-and masked. A rank is 1 for the best; equal ranks are ties.
-
-Losses of a preference model that is shown what a group preferred before (GPO).
-
-Each returns one loss for every judged item of the targets; masks, the sum over episodes and the count that
-divides it are the caller's. Zhao, Dang and Grover 2023, arXiv:2310.11523.
+Each returns one loss for every comparison, prompt, completion, token or judged item; masks, the sum over the
+batch or the episodes, and the global count that divides it are the caller's. Rankings come as one row a
+prompt: with ``place_PK``, where each answer of a prompt stands among the N completions,
+``reward_N[place_PK]`` is such a row, so that a completion is scored once in however many pairs it stands.
+Rows of fewer answers are filled with any place and masked. A rank is 1 for the best; equal ranks are ties.
+The preference model of GPO (Zhao, Dang and Grover 2023, arXiv:2310.11523) is shown what a group preferred
+before; its losses are those of the targets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What any model of a run needs: gradient checkpointing, sharding, autocast and gathering.
+"""The models of a run: a policy made ready for training, its fast path verified, and saved to its folder.
 
-From a config to a policy ready for training, its fast path verified; from a policy to its folder.
+Gradient checkpointing, sharding, autocast and gathering serve any model of a run.
 """
 
 from __future__ import annotations

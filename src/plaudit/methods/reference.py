@@ -1,7 +1,4 @@
-"""The reference policy of a policy run, which scores new completions in every round.
-
-The reference policy of preference optimisation: live, precomputed, moving average or none.
-"""
+"""The reference of a run: none, live, precomputed or moving average; in policy runs it scores every round."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The last layer of a language model: its weight, its bias, and what it does to the raw product.
+"""A language model in two parts: its layers, fed packed or padded batches, and its head, the last layer.
 
-The layers below a model's head, and how a batch is laid out for them: packed, or padded on a side.
+The head is a weight, a bias, and what is done to the raw product.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What predicts the next token of answers that grow side by side; two ways to the same numbers.
+"""What predicts the next token of answers that grow side by side, for one model or a mixture of two.
 
 `SharedDecoder` reads each prompt once and keeps keys and values itself; `CachedDecoder` goes through
-transformers' own cache, for models whose attention is their own. `fastest_decoder` tries the first on a
-few tokens of the model at hand.
-
-Answers from between two models: the geometric mixture of a policy and its reference, token by token.
+transformers' own cache, for models whose attention is their own. Both give the same numbers, and
+`fastest_decoder` tries the first on a few tokens of the model at hand. `MixtureDecoder` takes the geometric
+mixture of a policy and its reference, token by token:
 
     π_m(· | s) ∝ π(· | s)^(1 − m) · π_ref(· | s)^m
 

@@ -1,8 +1,6 @@
-"""Which device a user means.
+"""Hugging Face folders in and out, on the device that a user means.
 
-Hugging Face folders in and out: safetensors only, and no code from a folder is ever run.
-
-What a model can be told before it is loaded; importing this does not import torch.
+Weights are safetensors only, and no code from a folder is ever run.
 """
 
 from __future__ import annotations

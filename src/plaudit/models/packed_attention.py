@@ -1,9 +1,8 @@
 """Attention over a packed sequence: each prompt sees itself, each completion its prompt and itself.
 
 Registered with transformers under its own name, so that any model whose attention goes through the
-common interface can be packed; ``proof.py`` shows at load time whether it may.
-
-What one layer asks of attention: its scale, window, cap, sink and dropout; and attention by that rule.
+common interface can be packed; ``verify.py`` shows at load time whether it may. What a layer asks of
+attention (scale, window, cap, sink and dropout) is read as an `AttentionRule`.
 """
 
 from __future__ import annotations

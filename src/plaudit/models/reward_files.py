@@ -1,9 +1,7 @@
-"""A padding token that ends no answer.
+"""Reward models in folders: sequence classifiers as transformers knows them, and one file more.
 
 Transformers' classifiers read the last token that is not padding. Where padding is also the end of turn,
 they read the wrong one (transformers issue 35352), so a reward model gets a token for padding alone.
-
-Reward models in folders: sequence classifiers as transformers knows them, and one file more.
 """
 
 from __future__ import annotations

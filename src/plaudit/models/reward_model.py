@@ -1,8 +1,7 @@
 """A causal backbone with one number for a head: rewards of completions, values of tokens, scores of steps.
 
-reward(x, y) = w · h at the end-of-turn token's own state (Stiennon et al. 2020, arXiv:2009.01325).
-
-A critic that shares the policy's layers: one number from the state in which each token is chosen.
+reward(x, y) = w · h at the end-of-turn token's own state (Stiennon et al. 2020, arXiv:2009.01325). A critic
+that shares the policy's layers reads its number from the state in which each token is chosen.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a run writes to the disk: checkpoints, models, and cached log-probs of a reference.
+"""The cost of a run in one record: its schedule, memory, disk and time.
 
-The cost of a run in one record: its schedule, memory, disk and time.
+On the disk are checkpoints, models, and cached log-probs of a reference.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The memory of a run: a line for each thing that a process holds.
+"""The memory of a run: a line for each thing that a process holds, and the peak of a training step.
 
-Peak memory, found by running the model's own code on meta tensors, which have shapes and no numbers.
-
-The model's own code runs on torch's meta device, forward and backward, and every storage is counted from the
-operation that makes it to the moment when nobody holds it any more. So nothing has to be known of a family of
-models, and a model of 70 billion weights takes a few seconds and next to no memory.
-
-A training step simulated on meta tensors: the peak memory of models, micro-batch and losses.
+The model's own code runs on torch's meta device, where tensors have shapes and no numbers, forward and
+backward, and every storage is counted from the operation that makes it to the moment when nobody holds it any
+more. So nothing has to be known of a family of models, and a model of 70 billion weights takes a few seconds
+and next to no memory.
 """
 
 from __future__ import annotations

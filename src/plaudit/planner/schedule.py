@@ -1,6 +1,7 @@
-"""The rows of a planned run: as tokens where there is a tokenizer, else of stated lengths.
+"""The rows of a planned run, and its counts of batches, steps and tokens.
 
-The arithmetic of a run, by the functions with which the run itself divides its rows.
+Rows are tokens where there is a tokenizer, else of stated lengths; they are divided by the functions that the
+run itself uses.
 """
 
 from __future__ import annotations

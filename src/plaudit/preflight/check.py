@@ -1,6 +1,6 @@
-"""A preflight check: what it proves, why that matters, how to fix it, and the function that runs it.
+"""A preflight check (what it proves, why that matters, how to fix it), and the runner of all checks.
 
-Runs preflight checks one by one and restores the model's state after each.
+Checks run one by one, and the model's state is restored after each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exact sampling probabilities from transformers' own logits, with top-k, top-p and min-p written out in
-full.
+"""Exact sampling probabilities from transformers' own logits, to compare samplers with.
 
-A policy whose weights are perturbed for a while and restored bit by bit afterwards.
+Top-k, top-p and min-p are written out in full. A policy's weights can be perturbed for a while and are
+restored bit by bit afterwards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Two ways to score the tokens of rows (ours and transformers' own pass), and the difference between them.
+"""What the model computes on the user's own short rows: alike however a batch is laid out, and each time.
 
-What the model computes, on the user's own short rows: alike however a batch is laid out, and each time.
+Tokens are scored in two ways, by plaudit and by transformers' own pass, and the difference is measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The pages of docs/checks/, made of the table, so that what a check says and what is written of it are one.
+"""What the checks found, as a table, text and JSON, and the pages of docs/checks/ made from the same checks.
 
-python -m plaudit.preflight.report docs
+The pages are written anew by:
 
-What was found as a table for eyes, and as JSON for programs.
+    python -m plaudit.preflight.report docs
 """
 
 from __future__ import annotations

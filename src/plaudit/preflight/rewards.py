@@ -1,8 +1,8 @@
-"""Where a reward model is read: at the answer's last token, whatever stands beside it in a batch.
+"""Checks of the reward: where it is read, what it is shown, and that it judges each answer by itself.
 
-What a reward model is shown of a conversation: all its words, in its own turns, and nothing stranger.
-
-The reward: it says something of every answer, the same thing each time, and of that answer alone.
+It is read at the answer's last token, whatever stands beside it in a batch; it is shown all words of a
+conversation, in its own turns, and nothing else; and it says something of every answer, the same thing each
+time.
 
 A run that begins asks no reward: one of the user's own may keep count of its calls, and one behind an address
 may cost money. ``plaudit check`` asks the latter about two answers to each of two prompts, a few times.

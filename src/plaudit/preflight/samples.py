@@ -1,8 +1,7 @@
-"""The user's own prompts, as samplers and rewards are asked them: a few, the short ones.
+"""A few short rows and prompts of the user's own, in the forms that the checks need.
 
-Tasks for a reward in a check: the user's own prompts, with answers as a trainer has them.
-
-Short rows of the user's own data: as tokens, and as the micro-batches of a trial step.
+Prompts are as samplers are asked them, tasks for a reward have answers as a trainer has them, and rows come
+as tokens and as the micro-batches of a trial step.
 """
 
 from __future__ import annotations

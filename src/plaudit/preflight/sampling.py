@@ -1,6 +1,6 @@
-"""The sampler: it draws from the policy that learns, as it was told to, and what it drew is trained.
+"""Checks of the sampler: it draws from the policy that learns, as it was told to, and its tokens are trained.
 
-Whether answers end where they should: every token that ends one is made certain, one after another.
+Whether answers end where they should is tried by making every token that ends one certain, one after another.
 """
 
 from __future__ import annotations

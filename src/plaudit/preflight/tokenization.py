@@ -1,6 +1,7 @@
 """Text → tokens: what the model should say, where that begins and ends, and that nothing else is trained.
 
-The same row twice: as the run encodes it, and as transformers alone would write and cut it.
+The same row is compared in two forms: as the run encodes it, and as transformers alone would write and cut
+it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Estimators of policy optimisation without sampling: every group of answers that can come, by its chance.
 
 A table policy answers each prompt G times. All groups are written out, so what a loss does *in expectation*
-is a finite sum, to be put beside the exact gradient of J(π) = E r − β KL(π ‖ π_ref).
-
-Estimators put together from the cells that training uses, as losses of a batch with all groups in it.
+is a finite sum, to be put beside the exact gradient of J(π) = E r − β KL(π ‖ π_ref). The estimators are put
+together from the cells that training uses.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""What a tiny language lets us know without sampling: the optimum, KL, the objective and its gradient.
-
-The objective is J(π) = E_π r − β KL(π ‖ π_ref), a mean over the prompts; its optimum is
-π*(y|x) ∝ π_ref(y|x) exp(r(x, y) / β).
-
-The policies that learn in the lab: a table with a logit for every answer, and a tiny transformer.
-
-Both say the log-prob of each token of each answer. The table can be any distribution there is, so it shows
-what a loss wants; the transformer goes through the code that training uses.
-
-A language so small that every answer can be written out: the ground on which losses are proven.
+"""A language so small that all answers can be written out, its exact optimum, and policies that learn it.
 
 P prompts and Y answers, the same ones to every prompt: all strings of a few symbols up to a length, ended by
-token 0 or cut. Whatever is elsewhere estimated from samples is a finite sum here.
+token 0 or cut. Whatever is elsewhere estimated from samples is a finite sum here. The objective is
+J(π) = E_π r − β KL(π ‖ π_ref), a mean over the prompts; its optimum is
+π*(y|x) ∝ π_ref(y|x) exp(r(x, y) / β).
+
+Two policies learn: a table with a logit for every answer, and a tiny transformer. Both say the log-prob of
+each token of each answer. The table can be any distribution there is, so it shows what a loss wants; the
+transformer goes through the code that training uses.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The exact expected loss of a row of cells, and its minimum: training without samples and without noise.
+"""The exact expected loss of an algorithm's cells, and its minimum: training without samples and noise.
 
-The row's own measure, link, price, hold, weight, NLL and loss are used, as the trainer uses them. What a
+The record's own measure, link, price, hold, weight, NLL and loss are used, as the trainer uses them. What a
 trainer keeps beside the gradient (a reference point, weights, who stands beside whom in a sorted batch) is
 held while the loss is minimised, taken anew, and so on until it stays: that is where training would rest.
-
-Rows of policy optimisation in expectation: the cells of training over every group that can come.
+Policy optimisation is taken in expectation over every group of answers that can come.
 """
 
 from __future__ import annotations

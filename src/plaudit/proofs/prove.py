@@ -1,9 +1,9 @@
-"""Any row, measured against π*: ``prove(row)`` for a loss of one's own, ``check_claims()`` for all claims.
+"""Any algorithm measured against π*, and all claims checked, as tables for eyes and one JSON file.
 
-row = PreferenceAlgorithm(loss=mine, beta=0.1)
-print(prove(row).words)
+``check_claims()`` checks all claims, ``prove`` measures a loss of one's own:
 
-What was proven as tables for eyes, and as one JSON file for programs.
+    row = PreferenceAlgorithm(loss=mine, beta=0.1)
+    print(prove(row).words)
 """
 
 from __future__ import annotations

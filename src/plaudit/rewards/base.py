@@ -1,6 +1,6 @@
 """What scores answers, whatever it is: a learned model, several of them, a rule, a person's function.
 
-A rule as a reward: something that looks at one answer and knows, or says why it does not.
+A rule looks at one answer and knows its score, or says why it does not.
 """
 
 from __future__ import annotations

@@ -2,13 +2,9 @@
 
 One POST for the answers of one prompt: ``{"prompt": …, "answers": […], "truth": …}`` (``truth`` where there
 is one), to which ``{"scores": [number or null, …]}`` is the answer. A prompt is a string or a list of
-``{"role", "content"}``. What the network or the server fails at is no verdict, with a reason, after a few
-attempts; what no repetition mends (a wrong answer, a refusal) ends the run with what to do.
-
-POST to a server that may be slow, busy or gone: attempts with growing waits, limits of time and bytes.
-
-What may pass is tried again, and after the last attempt it is told; what no repetition mends (a refusal, a
-wrong address) is an error with what to do.
+``{"role", "content"}``. The server may be slow, busy or gone: attempts are repeated with growing waits and
+limits of time and bytes. What still fails is no verdict, with a reason; what no repetition mends (a wrong
+answer, a refusal, a wrong address) is an error with what to do.
 """
 
 from __future__ import annotations

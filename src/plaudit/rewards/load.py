@@ -1,6 +1,6 @@
 """A reward by its folder, whatever lies there: a run, a reward model, a combination, two policies.
 
-Rewards brought to one unit on the answers of a file: before they are weighed against each other.
+Rewards that are to be weighed against each other are brought to one unit on the answers of a file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sampling the next token: one uniform number a row, inverted through the filtered distribution.
+"""Tokens for many answers side by side: predicted by a decoder, drawn by chance, until each has ended.
 
-Tokens for many answers side by side: predicted by a decoder, drawn by chance, until each has ended.
+A token is drawn by one uniform number a row, inverted through the filtered distribution.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The seam between a policy and whatever draws its answers: a local model, a server, a script in a test.
+"""How answers are drawn, what an answer is, and the interface to whatever draws them; without torch.
 
-How answers are drawn, and what an answer is; importing this does not import torch.
+A sampler may be a local model, a server, or a script in a test.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What a chat template does, found out by rendering two tiny conversations before any row is read.
+"""A chat template as a function from turns to text, and a conversation as text in pieces.
 
-A chat template as a function from turns to text, and what can be known of it without a row.
-
-A conversation as text in pieces: the prompt as it is asked, then who said what.
-
-Nothing here looks at tokens. Where an answer lies is found by rendering the conversation twice, once
-with a word in the answer's place that occurs nowhere else: what stands before and after that word is
-the template's doing, whatever it trims, adds or moves.
+What a template does is found out by rendering two tiny conversations before any row is read. The pieces of a
+conversation are the prompt as it is asked, then who said what. Nothing here looks at tokens. Where an answer
+lies is found by rendering the conversation twice, once with a word in the answer's place that occurs nowhere
+else: what stands before and after that word is the template's doing, whatever it trims, adds or moves.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Making an example fit: the prompt gives way from the left, an answer never loses its end.
-
-Many rows → tokens: what fits, what was refused and why, and how often something had to be decided.
-
-Rows → tokens: what the model is asked, what it should say, and exactly which tokens are trained.
+"""Rows → tokens: what the model is asked, what it should say, and exactly which tokens are trained.
 
 A prompt's tokens are those that the model sees when it is sampled, from the same function
-(``Encoder.encode_prompt``); an answer begins exactly where they end, and closes with its
-end-of-turn token. Masks come from the text, never from token numbers.
+(``Encoder.encode_prompt``); an answer begins exactly where they end, and closes with its end-of-turn token.
+Masks come from the text, never from token numbers. Where an example is too long, the prompt gives way from
+the left and an answer never loses its end. Of many rows it is said what fits, what was refused and why, and
+how often something had to be decided.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The base model: a small Llama that has read the world's corpus; built by one supervised run.
-
-The base model that comes with plaudit: where it lies.
-"""
+"""The base model that comes with plaudit: a small Llama, trained on the world's corpus."""
 
 from __future__ import annotations
 

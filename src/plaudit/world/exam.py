@@ -1,8 +1,7 @@
-"""The world's questions for an evaluation of policies, and the truth about answers to them.
+"""Evaluations on the world's prompts or a file's: policies on questions, rewards on comparisons.
 
-What the world knows about its own prompts: true utility, the pool's ceiling, answers to choose from.
-
-Evaluations as they were requested: policies on prompts, rewards on comparisons, the world's or a file's.
+Of its own prompts the world knows the truth about answers: their true utility, the pool's ceiling, and
+answers to choose from.
 """
 
 from __future__ import annotations

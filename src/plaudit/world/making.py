@@ -1,9 +1,8 @@
-"""Any number of rows from the world: demonstrations, comparisons, rankings, ratings, prompts.
+"""Any number of rows from the world, and answers of a model to its prompts that are to be judged.
 
-The same seed makes the same rows, and the first rows of a longer file are those of a shorter one. Categories
-take turns, so each has an equal share; within one, every prompt is used once before any is used again.
-
-A model's own answers to the world's prompts, to be judged: what a policy is improved with.
+Rows are demonstrations, comparisons, rankings, ratings or prompts. The same seed makes the same rows, and the
+first rows of a longer file are those of a shorter one. Categories take turns, so each has an equal share;
+within one, every prompt is used once before any is used again.
 """
 
 from __future__ import annotations

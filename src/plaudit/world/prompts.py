@@ -1,9 +1,7 @@
-"""Everything that can be asked in the valley, category by category.
-
-The world's prompts, found by their words and dealt to train, validation and test.
+"""Everything that can be asked in the valley, category by category, dealt to train, validation and test.
 
 A split holds its own people, animals, things, pairs of numbers, kinds, topics and deeds: what is learnt on
-one and measured on another must have been understood, not remembered.
+one and measured on another must have been understood, not remembered. A prompt is found again by its words.
 """
 
 from __future__ import annotations

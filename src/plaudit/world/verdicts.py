@@ -1,8 +1,7 @@
-"""Answers shown to the annotators of a pool, and rows made of what they say.
+"""Answers shown to the annotators of a pool: rows made of what they say, and comparisons on request.
 
-The annotators of each pool as functions that compare two answers, for ``plaudit train rlhf``.
-
-``--comparisons plaudit.world.verdicts:crowd`` has each pair compared by somebody of the crowd.
+``plaudit train rlhf --comparisons plaudit.world.verdicts:crowd`` has each pair compared by somebody of the
+crowd.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Requests for rows of the world: kind, count, annotators and prompts; and the functions that make them.
+"""Requests for rows of the world and for evaluations on its prompts or a file's; without torch.
 
-Requests for evaluations on the world's prompts or a file's; importing this does not import torch.
+A request for rows says kind, count, annotators and prompts.
 """
 
 from __future__ import annotations

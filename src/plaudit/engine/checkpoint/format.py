@@ -1,16 +1,13 @@
-"""Tensors that share memory: tied weights are stored once and come back tied; other overlaps are refused.
-
-The list of what belongs to a checkpoint: each file's size and sha256, and the manifest's own.
-
-The manifest's own hash has one rule for ever: the sha256 of its ``body`` as compact JSON. So a manifest of
-any later format can be told from a damaged one.
-
-Named tensors as a safetensors file, written and hashed in one pass, read only when the hash agrees.
+"""The files of a checkpoint: named tensors as safetensors, tied weights stored once, and a hashed manifest.
 
 The writer takes one tensor at a time from wherever it lives, so a checkpoint never needs a second copy of
 the model in memory, and a full disk is an ``OSError`` like any other. The format is safetensors: eight bytes
 of header length, a JSON header padded with spaces, the raw little-endian data; any safetensors library reads
-it.
+it. Tensors are hashed while they are written and read only when the hash agrees. Tied weights come back
+tied; tensors that overlap in any other way are refused.
+
+The manifest lists each file's size and sha256. Its own hash has one rule for ever: the sha256 of its ``body``
+as compact JSON. So a manifest of any later format can be told from a damaged one.
 """
 
 from __future__ import annotations

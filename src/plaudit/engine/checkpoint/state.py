@@ -1,13 +1,9 @@
-"""The state of every random generator of a process, so that a resumed run draws the same numbers.
+"""The state that a checkpoint holds: weights and optimiser state by name, and all random generators.
 
-An optimiser's state by name: tensors and plain values, so that any optimiser resumes exactly.
-
-An optimiser may keep a tensor (AdamW's moments), a number (a step count) or both, for each weight in its
-``state`` and for each group in ``param_groups`` (schedule-free optimisers do). All of it is saved.
-
-Between a live module with its optimiser and a checkpoint: names, tensors, nothing else.
-
-Sharded weights are gathered into whole ones, so a checkpoint of two ranks resumes on one, or on four.
+A resumed run draws the same numbers. An optimiser may keep a tensor (AdamW's moments), a number (a step
+count) or both, for each weight in its ``state`` and for each group in ``param_groups`` (schedule-free
+optimisers do); all of it is saved, so that any optimiser resumes exactly. Sharded weights are gathered into
+whole ones, so a checkpoint of two ranks resumes on one, or on four.
 """
 
 from __future__ import annotations

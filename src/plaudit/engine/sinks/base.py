@@ -1,10 +1,8 @@
-"""Libraries that not everyone has: imported when asked for, and named when missing.
+"""What shows or stores the metrics of a run: the Sink protocol, the sinks of a run, and its summary.
 
-The Sink protocol: what shows or stores the metrics of a run.
-
-The summary of a run: last and best metrics, counts, and notes.
-
-The sinks of one run: chosen by name, fed as one, and kept from harming the training.
+Sinks are chosen by name, fed as one, and kept from harming the training. The summary holds last and best
+metrics, counts and notes. Libraries that not everyone has are imported when asked for, and named when
+missing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The run's own record in its folder: metrics.jsonl, samples.jsonl, notes.jsonl and summary.json.
+"""The run's record as files in its folder: JSON lines, summary.json, and curves for TensorBoard.
 
-Every line is handed to the operating system at once, so a killed process loses nothing that it
-reported. A failure here ends the run: what cannot be written down cannot be resumed exactly either.
-
-Curves for TensorBoard, in the run folder's ``tensorboard`` folder.
+Every line of metrics.jsonl, samples.jsonl and notes.jsonl is handed to the operating system at once, so a
+killed process loses nothing that it reported. A failure here ends the run: what cannot be written down cannot
+be resumed exactly either. TensorBoard's curves lie in the run folder's ``tensorboard`` folder.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Whether a difference between two that were asked the same could be chance: signs are flipped by prompt.
+"""The alignment tax: what a model was able to do before it was trained further, and no longer is.
 
-What judging policies needs beyond what is always installed.
-
-The alignment tax: what a model was able to do before it was trained further, and no longer is.
-
-The same items are asked before and after, so the difference is taken item by item (Ouyang et al. 2022,
-arXiv:2203.02155, call what is lost a tax).
-
-Tasks of lm-evaluation-harness by name, item by item: needs ``pip install "plaudit[tax]"``.
+The same items are asked before and after, so the difference is taken item by item, and a test that flips
+signs by prompt says whether it could be chance (Ouyang et al. 2022, arXiv:2203.02155, call what is lost a
+tax). Tasks of lm-evaluation-harness, by name, need ``pip install "plaudit[tax]"``.
 """
 
 from __future__ import annotations

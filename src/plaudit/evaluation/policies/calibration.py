@@ -4,11 +4,6 @@ Of a question with choices c the policy's chance is P(c | x) = softmax over the 
 log-prob of the whole answer with its end. Its confidence is the chance of the likeliest choice. Nothing is
 drawn, so all of it is exact but for which questions were asked (Kadavath et al. 2022, arXiv:2207.05221; that
 optimisation by feedback spoils it: figure 8 of the GPT-4 report, arXiv:2303.08774).
-
-Questions with a closed set of answers, and what policies think of each of these.
-
-A row is ``{"prompt": …, "choices": ["…", "…"], "right": 0}``: what is asked, all answers, and the place of
-the right one from 0. The prompt is a text or a conversation.
 """
 
 from __future__ import annotations

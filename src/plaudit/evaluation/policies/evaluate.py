@@ -1,8 +1,7 @@
-"""What becomes of the reference where a reward chooses among its answers, and how far that leads from it.
+"""Evaluates policies on the same prompts: generates, scores and compares completions, in one record.
 
-Evaluates policies on the same prompts: generates, scores and compares completions, in one record.
-
-Notes that a reader of an evaluation of policies has to know before believing it.
+The record holds the best-of-n curve of the reference where a reward chooses among its answers, and notes that
+a reader has to know before believing the figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a policy thinks of a closed set of answers: the log-prob of each choice, scored by the model."""
+"""Questions with a closed set of answers, and the log-prob that a policy gives to each choice.
+
+A row is ``{"prompt": …, "choices": ["…", "…"], "right": 0}``: what is asked, all answers, and the place of
+the right one from 0. The prompt is a text or a conversation.
+"""
 
 from __future__ import annotations
 

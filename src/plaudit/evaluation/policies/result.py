@@ -1,9 +1,8 @@
-"""What an evaluation of policies found, in one frozen record that tables, pages and files read.
+"""What an evaluation of policies found, in one frozen record, and the files that it is written to.
 
 A share or a mean comes as an `Estimate` with its 95 % interval over prompts; whatever cannot be said is None,
-and why is said in words under ``notes``.
-
-What an evaluation of policies leaves: policies.json, every answer in answers.jsonl, and choices.jsonl.
+and why is said in words under ``notes``. The files are policies.json, every answer in answers.jsonl, and
+choices.jsonl.
 """
 
 from __future__ import annotations

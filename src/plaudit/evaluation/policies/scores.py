@@ -1,7 +1,4 @@
-"""What one policy says and how: its figures, and its answers as rows.
-
-Scores of the answers of several policies, by a reward.
-"""
+"""Scores of the answers of several policies by a reward, and each policy's figures and answers as rows."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""How often one policy is preferred to another, with intervals and a test that know whose prompt is whose.
+"""How often one policy is preferred to another, as it is and at equal length or style of the answers.
 
-What a win rate would be if both answers were of equal length.
-
-What a win rate would be at equal length, headers, lists and bold.
-
-Two answers to one prompt, and what a judge said of them, each shown first once.
+A judge compares two answers to one prompt twice, each shown first once. Intervals and the test know whose
+prompt is whose. Style is length, headers, lists and bold.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""How often the preferred answer has the higher reward.
-
-The accuracy that annotators who disagree leave room for.
+"""How often the preferred answer has the higher reward, and what the model's favourites of n are worth.
 
 No model can be right about more preferences than their majority is. How often that is cannot be read off one
-judgement a pair; where pairs were judged repeatedly, two figures hold it between them.
-
-What the truth says of the answer that a model likes best of n.
+judgement a pair; where pairs were judged repeatedly, two figures hold this ceiling between them. For
+best-of-n the truth is asked about the answer that the model likes best.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""The findings of the probes in sentences.
-
-Probes for bias: what sways the model, and what sways the annotators whom it learnt from.
+"""Probes for bias: what sways the model, and what sways the annotators whom it learnt from.
 
 Both prefer for many reasons. A logistic regression of either's preferences on all features at once, and on
 the true utility where it is known, asks what one feature does while the rest is equal. The model's odds over
-the annotators' tell a bias of its own from a taste in the data.
+the annotators' tell a bias of its own from a taste in the data. The findings are put into sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Evaluates one reward model on one file of preference data.
-
-Reads a file of preference data for the evaluation of reward models.
-"""
+"""Evaluates one reward model on one file of preference data, which is read here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Scored pairs as columns of numbers.
-
-From feedback and a reward to pairs of scored answers.
-"""
+"""From feedback and a reward to pairs of scored answers, and these pairs as columns of numbers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""What the probes for bias found.
+"""What an evaluation of a reward model found, its probes for bias included, as frozen records.
 
-What an evaluation of a reward model found, in one frozen record that tables, pages and files read.
-
-A share or a mean comes as an `Estimate` with its 95 % interval; whatever cannot be said is None, and why is
-said in words beside it.
+Tables, pages and files read them. A share or a mean comes as an `Estimate` with its 95 % interval; whatever
+cannot be said is None, and why is said in words beside it.
 """
 
 from __future__ import annotations

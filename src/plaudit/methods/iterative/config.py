@@ -1,7 +1,4 @@
-"""All that ``plaudit train rejection`` and its relatives can be told; without torch.
-
-All that ``plaudit train rlhf`` can be told; importing this does not import torch.
-"""
+"""All that ``plaudit train rejection``, its relatives and ``rlhf`` can be told; without torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The prompts of a round, and their generated and scored answers, stored as JSON lines.
+"""One round of an iterative run: its prompts, scored answers, selection, training rows, figures and files.
 
-One round of an iterative run: its files, its selection, its training rows and its figures.
+The generated and scored answers are stored as JSON lines.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Iterative methods that make their own rows: generate, score, select, train, and again.
 
-Rejection sampling: Touvron et al. 2023, arXiv:2307.09288, section 3.2.3. All of them: ``loop_table``.
-
-The folder of an iterative run: which rounds are complete, and how the same command resumes.
-
-A round is whole when ``checkpoints/round-N.json`` is there with the hashes of its files. It is written last,
-so a round that was killed before is drawn again, to the same answers, since their seed is the round's own.
-
-The training of a round: SFT, or preference optimisation.
+Rejection sampling: Touvron et al. 2023, arXiv:2307.09288, section 3.2.3. All of them: ``algorithms.py``. A
+round trains by SFT or preference optimisation. It is whole when ``checkpoints/round-N.json`` is there with
+the hashes of its files. That is written last, so a round that was killed before is drawn again by the same
+command, to the same answers, since their seed is the round's own.
 """
 
 from __future__ import annotations

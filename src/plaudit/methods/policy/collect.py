@@ -1,8 +1,6 @@
 """From prompts to scored rollouts, over all ranks: generate, score, and resample groups without signal.
 
-Prompts, the rollouts that were generated for them, and the reward of each.
-
-State from earlier rounds: pass rates of prompts (curriculum) and groups to replay.
+State from earlier rounds is kept here: pass rates of prompts (curriculum) and groups to replay.
 """
 
 from __future__ import annotations

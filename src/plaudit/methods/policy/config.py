@@ -1,8 +1,6 @@
 """All that ``plaudit train ppo`` and its relatives can be told; importing this does not import torch.
 
-Settings of policy optimisation, a class for each group of flags; without torch.
-
-How the steps of an answer are paid in policy optimisation; importing this does not import torch.
+There is a class for each group of flags.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Settings of a policy run that an algorithm could learn nothing from, or something else than is meant.
+"""The algorithm of a run with its settings, refusals of those that contradict it, and notes on who generates.
 
-An algorithm as a run has it (``configured_algorithm``), the refusals, and notes on who generates.
+Refused are settings from which an algorithm could learn nothing, or something else than is meant.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""From scored rollouts to a round with log-probs, values, advantages and returns of every token.
+"""From scored rollouts to a round with log-probs, values, advantages, returns and metrics.
 
 All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
-so that at the first move its ratio to itself is 1.
-
-Metrics of a round of rollouts, computed before the first update.
-
-Process rewards of a round as payments at tokens.
+so that at the first move its ratio to itself is 1. Process rewards become payments at tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The policy objective: the loss of a minibatch of scored rollouts, for any algorithm's cells.
 
 It runs records of cells (``row.py``) and knows no algorithm by name. What an answer was worth is fixed when
-its round begins (``policy_experience``); here a piece of it is looked at by the policy that moves.
+its round begins (``experience.py``); here a piece of it is looked at by the policy that moves.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Process rewards: the score of each step of a completion, and the token at which it is paid.
+"""Process rewards of a policy run: the score of each step of a completion, and the token at which it is paid.
 
-Process rewards of a policy run: who scores steps, which rows can learn from them, and notes.
+The module decides who scores steps and which algorithms can learn from them, and has notes for the user.
 """
 
 from __future__ import annotations

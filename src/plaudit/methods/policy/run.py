@@ -1,12 +1,8 @@
-"""Policy optimisation: from prompts and a reward to a better policy, by any row of the table.
+"""Policy optimisation: from prompts and a reward to a better policy, by any algorithm of ``algorithms.py``.
 
-Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347. All algorithms: ``algorithms.py``.
-
-The rounds of a policy run from its config: samplers, reward, shaping, KL control, replay.
-
-Prepare a policy run: prompts, policy, reference, critic, reward, and the held-out evaluation.
-
-Notes on the rounds of a policy run, printed before it begins.
+A run is prepared (prompts, policy, reference, critic, reward, held-out evaluation), and its rounds are made
+from its config (samplers, reward, shaping, KL control, replay), with notes that are printed before it begins.
+Proximal policy optimisation: Schulman et al. 2017, arXiv:1707.06347.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Diagnostics of preference data before training: length bias, and balance of good and bad answers.
+"""Preference data: pairs, or single answers labelled good or bad, from records to encoded rows.
 
-Preference data: pairs, or single answers labelled good or bad, from records to encoded rows.
-
-The data of a run in parts: by prompt, in the order in which the file has them.
+Rows come in parts by prompt, in the order in which the file has them. Before training the data is diagnosed
+for length bias and for the balance of good and bad answers.
 """
 
 from __future__ import annotations

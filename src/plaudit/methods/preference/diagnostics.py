@@ -1,12 +1,11 @@
-"""The check before the first step: policy and reference agree and the loss is as expected.
+"""Diagnostics of preference optimisation: the check before the first step, and known failures while it runs.
 
 Where the reference is the very model that learns, every log-ratio is 0 at the start: DPO's loss is ln 2,
 the distance 0. If not, one of three things is wrong, and which one can be found out.
 
-Diagnostics of preference optimisation: known failure modes, reported as a sentence when they occur.
-
-Each sentence has a beginning by which it is known again, so that a run says it once, and names the page
-that explains it. Figures of held-out rows are preferred: they are of the same rows each time.
+A failure is reported as a sentence when it occurs. Each sentence has a beginning by which it is known again,
+so that a run says it once, and names the page that explains it. Figures of held-out rows are preferred: they
+are of the same rows each time.
 """
 
 from __future__ import annotations

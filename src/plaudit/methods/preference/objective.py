@@ -1,13 +1,9 @@
-"""Which completions of feedback rows are paired, and which are labelled good.
+"""The preference objective: learn a policy from pairs, or from completions labelled good or bad.
 
-The preference objective: learn a policy from pairs, or from completions labelled good or bad.
-
-It runs rows of cells (``preference_row``) and knows no algorithm by name. Every row of the data counts the
-same: all pairs of a ranking together weigh as much as one comparison, and each answer, as well as the
-prompt that answers share, goes through the model once. A label that is no certainty p gives the expected
-loss, p · loss(y₁, y₂) + (1 − p) · loss(y₂, y₁).
-
-Divide a preference batch into this rank's micro-batches, with what a loss needs from the whole batch.
+It runs records of cells (``row.py``) and knows no algorithm by name. Every row of the data counts the same:
+all pairs of a ranking together weigh as much as one comparison, and each answer, as well as the prompt that
+answers share, goes through the model once. A label that is no certainty p gives the expected loss,
+p · loss(y₁, y₂) + (1 − p) · loss(y₂, y₁).
 
 A batch may come in micro-batches and over ranks, so what is told of all of it (who stands beside whom when
 both sides are sorted, the mean Δ of answers to other prompts) is found before, in a look without gradient.

@@ -1,8 +1,7 @@
-"""Preference optimisation: from comparisons, rankings or thumbs to a policy, by any row of the table.
+"""Preference optimisation: from comparisons, rankings or thumbs to a policy, by any algorithm of the table.
 
-Direct preference optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algorithms: ``preference_table``.
-
-Prepare a preference run: rows, policy, reference, objective, and a check of the first loss.
+A run is prepared (rows, policy, reference, objective), and its first loss is checked. Direct preference
+optimisation: Rafailov et al. 2023, arXiv:2305.18290. All algorithms: ``algorithms.py``.
 """
 
 from __future__ import annotations

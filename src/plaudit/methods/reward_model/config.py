@@ -1,8 +1,6 @@
-"""All that ``plaudit train group`` can be told; importing this does not import torch.
+"""All that the methods that train a reward can be told; importing this does not import torch.
 
-All that ``plaudit train reward`` can be told; importing this does not import torch.
-
-What the three ways to judge in words can be told; importing this does not import torch.
+They are ``plaudit train reward``, ``group``, and the three ways to judge in words.
 """
 
 from __future__ import annotations

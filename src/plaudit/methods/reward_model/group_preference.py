@@ -1,14 +1,8 @@
-"""Group preferences: a few comparisons of a new group are enough to tell what else it would prefer.
+"""Group preferences (GPO): a few comparisons of a new group are enough to tell what else it would prefer.
 
-GPO: Zhao, Dang and Grover 2023, arXiv:2310.11523.
-
-The group preference objective: from some judgements of a group (context), predict the others.
-
-Episodes of few-shot learning: a group, some of its judgements as context, the others as targets.
-
-A group and a context size are drawn uniformly, then which of its judgements are shown; the module learns to
-predict the rest (Zhao, Dang and Grover 2023, arXiv:2310.11523). What is drawn is a pure function of the seed
-and the step.
+The module learns from few-shot episodes: from some judgements of a group, the context, it predicts the
+others, the targets. A group and a context size are drawn uniformly, then which of its judgements are shown;
+what is drawn is a pure function of the seed and the step. Zhao, Dang and Grover 2023, arXiv:2310.11523.
 """
 
 from __future__ import annotations

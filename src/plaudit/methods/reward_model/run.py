@@ -1,9 +1,8 @@
 """Reward models: from judged answers to a model that scores any answer.
 
 Comparisons and rankings: Ouyang et al. 2022, arXiv:2203.02155. Steps: Lightman et al. 2023,
-arXiv:2305.20050. Pre-training: Askell et al. 2021, arXiv:2112.00861.
-
-Samples for a reward model's log: its rewards of held-out completions, beside the judgement.
+arXiv:2305.20050. Pre-training: Askell et al. 2021, arXiv:2112.00861. The log shows samples: rewards of
+held-out completions, beside the judgement.
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
-"""Context distillation: answer as if a context had been read, without reading it.
+"""Supervised training: rows → tokens → a policy, by maximum likelihood or by distillation from a teacher.
 
-Askell et al. 2021, arXiv:2112.00861, section 2.1.
-
-Control tokens: learn good and bad answers alike, each behind a word for how good it is.
-
-Words: Korbak et al. 2023, arXiv:2302.08582. Levels: Quark, Lu et al. 2022, arXiv:2205.13636.
-
-Distillation: learn from another model's whole distribution at every token of the answers.
-
-Forward KL: Hinton et al. 2015, arXiv:1503.02531. Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
-
-Preferred-only: learn the answers that people liked, and nothing from the others.
-
-SFT: learn to say what the demonstrations say (Ouyang et al. 2022, arXiv:2203.02155, section 3.5).
-
-Supervised training: rows → tokens → a policy, by maximum likelihood or by distillation from a teacher.
+- sft: learn to say what the demonstrations say (Ouyang et al. 2022, arXiv:2203.02155, section 3.5).
+- preferred: learn the answers that people liked, and nothing from the others.
+- control: learn good and bad answers alike, each behind a word for how good it is. Words: Korbak et al. 2023,
+  arXiv:2302.08582. Levels: Quark, Lu et al. 2022, arXiv:2205.13636.
+- context: answer as if a context had been read, without reading it (Askell et al. 2021, arXiv:2112.00861,
+  section 2.1).
+- distil: learn from another model's whole distribution at every token of the answers. Forward KL: Hinton et
+  al. 2015, arXiv:1503.02531. Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Claims about estimators that aim elsewhere than at ∇J: by how much, and at what.
+"""Claims about gradient estimators: those that are exact in expectation, and by how much others miss ∇J.
 
-A known bias that vanished would be news, and the claim would fail.
-
-Claims about estimators whose expected gradient is the exact one, to rounding.
-
-Each is put together from the cells that training uses, and summed over every group of answers that can come.
+Each estimator is put together from the cells that training uses, and summed over every group of answers that
+can come. A known bias that vanished would be news, and its claim would fail.
 """
 
 from __future__ import annotations

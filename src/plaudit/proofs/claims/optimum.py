@@ -1,11 +1,9 @@
-"""Claims about losses of gaps: the policy that each of them reaches, in closed form.
+"""Claims in closed form: the policy that losses of gaps reach, KL from samples, and the best of n answers.
 
-Claims about KL from samples: what each estimator is as a number, as a loss and as a reward.
-
-A KL in a loss is differentiated at the tokens that were said; that the policy also chooses which beginnings
-it comes to is lost, unless ρ is of the whole completion. Tang and Munos 2025, arXiv:2506.09477.
-
-Claims about the best of n answers: how far it is from the reference, and how well that is spent.
+Of each KL estimator it is claimed what it is as a number, as a loss and as a reward. A KL in a loss is
+differentiated at the tokens that were said; that the policy also chooses which beginnings it comes to is
+lost, unless ρ is of the whole completion (Tang and Munos 2025, arXiv:2506.09477). Of the best of n answers it
+is claimed how far it is from the reference, and how well that distance is spent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Claims about rows of policy optimisation: which of them end at π*, and where GRPO's own row ends.
+"""Claims about where policy optimisation ends: at π* or elsewhere, and TRPO's natural step on the way.
 
-The rows are those of training, followed in expectation on answers of the policy itself. Where they should
-end is worked out without their cells.
-
-Claims about steps and where they end: TRPO's natural step under a hard KL, and ascent to π*.
+The algorithms are those of training, followed in expectation on answers of the policy itself. Where they
+should end is worked out without their cells; GRPO's own end is among them. TRPO steps under a hard KL.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Claims about losses that judge an answer by itself: Δ against a point, not against another answer's Δ.
+"""Claims about what preference losses want of an answer by itself, and of the gap between two answers.
 
-Such a loss wants a Δ of each answer. Probabilities add up to 1, so it can have them all only by luck; where
-it cannot, it rests where ∂loss/∂Δ is proportional to π. q is how often an answer wins against μ, c how often
-it is called good.
+A loss that judges an answer by itself sets Δ against a point and wants a Δ of each answer. Probabilities add
+up to 1, so it can have them all only by luck; where it cannot, it rests where ∂loss/∂Δ is proportional to π.
+q is how often an answer wins against μ, c how often it is called good.
 
-Claims in the language of two answers: the gap that a loss wants of a pair, since there it can have it.
-
-With more answers such gaps contradict one another (no policy has all of them), so the same losses rest
-somewhere between; how far from π* that is, is claimed beside it.
+In the language of two answers a loss can have the gap that it wants of a pair. With more answers such gaps
+contradict one another (no policy has all of them), so the same losses rest somewhere between; how far from π*
+that is, is claimed beside it.
 """
 
 from __future__ import annotations

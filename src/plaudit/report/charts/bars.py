@@ -1,6 +1,7 @@
-"""Charts of bins: how often each value came, and whether what came was as likely as was said.
+"""Charts of counts: histograms, reliability diagrams, and stacked bars of parts of a whole.
 
-Counts that make up a whole, a bar for each: won, tied and lost.
+A reliability diagram shows whether what came was as likely as was said; a stacked bar shows, for example,
+won, tied and lost.
 """
 
 from __future__ import annotations

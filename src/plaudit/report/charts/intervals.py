@@ -1,6 +1,6 @@
-"""Numbers with their intervals, a row for each thing that was measured: forest plots, accuracies by part.
+"""Charts of numbers with their intervals: forest plots and shares in rows, and things with two figures each.
 
-Things with two figures each: marks with their intervals, each named at the right edge.
+A row is a thing that was measured; in a scatter chart each thing is named at the right edge.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Lines with the bands of their intervals, over an axis whose places also have names of their own.
+"""Line charts as inline SVG: bands of intervals over an axis with named places, and curves over steps.
 
-What a curve is drawn from: few points that keep every spike, in pieces between gaps, over its steps.
-
-One curve, or two on the same axes, as inline SVG that can be read without scripts, a mouse or colours.
+They can be read without scripts, a mouse or colours. A curve is drawn from few points that keep every spike,
+in pieces between gaps.
 """
 
 from __future__ import annotations

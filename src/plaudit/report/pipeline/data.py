@@ -1,6 +1,6 @@
-"""Reads a pipeline's folder, finished or not; what cannot be read is named, with what to do.
+"""Reads a pipeline's folder, finished or not, into one frozen record that the page reads.
 
-What was read from a pipeline's folder, in one frozen record that the page reads.
+What cannot be read is named, with what to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What was found, in sentences: which policy is better, and what a reader should doubt.
 
-Each warning has its figure, its threshold and the reason for that.
-
-A threshold is no truth: it says from where on a figure deserves a look at the answers themselves.
+Each warning has its figure, its threshold and the reason for that. A threshold is no truth: it says from
+where on a figure deserves a look at the answers themselves.
 """
 
 from __future__ import annotations

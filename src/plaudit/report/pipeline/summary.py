@@ -1,6 +1,6 @@
-"""What a pipeline came to, in short: summary.json and the table at the end of the command.
+"""What a pipeline came to, in short (summary.json and the table of the command), and where a result is from.
 
-From a result back to where it comes from: stages, files, hashes, commands and code.
+A result is traced back to its stages, files, hashes, commands and code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The data of a run folder, read once for its report.
 
-The figures of a run as columns: a hundred thousand steps are read in a second and held in little.
+Its figures are held as columns: a hundred thousand steps are read in a second and held in little.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Several rewards asked together, and what they say as one.
+"""Several rewards asked together, their scores put together as one.
 
-Aggregating the scores of several rewards: ensembles (mean, min, mean − k·std), weighted sums and gates.
-
-M members, N answers; arithmetic on ``[M, N]``.
+They form ensembles (mean, min, mean − k·std), weighted sums or gates. M members, N answers; arithmetic on
+``[M, N]``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Where the steps of an answer end among its drawn tokens; text is never turned into tokens again.
-
-What the steps of an answer are worth, one by one: a process reward; importing this does not import torch.
-
-A step is a line that holds a word. A payment for each step is made of the steps' scores in one of several
-ways (``StepPayKind``), and an answer is worth the sum of its payments.
-
-Solutions in steps: where each step ends among the tokens, and one number made of its steps' scores.
+"""Process rewards: where each step of an answer ends among its tokens, and one number made of all scores.
 
 Process reward models are taught and asked at the last token of each step (Lightman et al. 2023,
-arXiv:2305.20050). The answer is the steps, a line each.
+arXiv:2305.20050). The answer is the steps, a line each. Text is never turned into tokens again where tokens
+were drawn. How scores become payments stands in ``step_payments.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What lies beside a model that judges in words: how it was asked in training, and is to be asked again.
+"""A language model that judges by how likely it finds each of a few replies, and how it is to be asked.
 
-How likely a language model finds each of a few replies: the whole of the word and the end of its turn.
+A reply counts with the whole of its word and the end of its turn. How the model was asked in training lies
+beside it, so that it is asked the same way again.
 """
 
 from __future__ import annotations

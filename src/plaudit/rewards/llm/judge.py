@@ -1,16 +1,14 @@
-"""Replies of a judge, kept on disk by what was asked: whoever goes on asks nothing twice.
-
-A model behind an OpenAI-compatible server that says which of two answers is better, in both orders.
+"""A model behind an OpenAI-compatible server that says which of two answers is better, in both orders.
 
 ``POST …/chat/completions``. A refusal, a reply that holds no verdict and a server that cannot be reached are
-told apart, and none of them is a tie. Every reply is kept on disk at once, so a judge that goes down half-way
-costs nothing but the rest. Both orders and the mean of them: Wang et al. 2023, arXiv:2305.17926.
+told apart, and none of them is a tie. Every reply is kept on disk at once by what was asked, so a judge that
+goes down half-way costs nothing but the rest, and no question is asked twice. Both orders and the mean of
+them: Wang et al. 2023, arXiv:2305.17926.
 
-Which of two answers is better, asked of a model that replies in free text, and the verdict read from it.
-
-What is judged comes from strangers and may ask for a verdict of its own. So each of its lines is quoted, and
-the verdict stands between delimiters with a number that is drawn for each call: no answer can know it. Of
-several verdicts the last counts; whatever is not exactly one of the four words is no verdict.
+The model replies in free text, and the verdict is read from it. What is judged comes from strangers and may
+ask for a verdict of its own. So each of its lines is quoted, and the verdict stands between delimiters with a
+number that is drawn for each call: no answer can know it. Of several verdicts the last counts; whatever is
+not exactly one of the four words is no verdict.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""A seccomp filter in the kernel's own small language: which calls pass, and with which arguments.
-
-Sixty-four-bit arguments are looked at by halves; what has anything in an upper half that should be empty is
-refused.
-
-Confines the process that calls it, for good: limits, no privileges, no files, no network, no others.
+"""Confines the process that calls it, for good: limits, no privileges, no files, no network, no others.
 
 Four walls, each of the kernel's own: resource limits; capabilities given away; Landlock, by which only what
 is named can be opened; a seccomp filter, by which only what is listed can be asked for (it also covers what
 Landlock does not see: modes, owners, other processes, sockets).
 
-The calls to the kernel that confined code may make, by number; whatever is not here is refused.
-
-It is a list of what is allowed, since a list of what is forbidden misses the calls of tomorrow. No call here
-makes a process, a file outside, a connection, or reaches another process.
+The filter lists the calls to the kernel that are allowed, by number, and with which arguments; a list of what
+is forbidden would miss the calls of tomorrow. No call in it makes a process, a file outside, a connection, or
+reaches another process. Sixty-four-bit arguments are looked at by halves; what has anything in an upper half
+that should be empty is refused.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""What one side can have the other do with its objects.
+"""Two processes that use each other's objects: plain values travel, everything else is asked about.
 
-Two processes that use each other's objects: plain values travel, everything else is asked about.
-
-What cannot travel is stood for by a `Proxy` on the other side. A proxy asks its owner for what only the owner
-knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value is
-decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
+Values travel as JSON without losing their type; nothing that is read can run anything. What cannot travel
+stays where it is and is stood for by a `Proxy` on the other side. A proxy asks its owner for what only the
+owner knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value
+is decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
 nothing.
-
-Values as JSON, without losing their type; nothing that is read can run anything.
-
-What is not plain data stays where it is: the caller says how it is named.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The process that a model's program runs in: as a program of its own, or to be called by an examiner.
 
-It holds nothing worth stealing: no test, no expected value. It may say what it likes; what is true of its
-words is decided elsewhere.
-
-How a process of the sandbox begins: it reads what it is to do, confines itself, and says so.
+It reads what it is to do, confines itself, and says so. It holds nothing worth stealing: no test, no expected
+value. It may say what it likes; what is true of its words is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Where in an answer the result stands: boxed, behind ####, between tags, or at its end.
-
-Rewards that know: an answer is compared with the reference answer of its row, or with a form.
+r"""Rewards that know: an answer is compared with the reference answer of its row, or with a form.
 
 All of them give 1.0 for right and 0.0 for wrong. Where there is nothing to compare with, there is no verdict
 (None, and a reason), which is never 0. Results may be marked as such by ``\boxed{…}``, ``#### …`` or
 ``<answer>…</answer>``; without a mark each rule says what it reads.
 
-A regular expression as a reward; it is matched in a process of its own, so that none can hang a run.
-
-Some expressions take exponentially long on some texts, and a policy that is being optimised finds them.
-Whether an expression can is not decidable by a look at it, so time decides: what has not matched in time has
-no verdict.
+A regular expression is matched in a process of its own, so that none can hang a run. Some expressions take
+exponentially long on some texts, and a policy that is being optimised finds them. Whether an expression can
+is not decidable by a look at it, so time decides: what has not matched in time has no verdict.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Whether two results are mathematically the same: 1/2 and \frac{2}{4}, x = 3 and 3, {1, 2} and {2, 1}.
+r"""Whether two results are mathematically the same: 1/2 and \frac{2}{4}, x = 3 and 3, {1, 2} and {2, 1}.
 
 Expressions are compared exactly where they are rational, else to thirty digits; with symbols in them, at
 several points. Two expressions that agree at random points and differ elsewhere do exist, and are not what
 anybody answers.
 
-The value of an expression: exact where it is rational and of a sane size, else to fifty digits.
-
-A tower of powers costs nothing: what grows beyond bounds is no longer exact, and what grows beyond those of
-the decimals is undefined.
+A value is exact where it is rational and of a sane size, else it has fifty digits. A tower of powers costs
+nothing: what grows beyond bounds is no longer exact, and what grows beyond those of the decimals is
+undefined.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
-    from plaudit.cli.eval_tables import print_policy_tables
+    from plaudit.cli.eval.tables import print_policy_tables
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
     from plaudit.evaluation.policies.result import write_policy_evaluation
@@ -332,7 +332,7 @@ def _evaluate_tasks(folder: Path, tasks: Sequence[TaxTask], settings: Evaluation
 def _print_taxes(
     reference: str, taxes_by_policy: Mapping[str, Sequence[TaskChange]], console: Console
 ) -> None:
-    from plaudit.cli.eval_tables import print_table
+    from plaudit.cli.eval.tables import print_table
 
     for name, taxes in taxes_by_policy.items():
         rows = [
