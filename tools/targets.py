@@ -219,9 +219,7 @@ def run_figures(root: Path) -> Iterator[Figure]:
             name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=164
         )
         yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=76)
-        yield Figure(
-            name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=94
-        )
+        yield Figure(name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=94)
 
 
 def main(root: Path) -> int:

@@ -5,9 +5,9 @@
     growth.keep(row_n)                                   answers that have ended leave
     growth.step(token_N)                                 a token more for each; states_NH predicts the next
 
-Attention is given to transformers under a name of its own, as in ``packed_attention.py``, and keeps keys and values
-itself: prompts ``[P, heads, L, size]``, answers ``[N, heads, room, size]``. Nothing is copied when a token is
-added, and a prompt that eight answers share is looked at once, by eight queries.
+Attention is given to transformers under a name of its own, as in ``packed_attention.py``, and keeps keys
+and values itself: prompts ``[P, heads, L, size]``, answers ``[N, heads, room, size]``. Nothing is copied when
+a token is added, and a prompt that eight answers share is looked at once, by eight queries.
 """
 
 from __future__ import annotations
