@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.eval import policy
+from plaudit.cli.eval import policies
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
@@ -28,7 +28,7 @@ def add_parser(subparsers: Subparsers) -> None:
     """Add ``eval reward`` and ``eval policy``."""
     evaluate = subparsers.add_parser("eval")
     verbs = evaluate.add_subparsers(dest="eval_verb", required=True, metavar="reward|policy")
-    policy.add_parser(verbs)
+    policies.add_parser(verbs)
     reward = verbs.add_parser(
         "reward",
         help="accuracy, calibration, bias, best-of-n, public benchmarks",
@@ -69,7 +69,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate every model on the same pairs, print the tables, write the files."""
     if args.eval_verb == "policy":
-        return policy.run(args)
+        return policies.run(args)
     _check_arguments(args)
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
