@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from plaudit.tensors import blocks
+from plaudit.tensors import logprobs
 from plaudit.tensors.logprobs import TokenScores, score_tokens, score_tokens_equally_weighted
 
 Size = tuple[int, int, int]
@@ -45,15 +45,15 @@ def main(size: Size) -> None:
     tokens, hidden, vocabulary = size
     print(f"{tokens} tokens, {hidden} hidden, {vocabulary} words, {torch.get_num_threads()} threads")
     print("score_tokens, block (KiB)  forward (s)  backward (s)")
-    usual = dict(blocks.LOGITS_AT_ONCE)
+    usual = dict(logprobs.LOGITS_AT_ONCE)
     for power in range(17, 25):
-        blocks.LOGITS_AT_ONCE["cpu"] = 2**power
+        logprobs.LOGITS_AT_ONCE["cpu"] = 2**power
         forward, backward = seconds(score_tokens, size)
         print(f"{2**power * 4 // 1024:25}  {forward:11.3f}  {backward:12.3f}")
-    blocks.LOGITS_AT_ONCE.update(usual)
+    logprobs.LOGITS_AT_ONCE.update(usual)
     print("score_alike, rows kept     forward (s)  backward (s)")
     for rows in (64, 128, 256, 512):
-        blocks.RETAINED_ROWS_AT_ONCE = rows
+        logprobs.RETAINED_ROWS_AT_ONCE = rows
         forward, backward = seconds(score_tokens_equally_weighted, size)
         print(f"{min(rows, hidden):25}  {forward:11.3f}  {backward:12.3f}")
 

@@ -13,7 +13,7 @@ from plaudit.data.records import Comparison, Ranking, plain_text
 from plaudit.data.write import write_records
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import RewardEvaluation
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.methods.config import RunConfig, SampleSettings
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import preference
@@ -22,9 +22,9 @@ from plaudit.methods.reward_model.run import reward
 from plaudit.methods.supervised.run import sft
 from plaudit.rewards.load import load_reward
 from plaudit.rollouts.local import LocalSampler
+from plaudit.world.annotators import annotator_pool
 from plaudit.world.base import build_base
 from plaudit.world.making import comparisons, demonstrations, model_answer_tasks, rankings
-from plaudit.world.pools import annotator_pool
 from plaudit.world.prompts import Split
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.verdicts import make_comparisons, make_thumbs

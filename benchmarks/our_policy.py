@@ -25,12 +25,11 @@ from benchmarks.trial import OPTIMIZER, RATE, arguments
 from benchmarks.work import LONGEST, PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES
 from plaudit.engine.distributed import single_process
 from plaudit.engine.loop import BatchOrder, TrainingJob
-from plaudit.engine.metrics import values_of
+from plaudit.engine.metrics import matmul_rate, values_of
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper, take_step
 from plaudit.engine.step_report import Number
-from plaudit.engine.throughput import matmul_rate
 from plaudit.losses.divergence import k1, k3
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.config import DrawSettings, PolicyConfig, policy_config_type

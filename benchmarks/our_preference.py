@@ -16,10 +16,10 @@ import torch
 from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, measured, spared_flops
 from benchmarks.work import LONGEST, PAIRS, REFERENCE, THUMBS
 from plaudit.engine.distributed import single_process
+from plaudit.engine.metrics import attention_flops, training_flops
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper
-from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.models import matrix_sizes
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, configured_algorithm

@@ -18,10 +18,10 @@ from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, meas
 from benchmarks.work import LONGEST, PAIRS, RANKINGS
 from plaudit.data.read import read_records
 from plaudit.engine.distributed import single_process
+from plaudit.engine.metrics import attention_flops, training_flops
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper
-from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.config import RowSettings
 from plaudit.methods.models import autocast_context
 from plaudit.methods.reward_model.config import RewardConfig

@@ -13,9 +13,9 @@ from benchmarks.trial import OPTIMIZER, RATE, Trial, arguments, batches_of, meas
 from plaudit.data.read import read_records
 from plaudit.data.records import Demonstration
 from plaudit.engine.distributed import single_process
+from plaudit.engine.metrics import attention_flops, training_flops
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.step import Stepper
-from plaudit.engine.throughput import attention_flops, training_flops
 from plaudit.methods.supervised.objective import likelihood_objective, microbatches_of
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy

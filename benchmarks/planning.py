@@ -33,8 +33,8 @@ from benchmarks.work import (
     write_work,
 )
 from plaudit.cli.main import main as command_line
+from plaudit.engine.metrics import measure_memory
 from plaudit.engine.sinks.files import read_reports
-from plaudit.engine.throughput import measure_memory
 
 TITLE = "What a plan says, and what the run takes"
 MIB = 1024 * 1024
@@ -134,7 +134,7 @@ def _child(command: Sequence[str]) -> str:
 def _as_child(command: list[str]) -> int:
     """The command, and behind it what was resident before and at most, in MiB."""
     # What a run imports is in memory before it loads a model.
-    for module in ("plaudit.methods.named_runs", "plaudit.rewards.load"):
+    for module in ("plaudit.methods.registry", "plaudit.rewards.load"):
         importlib.import_module(module)
 
     before = measure_memory()

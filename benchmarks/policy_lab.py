@@ -27,8 +27,8 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.policy.run import policy
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.world.exam import compare_models, mean_utilities, score_model_answers
 from plaudit.world.making import prompts
-from plaudit.world.measure import compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 

@@ -17,7 +17,7 @@ from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
-from plaudit.world.measure import ScoredAnswer, compare_models, mean_utilities, score_model_answers
+from plaudit.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import Split
 from plaudit.world.shipped import base_model_folder
 

@@ -19,7 +19,7 @@ from benchmarks.ours import rows_in, trial_of
 from benchmarks.trial import Trial
 from benchmarks.turns import BATCH
 from benchmarks.work import SHAPES, Rows, write_judged_work, write_work
-from plaudit.engine.throughput import matmul_rate
+from plaudit.engine.metrics import matmul_rate
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 

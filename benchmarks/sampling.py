@@ -26,7 +26,7 @@ import transformers
 from benchmarks.measure import MIB
 from benchmarks.table import machine, markdown, save_section
 from benchmarks.work import SHAPES, Shape, model_of, tokenizer_of
-from plaudit.engine.throughput import matmul_rate
+from plaudit.engine.metrics import matmul_rate
 from plaudit.models.load import load_model
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings

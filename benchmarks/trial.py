@@ -15,11 +15,10 @@ from transformers import PreTrainedModel
 
 import plaudit
 from benchmarks.measure import MIB, Report, Watch, read_all
-from plaudit.engine.metrics import values_of
+from plaudit.engine.metrics import matmul_rate, training_flops, values_of
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
 from plaudit.engine.step import StepOutcome, Stepper, take_step
-from plaudit.engine.throughput import matmul_rate, training_flops
 from plaudit.tokens.microbatch import HasTokenCount
 
 RATE = 2e-5

@@ -22,7 +22,7 @@ from benchmarks.preference_lab import SHOWN, asked, mean_length
 from benchmarks.studies import Table, run_studies
 from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
 from plaudit.rewards.registry import resolve_reward
-from plaudit.world.measure import mean_utilities
+from plaudit.world.exam import mean_utilities
 
 SEEDS = 5
 """Runs of each kind: other comparisons, another reward model, another order."""

@@ -18,7 +18,7 @@ from benchmarks.lab import Lab
 from benchmarks.preference_lab import RATE, SHOWN, Way, asked, config_of, found, mean_length
 from benchmarks.studies import Table, run_studies
 from plaudit.methods.preference.config import ReferenceSettings
-from plaudit.world.measure import mean_utilities
+from plaudit.world.exam import mean_utilities
 
 SEEDS = 5
 """Runs of each kind: other answers, other annotators' turns, another order."""

@@ -27,6 +27,7 @@ from plaudit.data.records import (
     Text as Text,
 )
 from plaudit.data.write import write_records as write_records
+from plaudit.engine.checkpoint.state import Stateful as Stateful
 from plaudit.engine.distributed import Ranks as Ranks
 from plaudit.engine.loop import TrainingJob as TrainingJob
 from plaudit.engine.metrics import Metric as Metric
@@ -37,7 +38,6 @@ from plaudit.engine.settings import (
     SafetySettings as SafetySettings,
 )
 from plaudit.engine.sinks.base import Sample as Sample, Sink as Sink, Summary as Summary
-from plaudit.engine.stateful import Stateful as Stateful
 from plaudit.engine.step import (
     ObjectiveResult as ObjectiveResult,
     StepCheck as StepCheck,
@@ -61,14 +61,14 @@ from plaudit.evaluation.reward_models.result import (
     Estimate as Estimate,
     RewardEvaluation as RewardEvaluation,
 )
-from plaudit.evaluation.stats.bootstrap import Resampling as Resampling
-from plaudit.losses.preference_inputs import CompletionLogps as CompletionLogps
-from plaudit.losses.trust import (
+from plaudit.evaluation.stats import Resampling as Resampling
+from plaudit.losses.policy import (
     clip_fraction as clip_fraction,
     kl_below as kl_below,
     ratio_within as ratio_within,
     recently_sampled as recently_sampled,
 )
+from plaudit.losses.preference import CompletionLogps as CompletionLogps
 from plaudit.methods.config import (
     ContextConfig as ContextConfig,
     ControlConfig as ControlConfig,
@@ -105,6 +105,7 @@ from plaudit.methods.policy.algorithms import (
 from plaudit.methods.policy.config import PolicyConfig as PolicyConfig
 from plaudit.methods.policy.row import PolicyAlgorithm as PolicyAlgorithm
 from plaudit.methods.policy.run import policy as policy
+from plaudit.methods.policy.shaping import overlong_filter_mask as overlong_filter_mask
 from plaudit.methods.preference.algorithms import (
     aot as aot,
     aot_unpaired as aot_unpaired,
@@ -156,22 +157,21 @@ from plaudit.methods.reward_model.config import RewardConfig as RewardConfig
 from plaudit.methods.reward_model.run import reward as reward
 from plaudit.methods.run import Run as Run, open_run as open_run
 from plaudit.methods.supervised.run import sft as sft
-from plaudit.models.load import load_model as load_model
-from plaudit.models.policy import Policy as Policy, TokenScores as TokenScores
-from plaudit.models.reference import (
+from plaudit.models.load import LoraSettings as LoraSettings, load_model as load_model
+from plaudit.models.policy import (
     ModelReference as ModelReference,
     NoReference as NoReference,
+    Policy as Policy,
     Reference as Reference,
+    TokenScores as TokenScores,
 )
 from plaudit.models.reward_model import RewardModel as RewardModel
-from plaudit.models.settings import LoraSettings as LoraSettings
 from plaudit.models.shared_backbone import SharedBackbone as SharedBackbone
 from plaudit.preflight.check import Check as Check
 from plaudit.rewards.base import FunctionReward as FunctionReward, Reward as Reward
 from plaudit.rewards.combine.aggregate import preference_disagreement as preference_disagreement
 from plaudit.rewards.load import load_reward as load_reward
 from plaudit.rewards.registry import resolve_reward as resolve_reward
-from plaudit.rewards.shaping import overlong_filter_mask as overlong_filter_mask
 from plaudit.rollouts.environment import (
     Environment as Environment,
     Milestone as Milestone,
@@ -186,15 +186,15 @@ from plaudit.rollouts.sampler import (
     Sampler as Sampler,
     SamplingSettings as SamplingSettings,
 )
-from plaudit.tensors.needs import needs as needs
+from plaudit.tensors.masked import needs as needs
 from plaudit.tokens.batch import (
     Completion as Completion,
     Example as Example,
+    Extra as Extra,
     TokenBatch as TokenBatch,
     batch_of as batch_of,
 )
 from plaudit.tokens.encode import Encoder as Encoder, make_encoder as make_encoder
-from plaudit.tokens.extras import Extra as Extra
 from plaudit.tokens.microbatch import Microbatch as Microbatch
 
 __version__: str

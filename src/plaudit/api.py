@@ -18,12 +18,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
-from plaudit.config.fields import did_you_mean
-from plaudit.config.load import missing_settings, read_values, resolve, to_plain_data
+from plaudit.config import did_you_mean, missing_settings, read_values, resolve, to_plain_data
 from plaudit.errors import UserError
+from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
 from plaudit.methods.registry import TABLES, config_type, config_types, run_method
-from plaudit.methods.signature import algorithm as from_signature
 
 if TYPE_CHECKING:
     from plaudit.data.records import Record
@@ -372,7 +371,7 @@ def _is_reward(model: Any) -> bool:
 
 def _evaluate_reward(model: Any, data: Rows, options: _RewardOptions) -> RewardEvaluation:
     from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
-    from plaudit.evaluation.stats.bootstrap import Resampling
+    from plaudit.evaluation.stats import Resampling
 
     with _as_file(data) as path:
         source = read_reward_data(path, format=options.format, n=options.n, seed=options.seed)
@@ -394,7 +393,7 @@ def _load_reward(model: Any, device: str, dtype: str) -> Reward:
 def _evaluate_policies(models: Any, data: Rows, options: _PolicyOptions) -> PolicyEvaluation:
     from plaudit.evaluation.policies.evaluate import EvaluationSettings, check_policies, evaluate_policies
     from plaudit.evaluation.policies.generate import GenerationSettings
-    from plaudit.evaluation.stats.bootstrap import Resampling
+    from plaudit.evaluation.stats import Resampling
     from plaudit.rollouts.sampler import SamplingSettings
 
     settings = EvaluationSettings(
@@ -509,8 +508,7 @@ def run(
     from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
     from plaudit.pipeline.run import StageSelection, run_pipeline
     from plaudit.report.pipeline.data import read_pipeline_folder
-    from plaudit.report.pipeline.page import write_report
-    from plaudit.report.pipeline.summary import write_summary
+    from plaudit.report.pipeline.page import write_report, write_summary
 
     changes = [f"{name}={json.dumps(_plain(value, name))}" for name, value in (settings or {}).items()]
     path = DEFAULT_CONFIG if config is None else Path(config)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.errors import UserError
 from tests.data.rows import CORK, HELPSTEER3, HH, NECTAR, SHP, STONE, ULTRAFEEDBACK, USER, write

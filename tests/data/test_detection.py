@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import open_rows, read_records
 from plaudit.errors import UserError
 from tests.data.rows import HELPSTEER3, HH, STONE, USER

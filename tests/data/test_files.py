@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from plaudit.data.files import raw_rows
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import open_rows, read_records
 from plaudit.data.records import Comparison, assistant_turn, user_turn
 from plaudit.errors import UserError

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.read import read_records
 from plaudit.data.records import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from plaudit.engine.checkpoint import format, save
+from plaudit.engine.checkpoint import save
 from plaudit.engine.checkpoint.save import TrainState
 from plaudit.errors import UserError
 from plaudit.files import exact_json
@@ -241,7 +241,7 @@ def test_another_format_is_named_and_not_fallen_back_from(
 ) -> None:
     save.save_checkpoint(tmp_path, state(1))
     with monkeypatch.context() as later:
-        later.setattr(format, "CHECKPOINT_FORMAT", written)
+        later.setattr(save, "CHECKPOINT_FORMAT", written)
         save.save_checkpoint(tmp_path, state(2))
 
     with pytest.raises(UserError, match=rf"step-00000002: .*format {written}; .*{advice}"):

@@ -23,7 +23,7 @@ from plaudit.methods.policy.objective import ActorCritic
 from plaudit.methods.reward_model import objective as reward
 from plaudit.methods.supervised import objective as supervised
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import FreshHead
+from plaudit.models.reward_model import FreshHead
 from tests.methods.policy import pieces as policy
 from tests.methods.preference import pieces as preference
 from tests.methods.reward_model import pieces as rewards

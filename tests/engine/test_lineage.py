@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import plaudit
-from plaudit.engine import lineage
+from plaudit.engine import run_folder
 from plaudit.errors import UserError
 
 
@@ -28,10 +28,10 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def gathered(model: Path, tmp_path: Path) -> lineage.Lineage:
+def gathered(model: Path, tmp_path: Path) -> run_folder.Lineage:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "a"}\n')
-    return lineage.gather_lineage(data=[rows], model=model, tokenizer=model, template="{{ x }}", seed=3)
+    return run_folder.gather_lineage(data=[rows], model=model, tokenizer=model, template="{{ x }}", seed=3)
 
 
 def test_everything_that_went_in_is_recorded_and_comes_back(model: Path, tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_everything_that_went_in_is_recorded_and_comes_back(model: Path, tmp_pat
     assert found.libraries["torch"] == metadata.version("torch")
     assert set(found.libraries) >= {"transformers", "tokenizers", "safetensors"}
     assert found.machine["threads"] == torch.get_num_threads()
-    lineage.write_lineage(tmp_path / "lineage.json", found)
-    assert lineage.read_lineage(tmp_path / "lineage.json") == found
+    run_folder.write_lineage(tmp_path / "lineage.json", found)
+    assert run_folder.read_lineage(tmp_path / "lineage.json") == found
 
 
 def test_a_copy_has_the_same_hash_wherever_and_whenever_it_was_made(model: Path, tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_a_copy_has_the_same_hash_wherever_and_whenever_it_was_made(model: Path,
     (copy / "sub").symlink_to(model / "sub")
     (copy / ".cache").mkdir()
 
-    assert lineage.hash_path(copy) == lineage.hash_path(model)
+    assert run_folder.hash_path(copy) == run_folder.hash_path(model)
 
 
 @pytest.mark.parametrize("change", ["edit", "rename", "add", "remove", "move"])
 def test_any_change_to_a_folder_changes_its_hash(model: Path, change: str) -> None:
-    before = lineage.hash_path(model)
+    before = run_folder.hash_path(model)
     weights = model / "sub" / "weights.safetensors"
     match change:
         case "edit":
@@ -76,7 +76,7 @@ def test_any_change_to_a_folder_changes_its_hash(model: Path, change: str) -> No
         case _:
             weights.rename(model / "weights.safetensors")
 
-    assert lineage.hash_path(model) != before
+    assert run_folder.hash_path(model) != before
 
 
 def test_only_the_tokenizers_files_make_its_hash(model: Path, tmp_path: Path) -> None:
@@ -90,27 +90,27 @@ def test_only_the_tokenizers_files_make_its_hash(model: Path, tmp_path: Path) ->
 
 def test_paths_that_cannot_be_recorded_are_named(model: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"gone.jsonl: there is no such file"):
-        lineage.hash_path(tmp_path / "gone.jsonl")
+        run_folder.hash_path(tmp_path / "gone.jsonl")
     with pytest.raises(UserError, match="holds no tokenizer"):
-        lineage.gather_lineage(data=[], tokenizer=model / "sub", seed=0)
+        run_folder.gather_lineage(data=[], tokenizer=model / "sub", seed=0)
     os.mkfifo(model / "pipe")
     with pytest.raises(UserError, match="pipe: neither a file nor a folder"):
-        lineage.hash_path(model)
+        run_folder.hash_path(model)
     (model / "pipe").unlink()
     (model / "sub" / "up").symlink_to(model)
     with pytest.raises(UserError, match="up: a link that leads back"):
-        lineage.hash_path(model)
+        run_folder.hash_path(model)
 
 
 def test_a_run_does_not_go_on_with_other_content(model: Path, tmp_path: Path) -> None:
     before = gathered(model, tmp_path)
     (tmp_path / "rows.jsonl").write_text('{"text": "b"}\n')
-    after = lineage.gather_lineage(
+    after = run_folder.gather_lineage(
         data=[tmp_path / "rows.jsonl"], model=model, tokenizer=model, template="{{ x }}", seed=4
     )
 
     with pytest.raises(UserError) as caught:
-        lineage.compare_lineages(before, after)
+        run_folder.compare_lineages(before, after)
 
     lines = str(caught.value).splitlines()
     assert lines[1].startswith(f"  data: {tmp_path / 'rows.jsonl'}: ")
@@ -122,8 +122,8 @@ def test_a_run_goes_on_with_other_versions_and_says_so(model: Path, tmp_path: Pa
     before = gathered(model, tmp_path)
     after = replace(before, libraries={**before.libraries, "torch": "9.9"})
 
-    assert lineage.compare_lineages(before, before) == ()
-    assert lineage.compare_lineages(before, after) == (
+    assert run_folder.compare_lineages(before, before) == ()
+    assert run_folder.compare_lineages(before, after) == (
         f"libraries: torch: {before.libraries['torch']} → 9.9; results may differ in the last bits",
     )
 
@@ -132,7 +132,7 @@ def test_a_lineage_that_is_not_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "lineage.json").write_text('{"seed": 1}')
 
     with pytest.raises(UserError, match=r"lineage.json: not a lineage that plaudit wrote"):
-        lineage.read_lineage(tmp_path / "lineage.json")
+        run_folder.read_lineage(tmp_path / "lineage.json")
 
 
 def test_in_a_checkout_the_commit_is_recorded() -> None:
@@ -148,4 +148,4 @@ def test_in_a_checkout_the_commit_is_recorded() -> None:
         ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     )
 
-    assert lineage.gather_lineage(data=[], seed=0).code["commit"] == head.stdout.strip()
+    assert run_folder.gather_lineage(data=[], seed=0).code["commit"] == head.stdout.strip()

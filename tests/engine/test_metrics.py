@@ -9,16 +9,19 @@ import torch
 from plaudit.engine.metric_docs import METRIC_DOCS, lower_is_better, metric_table
 from plaudit.engine.metrics import (
     Metric,
+    attention_flops,
+    matmul_rate,
     max_metric,
     mean_metric,
+    measure_memory,
     merge_metrics,
     perplexity,
     sum_metric,
+    training_flops,
     values_of,
 )
 from plaudit.engine.sinks.base import BestValue, summarise
 from plaudit.engine.step_report import StepReport
-from plaudit.engine.throughput import attention_flops, matmul_rate, measure_memory, training_flops
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

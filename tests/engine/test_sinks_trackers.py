@@ -10,8 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from plaudit.engine.sinks.base import RunStart, Sample, import_required, sinks_for, summarise
-from plaudit.engine.sinks.trackers import WandbSink
+from plaudit.engine.sinks.base import RunStart, Sample, WandbSink, import_required, sinks_for, summarise
 from plaudit.engine.step_report import StepReport
 from plaudit.errors import UserError
 

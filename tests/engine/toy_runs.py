@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plaudit.engine import lineage
-from plaudit.engine.lineage import Lineage
+from plaudit.engine import run_folder
+from plaudit.engine.run_folder import Lineage
 from plaudit.engine.sinks.base import RunStart, Sample, summarise
 from plaudit.engine.sinks.files import JsonlSink, read_notes, read_reports
 from plaudit.engine.step_report import Number, StepReport
@@ -71,7 +71,7 @@ def write_run(folder: Path, run: ToyRun) -> Path:
     """Writes the folder that such a run leaves."""
     atomic.make_folder(folder)
     atomic.write_text(folder / "config.yaml", CONFIG)
-    lineage.write_lineage(folder / "lineage.json", ORIGIN)
+    run_folder.write_lineage(folder / "lineage.json", ORIGIN)
     sink = JsonlSink(folder)
     sink.open(RunStart(name=folder.name, steps=run.steps))
     for note in run.notes:

@@ -11,8 +11,8 @@ from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Demonstration
 from plaudit.data.write import write_records
 from plaudit.world import exam
+from plaudit.world.annotators import agreement, annotator_pool
 from plaudit.world.making import comparisons, rankings
-from plaudit.world.pools import agreement, annotator_pool
 from plaudit.world.shipped import base_model_folder
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
 from tests.models.reward_zoo import saved

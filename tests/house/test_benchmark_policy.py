@@ -13,7 +13,7 @@ from benchmarks.our_policy import METHODS, agreement, asked, flops_of_round, mea
 from benchmarks.policy import APART, OLD_PEER, agreement_apart, sides_of, theirs
 from benchmarks.turns import PEER, numbers_from
 from benchmarks.work import EOS, PROMPTS, SAMPLES, SHAPES, SPECIAL, Rows, sevens, write_policy_work
-from plaudit.engine.throughput import training_flops
+from plaudit.engine.metrics import training_flops
 from plaudit.methods.policy.objective import ActorCritic
 from plaudit.tokens.batch import Completion, Example
 from tests.peer import RECORDED, PeerValues

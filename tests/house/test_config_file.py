@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from plaudit.config.load import read_yaml, resolve, to_yaml
+from plaudit.config import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
 from tests.house.example_config import Lora, Optimizer, RunConfig
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.parser import Parser, add_options, read_config
-from plaudit.config.load import to_yaml
+from plaudit.config import to_yaml
 from plaudit.errors import UserError
 from tests.house.example_config import Lora, Optimizer, RunConfig
 

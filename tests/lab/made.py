@@ -13,7 +13,7 @@ from plaudit.lab.exercise import Exercise
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import run_pipeline
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab.result import ExerciseResult
+from plaudit.report.lab import ExerciseResult
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.report.pipeline.pipelines import FOUND, policy
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from plaudit.losses.preference import match_sorted
-from plaudit.losses.preference_inputs import completion_logps
+from plaudit.losses.preference import completion_logps, match_sorted
 from plaudit.methods.preference.row import BatchContext
 
 

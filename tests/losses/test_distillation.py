@@ -10,7 +10,7 @@ import torch
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
 from plaudit.tensors import divergences
 from plaudit.tensors.divergences import Readout, divergence_between
-from plaudit.tensors.logits import LogitRule
+from plaudit.tensors.logprobs import LogitRule
 
 DIVERGENCES = [forward_kl, reverse_kl, jensen_shannon]
 M, H, V = 23, 6, 40

@@ -19,6 +19,7 @@ from plaudit.losses.policy import (
     policy_gradient,
     rolled_back,
     unclipped,
+    unclipped_tokens,
 )
 from plaudit.losses.ratio import (
     completion_log_ratio,
@@ -28,7 +29,6 @@ from plaudit.losses.ratio import (
     sequence_token_log_ratio,
 )
 from plaudit.losses.reduce import sequence_mean
-from plaudit.losses.trust import unclipped_tokens
 from plaudit.tensors.masked import broadcast_to_tokens
 from tests.losses.plain_policy import draw, holes, p3o
 

@@ -9,14 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.losses.preference import bco_pair, dpo, nca
-from plaudit.losses.preference_inputs import (
+from plaudit.losses.preference import (
     alpha_divergence_link,
+    bco_pair,
     completion_logps,
+    dpo,
     forward_kl_link,
     jensen_shannon_link,
     length_desensitised_logps,
     mean_logps,
+    nca,
     reverse_kl_link,
     sum_logps,
     with_dpop_penalty,

@@ -12,7 +12,7 @@ from torch import logsumexp
 
 from plaudit.errors import UserError
 from plaudit.losses import preference
-from plaudit.losses.preference_inputs import CompletionLogps
+from plaudit.losses.preference import CompletionLogps
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
     data_of,

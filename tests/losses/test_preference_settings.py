@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.losses.preference_inputs import mean_logps
+from plaudit.losses.preference import mean_logps
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
     data_of,

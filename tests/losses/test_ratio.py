@@ -7,16 +7,7 @@ import math
 import pytest
 import torch
 
-from plaudit.losses.ratio import (
-    MAX_LOG_RATIO,
-    completion_log_ratio,
-    log_ratio,
-    ratio,
-    sequence_log_ratio,
-    sequence_token_log_ratio,
-    truncated_importance_weight,
-)
-from plaudit.losses.trust import (
+from plaudit.losses.policy import (
     clip_fraction,
     clipped_high,
     clipped_low,
@@ -25,6 +16,15 @@ from plaudit.losses.trust import (
     recently_sampled,
     trusted_completions,
     unclipped_tokens,
+)
+from plaudit.losses.ratio import (
+    MAX_LOG_RATIO,
+    completion_log_ratio,
+    log_ratio,
+    ratio,
+    sequence_log_ratio,
+    sequence_token_log_ratio,
+    truncated_importance_weight,
 )
 from tests.losses.plain_policy import draw, holes
 

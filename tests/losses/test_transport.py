@@ -8,8 +8,15 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from plaudit.losses.preference import SortedPartners, aot, aot_unpaired, cdpo, match_sorted
-from plaudit.losses.preference_inputs import completion_logps, forward_kl_link
+from plaudit.losses.preference import (
+    SortedPartners,
+    aot,
+    aot_unpaired,
+    cdpo,
+    completion_logps,
+    forward_kl_link,
+    match_sorted,
+)
 from tests.losses.preference_batch import drawn, numbers, said
 
 OWN = {"beta": 0.3, "smoothing": 0.1}

@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.losses.kl_control import double_or_halve_beta, proportional_beta
+from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
+from plaudit.losses.policy import clipped_squared_error, explained_variance, squared_error
 from plaudit.losses.reduce import fixed_length, token_mean
-from plaudit.losses.value import clipped_squared_error, explained_variance, squared_error
 from tests.losses.plain_policy import draw, holes
 
 

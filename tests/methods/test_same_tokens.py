@@ -15,9 +15,9 @@ from hypothesis import given, settings, strategies as st
 
 from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Message, Part, Prompt, Text
-from plaudit.engine import reference_cache
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
+from plaudit.methods import reference
 from plaudit.methods.data import hold_out
 from plaudit.methods.policy.batch import ExperienceTensors, Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
@@ -26,18 +26,15 @@ from plaudit.methods.preference.data import rows_of_part
 from plaudit.methods.preference.objective import mismatched_examples
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
 from plaudit.models.load import load_model, precision
-from plaudit.models.policy import Policy
-from plaudit.models.reference import ModelReference
+from plaudit.models.policy import ModelReference, Policy
+from plaudit.preflight.check import PreflightSubject
 from plaudit.preflight.data import check_duplicates, check_leaks
-from plaudit.preflight.subject import PreflightSubject
-from plaudit.rollouts.engine import uniform_numbers
 from plaudit.rollouts.examples import example_from_rollouts
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.local import LocalSampler, uniform_numbers
 from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, generation_requests
-from plaudit.tokens.batch import Completion, Example, batch_of
+from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of
 from plaudit.tokens.encode import Encoder, RefusedRow, make_encoder, truncate_prompt
-from plaudit.tokens.extras import Extra, Extras
 from plaudit.tokens.preferences import JudgedRow, PairLabel
 from plaudit.tokens.prompts import REPEATED_PROMPT, EncodedPrompt, encode_prompt_records
 from tests.engine.toy import RARE, make_toy, write_rows
@@ -47,7 +44,7 @@ READER = f'''
 import torch
 from dataclasses import replace
 from plaudit.data.records import pictures
-from plaudit.tokens.extras import Extra
+from plaudit.tokens.batch import Extra
 
 
 def words(message):
@@ -113,12 +110,8 @@ class TestReferenceCache:
         rows = [row(value, answer(5, 6), answer(7, 2)) for value in (1.0, -1.0, 1.0)]
         policy = Policy(pictured()).eval()
         live = ModelReference(policy, nullcontext)
-        source = reference_cache.ReferenceSource(
-            model_hash="0", precision=precision("auto", torch.device("cpu"))
-        )
-        cached, _ = reference_cache.cached_reference(
-            live, rows, source, alone(), cache=tmp_path, tokens_at_once=64
-        )
+        source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
+        cached, _ = reference.cached_reference(live, rows, source, alone(), cache=tmp_path, tokens_at_once=64)
         batch = batch_of(rows)
         expected_NT = live.logp(rows, batch)
         torch.testing.assert_close(cached.logp(rows, batch), expected_NT)
@@ -127,11 +120,9 @@ class TestReferenceCache:
 
     def test_another_picture_is_another_entry_on_disk(self, tmp_path: Path) -> None:
         live = ModelReference(Policy(pictured()).eval(), nullcontext)
-        source = reference_cache.ReferenceSource(
-            model_hash="0", precision=precision("auto", torch.device("cpu"))
-        )
+        source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
         notes = [
-            reference_cache.cached_reference(
+            reference.cached_reference(
                 live, [row(value, answer(5, 6))], source, alone(), cache=tmp_path, tokens_at_once=64
             )[1]
             for value in (1.0, -1.0, 1.0)
@@ -146,12 +137,8 @@ class TestReferenceCache:
             for mask in reversed(masks)
         ]
         live = ModelReference(Policy(pictured()).eval(), nullcontext)
-        source = reference_cache.ReferenceSource(
-            model_hash="0", precision=precision("auto", torch.device("cpu"))
-        )
-        cached, _ = reference_cache.cached_reference(
-            live, rows, source, alone(), cache=tmp_path, tokens_at_once=64
-        )
+        source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
+        cached, _ = reference.cached_reference(live, rows, source, alone(), cache=tmp_path, tokens_at_once=64)
         torch.testing.assert_close(cached.logp(rows, batch_of(rows)), live.logp(rows, batch_of(rows)))
         muted = [replace(rows[1], completions=(Completion(ids=(5, 6), mask=(False,) * 2, finished=True),))]
         assert not cached.logp(muted, batch_of(muted)).any()

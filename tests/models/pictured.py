@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, LlamaModel
 
-from plaudit.tokens.packing import Segments
+from plaudit.tokens.microbatch import Segments
 
 PICTURE = 60
 """The token that stands where a picture is shown."""

@@ -10,8 +10,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from plaudit.models.reward_files import FreshHead, load_reward_model, new_reward_model, save_reward_model
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import (
+    FreshHead,
+    RewardModel,
+    load_reward_model,
+    new_reward_model,
+    save_reward_model,
+)
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import Encoder, make_encoder
 from tests.models.zoo import VOCABULARY, _keep_every_digit, build

@@ -10,11 +10,11 @@ import transformers as hf
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.packed_attention import PackingError
+from plaudit.models.backbone import PackingError
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout, largest_difference
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.zoo import EAGER, PLAIN, RECURRENT, SDPA, WINDOW, build, examples
 
 

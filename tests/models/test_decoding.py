@@ -6,9 +6,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plaudit.models.decode import CachedDecoder, Decoder, SharedDecoder, fastest_decoder
-from plaudit.models.kv_cache import KV_CACHE_ATTENTION, ROOM_STEP
-from plaudit.models.packed_attention import PackingError
+from plaudit.models.backbone import PackingError
+from plaudit.models.decode import (
+    KV_CACHE_ATTENTION,
+    ROOM_STEP,
+    CachedDecoder,
+    Decoder,
+    SharedDecoder,
+    fastest_decoder,
+)
 from plaudit.models.policy import Policy
 from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
 

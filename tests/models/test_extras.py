@@ -10,10 +10,8 @@ from transformers import LlamaForCausalLM
 
 from plaudit.errors import UserError
 from plaudit.models.policy import Policy
-from plaudit.tokens.batch import Completion, Example, batch_of
-from plaudit.tokens.extras import Extra, Extras
-from plaudit.tokens.microbatch import split_examples
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of
+from plaudit.tokens.microbatch import Layout, split_examples
 from tests.models.pictured import PICTURE, PIXELS, BlindModel, PicturedConfig, pictured
 
 LAYOUTS: list[tuple[Layout, bool]] = [("packed", True), ("packed", False), ("left", True), ("right", True)]

@@ -21,7 +21,7 @@ from plaudit.models.group_preference import (
 )
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.group_modules import CONFIG, H, module, normal
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import build, examples

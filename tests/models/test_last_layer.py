@@ -12,7 +12,7 @@ from plaudit.methods.models import enable_gradient_checkpointing
 from plaudit.models import backbone
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.reward_zoo import fresh, start
 from tests.models.zoo import examples
 

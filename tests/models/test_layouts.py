@@ -11,7 +11,7 @@ from torch import Tensor
 
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, examples
 
 LAYOUTS: list[tuple[Layout, bool]] = [("right", True), ("packed", True), ("packed", False), ("left", True)]

@@ -17,10 +17,8 @@ from plaudit.models.decode import (
     SharedDecoder,
     mixture_decoder,
 )
-from plaudit.models.lora import with_lora
-from plaudit.models.policy import Policy
-from plaudit.models.reference import AdapterOffReference, GeneratingReference, ModelReference
-from plaudit.models.settings import LoraSettings
+from plaudit.models.load import LoraSettings, with_lora
+from plaudit.models.policy import AdapterOffReference, GeneratingReference, ModelReference, Policy
 from tests.models.test_decoding import ANSWERS, PROMPTS, TURN, predicted, token_for
 from tests.models.zoo import build
 

@@ -16,8 +16,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from plaudit.data.records import Message
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import FreshHead, refuse_other_tokenizer, save_reward_model
-from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.models.reward_model import (
+    FreshHead,
+    Normalisation,
+    RewardModel,
+    refuse_other_tokenizer,
+    save_reward_model,
+)
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import (

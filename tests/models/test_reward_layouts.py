@@ -10,11 +10,10 @@ import transformers as hf
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.reward_files import FreshHead
-from plaudit.models.reward_model import Normalisation, RewardModel
+from plaudit.models.reward_model import FreshHead, Normalisation, RewardModel
 from plaudit.models.verify import choose_layout, largest_difference
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.reward_zoo import fresh, plain_values, start
 from tests.models.zoo import PLAIN, examples
 

@@ -11,10 +11,8 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoModelForSequenceClassification
 
 from plaudit.errors import UserError
-from plaudit.models.lora import save_adapter
-from plaudit.models.reward_files import FreshHead, load_reward_model, save_reward_model
-from plaudit.models.reward_model import RewardModel
-from plaudit.models.settings import LoraSettings
+from plaudit.models.load import LoraSettings, save_adapter
+from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, save_reward_model
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from tests.models.reward_zoo import CPU, conversations, encoder_of, fresh, start
 from tests.models.zoo import examples

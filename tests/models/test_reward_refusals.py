@@ -10,8 +10,7 @@ import transformers as hf
 
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
-from plaudit.models.reward_files import FreshHead, new_reward_model, save_reward_model
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import FreshHead, RewardModel, new_reward_model, save_reward_model
 from plaudit.tokens.encode import make_encoder
 from tests.models.reward_zoo import CPU, SPECIAL, encoder_of, fresh, loaded, make_tokenizer, saved, start
 from tests.models.zoo import PLAIN, build

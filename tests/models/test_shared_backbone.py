@@ -11,16 +11,13 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from plaudit.errors import UserError
-from plaudit.models.load import load_model
-from plaudit.models.lora import with_lora
+from plaudit.models.load import LoraSettings, load_model, with_lora
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import FreshHead
-from plaudit.models.reward_model import Normalisation, RewardModel
-from plaudit.models.settings import LoraSettings
+from plaudit.models.reward_model import FreshHead, Normalisation, RewardModel
 from plaudit.models.shared_backbone import RoleKind, SharedBackbone
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 from tests.models.reward_zoo import CPU, fresh, start
 from tests.models.shared_roles import LORA, ROLES, all_said, learning, learnt, said
 from tests.models.zoo import build, examples

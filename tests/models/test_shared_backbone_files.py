@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import FreshHead, load_reward_model
-from plaudit.models.reward_model import Normalisation
+from plaudit.models.reward_model import FreshHead, Normalisation, load_reward_model
 from plaudit.models.shared_backbone import SharedBackbone
 from plaudit.tokens.batch import batch_of
 from tests.models.reward_zoo import CPU, conversations, encoder_of, start

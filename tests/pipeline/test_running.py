@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.engine.lineage import hash_path
+from plaudit.engine.run_folder import hash_path
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.run import run_pipeline
 from plaudit.pipeline.store import PipelineFolder

@@ -15,7 +15,7 @@ from plaudit.engine.settings import OptimizerSettings
 from plaudit.engine.step import ObjectiveResult
 from plaudit.methods.supervised.objective import SupervisedMicrobatch
 from plaudit.models.backbone import without_head
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 
 
 class Idle(torch.optim.SGD):

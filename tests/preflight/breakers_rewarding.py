@@ -12,9 +12,8 @@ import torch
 
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
-from plaudit.models.reward_files import new_reward_model, save_reward_model
-from plaudit.models.reward_model import RewardModel
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.models.reward_model import RewardModel, new_reward_model, save_reward_model
+from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import make_encoder

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from plaudit.models.backbone import without_head
-from plaudit.models.policy import Policy
-from plaudit.models.reference import ModelReference
-from plaudit.preflight.subject import PreflightSubject
-from plaudit.tokens.packing import Segments
+from plaudit.models.policy import ModelReference, Policy
+from plaudit.preflight.check import PreflightSubject
+from plaudit.tokens.microbatch import Segments
 
 FAR = 256.0
 """A number beside which bfloat16 sees none of the usual size."""

@@ -14,13 +14,13 @@ import torch
 
 from plaudit.data.records import Text
 from plaudit.methods import run
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings, TokenIds
-from plaudit.tokens import packing
+from plaudit.tokens import microbatch
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import EncodedRow, Encoder, RefusedRow, make_encoder
-from plaudit.tokens.packing import ForwardInputs, Layout
+from plaudit.tokens.microbatch import ForwardInputs, Layout
 from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.subjects import Method, healthy, make_model_with_bos
 
@@ -202,7 +202,7 @@ def padded_positions(batch: TokenBatch, layout: Layout, *, share_prompts: bool =
     return replace(laid, position_RS=torch.arange(laid.ids_RS.shape[1]).expand_as(laid.ids_RS))
 
 
-arrange = packing.layout_batch
+arrange = microbatch.layout_batch
 
 
 def turns_of(*said: tuple[str, str]) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plaudit.tokens import batch, encode, packing
+from plaudit.tokens import batch, encode, microbatch
 from tests.engine.toy import TEMPLATE
 from tests.preflight.breakers_text import (
     ASSISTANT,
@@ -208,7 +208,7 @@ BROKEN = (
     ),
     Broken(
         name="a layout that counts padding",
-        patches=((packing, "layout_batch", padded_positions),),
+        patches=((microbatch, "layout_batch", padded_positions),),
         fails=frozenset({"pad-not-trained"}),
         says="laid out left, padding is counted as part of the text",
         method="reward",

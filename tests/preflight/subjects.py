@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.engine.distributed import process_group
-from plaudit.methods.named_runs import prepare_run
-from plaudit.methods.registry import config_type
+from plaudit.methods.registry import config_type, prepare_run
 from plaudit.methods.run import start_run
-from plaudit.preflight.check import run_checks
-from plaudit.preflight.registry import CHECKS
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject, run_checks
+from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import demonstrations, make_model, write_rows
 
 Method = Literal["sft", "reward", "dpo", "kto", "grpo", "ppo"]

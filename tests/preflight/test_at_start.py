@@ -12,7 +12,7 @@ import pytest
 from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.methods.registry import config_type, run_method
-from plaudit.preflight import registry
+from plaudit.preflight import checks
 from plaudit.preflight.check import Check, failed
 from tests.preflight.subjects import Method, make_model_with_bos, rows_for
 
@@ -44,9 +44,9 @@ def weights(run_folder: Path) -> str:
 @pytest.fixture
 def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
     """A check of the table that fails."""
-    name = next(name for name, check in registry.CHECKS.items() if check.at_start)
-    broken = replace(registry.CHECKS[name], run=lambda _: failed("row 3 is wrong"))
-    monkeypatch.setitem(registry.CHECKS, name, broken)  # pyright: ignore[reportArgumentType]
+    name = next(name for name, check in checks.CHECKS.items() if check.at_start)
+    broken = replace(checks.CHECKS[name], run=lambda _: failed("row 3 is wrong"))
+    monkeypatch.setitem(checks.CHECKS, name, broken)  # pyright: ignore[reportArgumentType]
     return broken
 
 

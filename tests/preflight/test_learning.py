@@ -12,16 +12,15 @@ import torch
 
 from plaudit.engine.checkpoint.state import capture_rng_state
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
-from plaudit.methods.policy.trial import RolloutTrial
-from plaudit.models.settings import LoraSettings
-from plaudit.preflight import gradients, updates
-from plaudit.preflight.check import run_checks
+from plaudit.methods.policy.held_out import RolloutTrial
+from plaudit.models.load import LoraSettings
+from plaudit.preflight import updates
+from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.samples import make_trial_step
-from plaudit.preflight.subject import PreflightSubject
 from tests.preflight import breakers_learning as broken
 from tests.preflight.subjects import healthy, says_only
 
-CHECKS = (*gradients.CHECKS, *updates.CHECKS)
+CHECKS = (*updates.GRADIENT_CHECKS, *updates.CHECKS)
 SUMS = {"micro-batches", "accumulation", "ranks"}
 """What fails where parts do not add up."""
 ALL = SUMS | {"all-learn", "overfits", "checkpoint"}
@@ -142,7 +141,7 @@ def test_answers_that_are_all_alike_are_called_good_and_bad(tmp_path: Path) -> N
         tried = make_trial_step(subject)
         assert tried is not None
         assert "good and bad in turn" in tried.description
-        seen = gradients.check_microbatches(subject)
+        seen = updates.check_microbatches(subject)
     assert seen.holds
 
 
@@ -156,7 +155,7 @@ def test_where_no_group_is_left_likelihood_is_learnt(tmp_path: Path) -> None:
         tried = make_trial_step(alike)
         assert tried is not None
         assert tried.description == "likelihood of 4 prompts continued"
-        seen = gradients.check_microbatches(alike)
+        seen = updates.check_microbatches(alike)
     assert seen.holds
 
 

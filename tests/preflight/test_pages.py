@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from plaudit.preflight.registry import CHECKS
+from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.report import check_page, checks_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

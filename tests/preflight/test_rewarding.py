@@ -10,7 +10,7 @@ import pytest
 
 from plaudit.preflight import rewards
 from plaudit.preflight.check import run_checks
-from plaudit.preflight.registry import CHECKS
+from plaudit.preflight.checks import CHECKS
 from tests.engine.toy import TEMPLATE, write_rows
 from tests.preflight.breakers_rewarding import (
     FUNCTIONS,

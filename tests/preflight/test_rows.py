@@ -12,8 +12,7 @@ import pytest
 
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Record
 from plaudit.preflight import data
-from plaudit.preflight.check import run_checks
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject, run_checks
 from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pair, pairs, shown, swapped, thumbs
 from tests.preflight.subjects import Method, failing, healthy

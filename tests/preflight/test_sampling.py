@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plaudit.methods.policy.config import DrawSettings
-from plaudit.models.settings import LoraSettings
+from plaudit.models.load import LoraSettings
 from plaudit.preflight import sampling
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.exact_sampling import (
@@ -18,7 +18,7 @@ from plaudit.preflight.exact_sampling import (
     sampling_filter_mask,
     sampling_probabilities,
 )
-from plaudit.rollouts.engine import sample_tokens
+from plaudit.rollouts.local import sample_tokens
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
 from tests.preflight.breakers_sampling import BROKEN, Broken, sharp
 from tests.preflight.subjects import failing, healthy

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from plaudit.engine.settings import MemorySettings
-from plaudit.models.settings import LoraSettings
-from plaudit.preflight.check import run_checks
+from plaudit.models.load import LoraSettings
+from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.logprobs import CHECKS
-from plaudit.preflight.subject import PreflightSubject
 from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
-from plaudit.preflight import prompts, tokenization, truncation
-from plaudit.preflight.check import run_checks
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight import data, tokenization, truncation
+from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
@@ -22,7 +21,7 @@ from tests.tokens.families_bracketed import GEMMA
 from tests.tokens.families_odd import DROPS
 from tests.tokens.family import Family, folder
 
-MINE = (*tokenization.CHECKS, *prompts.CHECKS, *truncation.CHECKS)
+MINE = (*tokenization.CHECKS, *data.PROMPT_CHECKS, *truncation.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
 HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
 NOT_OF_POLICIES = {"mask", "room"}

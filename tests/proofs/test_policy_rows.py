@@ -17,7 +17,7 @@ from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.cells import fixed_length, token_mean
 from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
-from plaudit.models.reference import NoReference
+from plaudit.models.policy import NoReference
 from plaudit.proofs.claim import measure_claim, proof_setup
 from plaudit.proofs.claims.policy import POLICY_CLAIMS, AscentSchedule, ascent_distance, converged_by_ascent
 from plaudit.proofs.estimators import ExactBatch
@@ -38,7 +38,7 @@ from plaudit.proofs.group_rest import (
     two_answer_fixed_point_in_the_limit,
 )
 from plaudit.proofs.learn import expected_estimator
-from plaudit.tensors.needs import needs, needs_of
+from plaudit.tensors.masked import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
 
 SPOKEN = make_language(seed=3)

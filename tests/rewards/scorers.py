@@ -57,7 +57,7 @@ def scorer(
 
 def scorer_folder(where: Path, name: str = "llama", *, seed: int = 0) -> Path:
     """A saved reward model; another seed draws another head."""
-    from plaudit.models.reward_files import FreshHead
+    from plaudit.models.reward_model import FreshHead
 
     where.mkdir(parents=True, exist_ok=True)
     begun = start(where, name)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from plaudit.errors import UserError
-from plaudit.rewards.shaping import (
+from plaudit.methods.policy.shaping import (
     RunningScale,
     clipped,
     length_penalty,

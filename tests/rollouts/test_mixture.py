@@ -9,12 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.methods.policy.mixture import MixtureScorer
+from plaudit.methods.policy.experience import MixtureScorer
 from plaudit.models.load import load_model
-from plaudit.models.policy import Policy
-from plaudit.models.reference import ModelReference
-from plaudit.rollouts.engine import uniform_numbers
-from plaudit.rollouts.local import LocalSampler
+from plaudit.models.policy import ModelReference, Policy
+from plaudit.rollouts.local import LocalSampler, uniform_numbers
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
@@ -172,7 +170,7 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(
         reference_share=SHARE,
     )
     batch = batch_of(examples)
-    monkeypatch.setattr("plaudit.methods.policy.mixture.MAX_DISTRIBUTION_CELLS", 0)
+    monkeypatch.setattr("plaudit.methods.policy.experience.MAX_DISTRIBUTION_CELLS", 0)
     for least in (1, 2, 3):
         found_NT, known_NT = blend.logp_of_first(examples, batch, least=least)
         assert known_NT[: 2 * least].equal(batch.mask_NT[: 2 * least])

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plaudit.tensors.logits import PLAIN
+from plaudit.tensors.logprobs import PLAIN
 from tests.tensors.naive import Case, blocked_scores, case, naive_scores
 
 TOKENS, VOCABULARY = 2048, 20_000

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plaudit.tensors.logits import LogitRule
-from plaudit.tensors.logprobs import score_tokens
+from plaudit.tensors.logprobs import LogitRule, score_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

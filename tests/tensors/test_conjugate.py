@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from plaudit.tensors.conjugate import (
+from plaudit.methods.policy.trpo import (
     StepEvaluation,
     backtracking_line_search,
     conjugate_gradients,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from plaudit.tensors.logits import PLAIN, LogitRule
+from plaudit.tensors.logprobs import PLAIN, LogitRule
 
 
 def test_the_rule_by_hand() -> None:

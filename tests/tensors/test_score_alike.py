@@ -10,9 +10,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from plaudit.tensors import blocks
-from plaudit.tensors.logits import PLAIN, LogitRule
-from plaudit.tensors.logprobs import TokenScores, score_tokens, score_tokens_equally_weighted
+from plaudit.tensors import logprobs
+from plaudit.tensors.logprobs import (
+    PLAIN,
+    LogitRule,
+    TokenScores,
+    score_tokens,
+    score_tokens_equally_weighted,
+)
 from tests.tensors.naive import Case, case, naive_scores
 
 RULES = {
@@ -25,8 +30,8 @@ RULES = {
 @pytest.fixture(autouse=True)
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens and sixteen words a block: several blocks each way in every test."""
-    monkeypatch.setattr(blocks, "RETAINED_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
+    monkeypatch.setattr(logprobs, "RETAINED_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
 
 def _alike(given: Case, rule: LogitRule = PLAIN) -> TokenScores:

@@ -7,9 +7,8 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from torch import Tensor
 
-from plaudit.tensors import blocks
-from plaudit.tensors.logits import PLAIN, LogitRule
-from plaudit.tensors.logprobs import score_tokens
+from plaudit.tensors import logprobs
+from plaudit.tensors.logprobs import PLAIN, LogitRule, score_tokens
 from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
 
 RULES = {
@@ -24,8 +23,8 @@ RULES = {
 @pytest.fixture(autouse=True)
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three tokens and sixteen words a block: several blocks each way in every test."""
-    monkeypatch.setattr(blocks, "TOKENS_AT_ONCE", 3)
-    monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
+    monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 3)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])

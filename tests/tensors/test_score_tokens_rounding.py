@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from plaudit.tensors import blocks
-from plaudit.tensors.logits import PLAIN
-from plaudit.tensors.logprobs import score_tokens
+from plaudit.tensors import logprobs
+from plaudit.tensors.logprobs import PLAIN, score_tokens
 from tests.tensors.naive import blocked_scores, case, gradients, naive_scores
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "TOKENS_AT_ONCE", 16)
-    monkeypatch.setattr(blocks, "LOGITS_AT_ONCE", {"cpu": 256, "cuda": 256})
+    monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 16)
+    monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 256, "cuda": 256})
 
 
 def _far(ours: torch.Tensor, theirs: torch.Tensor) -> float:

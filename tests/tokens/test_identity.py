@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.errors import UserError
-from plaudit.tokens.batch import Completion, Example, batch_of, join_completions
-from plaudit.tokens.extras import Axis, Extra, Extras
+from plaudit.tokens.batch import Axis, Completion, Example, Extra, Extras, batch_of, join_completions
 from plaudit.tokens.prompts import EncodedPrompt
 
 IDS = st.lists(st.integers(0, 200_000), min_size=1, max_size=4).map(tuple)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.packing import ForwardInputs, Layout, Segments, layout_batch
+from plaudit.tokens.microbatch import ForwardInputs, Layout, Segments, layout_batch
 
 LAYOUTS: list[tuple[Layout, bool]] = [("packed", True), ("packed", False), ("left", True), ("right", True)]
 GROUPS = st.lists(

@@ -10,7 +10,7 @@ import pytest
 
 from plaudit.data.judging import Task
 from plaudit.rewards.llm.comparer import resolve_comparer
-from plaudit.world.pools import POOLS, annotator_pool
+from plaudit.world.annotators import POOLS, annotator_pool
 
 TASK = Task(
     prompt="What does the owl eat?",

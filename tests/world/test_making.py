@@ -14,10 +14,9 @@ from plaudit.data.judging import Judge, Mark, Task, Verdict
 from plaudit.data.records import plain_text
 from plaudit.data.transforms import preferred_demonstration
 from plaudit.errors import UserError
-from plaudit.world.annotators import Annotator
+from plaudit.world.annotators import Annotator, annotator_pool
 from plaudit.world.gold import gold_of
 from plaudit.world.making import answer_tasks, comparisons, demonstrations, prompts, rankings, ratings
-from plaudit.world.pools import annotator_pool
 from plaudit.world.prompts import SPLITS, question_of_prompt, questions, split_of
 from plaudit.world.questions import CATEGORIES
 

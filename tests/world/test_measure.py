@@ -11,8 +11,8 @@ from plaudit.cli.main import main
 from plaudit.errors import UserError
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, SamplingSettings
+from plaudit.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.gold import gold_of, judge_answer
-from plaudit.world.measure import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import questions
 from plaudit.world.questions import CATEGORIES
 from plaudit.world.shipped import base_model_folder

@@ -14,10 +14,9 @@ import pytest
 from plaudit.data.judging import Task
 from plaudit.data.records import Text
 from plaudit.errors import UserError
-from plaudit.world.annotators import Annotator
+from plaudit.world.annotators import POOLS, TRUE_ANNOTATOR, Agreement, Annotator, agreement, annotator_pool
 from plaudit.world.gold import gold_of
 from plaudit.world.making import answer_tasks, comparisons
-from plaudit.world.pools import POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.world.prompts import questions
 from plaudit.world.speaking import answer_in_style
 

@@ -9,9 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from plaudit.data.records import Text, plain_text
 from plaudit.tokens.encode import encode_rows, make_encoder
-from plaudit.world.corpus import corpus
+from plaudit.world.base import corpus, make_tokenizer
 from plaudit.world.shipped import base_model_folder
-from plaudit.world.tokenizer import make_tokenizer
 
 
 @pytest.fixture(scope="module")

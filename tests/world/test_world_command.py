@@ -15,8 +15,8 @@ from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import Rating
 from plaudit.world import making
-from plaudit.world.corpus import plain_text
-from plaudit.world.pools import POOLS, annotator_pool
+from plaudit.world.annotators import POOLS, annotator_pool
+from plaudit.world.base import plain_statements
 from plaudit.world.verdicts import make_thumbs
 from plaudit.world.wanted import RECORD_KINDS
 
@@ -30,7 +30,7 @@ MADE = {
     "thumbs": lambda: make_thumbs(HURRIED, making.answer_tasks(24, answers=1, seed=3), seed=3),
     "prompts": lambda: making.prompts(24, seed=3),
     "red-team": lambda: making.prompts(24, seed=3, red_team=True),
-    "plain-text": lambda: plain_text(24, seed=3),
+    "plain-text": lambda: plain_statements(24, seed=3),
 }
 
 

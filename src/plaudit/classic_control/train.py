@@ -26,10 +26,9 @@ from plaudit.classic_control.reward_model import (
     TrueReward,
 )
 from plaudit.errors import UserError
-from plaudit.losses.policy import clipped
+from plaudit.losses.policy import clipped, squared_error
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.losses.reduce import token_mean
-from plaudit.losses.value import squared_error
 from plaudit.tensors.masked import whiten
 
 

@@ -19,7 +19,7 @@ from plaudit.cli.sample import (
     sampling_settings,
     stream_answer,
 )
-from plaudit.config.fields import did_you_mean
+from plaudit.config import did_you_mean
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config, write_json
 from plaudit.cli.sample import make_console
-from plaudit.config.fields import did_you_mean
+from plaudit.config import did_you_mean
 from plaudit.errors import UserError
 from plaudit.methods.registry import preflight_methods
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the checks, print the table, write the file; 1 when a check fails that may not."""
     from rich.text import Text
 
-    from plaudit.methods.named_runs import preflight_findings
+    from plaudit.methods.registry import preflight_findings
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
     selected = _selected_checks(args.only or ())
@@ -75,7 +75,7 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
 
 
 def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
-    from plaudit.preflight.registry import CHECKS
+    from plaudit.preflight.checks import CHECKS
 
     for name in only:
         if name not in CHECKS:
@@ -97,7 +97,7 @@ class _ListChecks(argparse.Action):
     """Prints the checks and what each proves."""
 
     def __call__(self, *_: Any) -> None:
-        from plaudit.preflight.registry import CHECKS
+        from plaudit.preflight.checks import CHECKS
 
         for name, check in CHECKS.items():
             print(f"{name}: {check.proves}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from plaudit.cli.parser import Subparsers
 from plaudit.data.files import source_name
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
 from plaudit.data.read import open_rows, read_records
 from plaudit.data.transforms import preferred_demonstration

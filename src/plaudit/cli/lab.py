@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 if TYPE_CHECKING:
     from plaudit.lab.exercise import Exercise
     from plaudit.pipeline.spec import Pipeline
-    from plaudit.report.lab.result import ExerciseResult, Table
+    from plaudit.report.lab import ExerciseResult, Table
 
 _EPILOG = """\
 Without names the exercises are listed. Each is a pipeline on the embedded world that takes a minute or two:
@@ -170,7 +170,7 @@ def print_exercises() -> None:
 
 def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path) -> None:
     """The claims with what they were decided by, and the table."""
-    from plaudit.report.lab.page import PAGE_FILE
+    from plaudit.report.lab import PAGE_FILE
 
     console = make_console()
     console.print()
@@ -185,7 +185,7 @@ def print_exercise_result(exercise: Exercise, result: ExerciseResult, out: Path)
 
 def print_tally(results: Mapping[str, ExerciseResult], out: Path) -> None:
     """How many claims of each hold, where there are several; and the page over all."""
-    from plaudit.report.lab.page import PAGE_FILE
+    from plaudit.report.lab import PAGE_FILE
 
     console = make_console()
     name_width = max((len(name) for name in results), default=0)

@@ -23,16 +23,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
-from plaudit.config.fields import (
+from plaudit.config import (
+    OLD_WORDS,
     Setting,
     SettingPath,
     all_settings,
     did_you_mean,
     is_switch,
     item_type,
+    load_yaml,
     parse_word,
+    read_yaml,
+    rename_note,
+    resolve,
+    to_yaml,
 )
-from plaudit.config.load import OLD_WORDS, load_yaml, read_yaml, rename_note, resolve, to_yaml
 from plaudit.errors import UserError
 
 

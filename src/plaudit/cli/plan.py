@@ -104,7 +104,7 @@ def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
 
 def _process_memory(where: str) -> int:
     """What Python and its libraries take by now, where models lie in the same memory."""
-    from plaudit.engine.throughput import measure_memory
+    from plaudit.engine.metrics import measure_memory
 
     return int((measure_memory().now or 0.0) * 1024 * 1024) if where == "cpu" else 0
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer
 from plaudit.cli.sample import make_console
-from plaudit.config.fields import did_you_mean
+from plaudit.config import did_you_mean
 from plaudit.errors import UserError
-from plaudit.methods.own import load_object
+from plaudit.methods.algorithm import load_object
 
 if TYPE_CHECKING:
     from plaudit.proofs.claim import Measurement

@@ -148,7 +148,7 @@ def _dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> int:
 def _print_trace(pipeline: Pipeline, out: Path, name: str) -> int:
     from plaudit.pipeline.status import refuse_unknown_stages
     from plaudit.report.pipeline.data import read_pipeline_folder
-    from plaudit.report.pipeline.summary import trace_lines
+    from plaudit.report.pipeline.page import trace_lines
 
     refuse_unknown_stages(pipeline, [name], "--trace")
     for line in trace_lines(read_pipeline_folder(out.absolute()), name):
@@ -160,8 +160,7 @@ def _report_results(folder: Path) -> None:
     """Print the short table, and write the summary and the report."""
     from plaudit.cli.sample import make_console
     from plaudit.report.pipeline.data import read_pipeline_folder
-    from plaudit.report.pipeline.page import write_report
-    from plaudit.report.pipeline.summary import summary_table, write_summary
+    from plaudit.report.pipeline.page import summary_table, write_report, write_summary
 
     pipeline, console = read_pipeline_folder(folder), make_console()
     write_summary(pipeline)

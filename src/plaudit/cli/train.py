@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config
+from plaudit.methods.algorithm import Algorithm
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopFacts
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
 from plaudit.methods.preference.cells import describe_cells
 from plaudit.methods.registry import METHODS, TABLES, run_method
-from plaudit.methods.signature import Algorithm
 
 PREFERENCE_LEGEND = (
     "h = Δ_w − Δ_l, Δ = log π(y|x) − log π_ref(y|x), of a preferred answer w and another one l; without a",

@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.sample import add_model_options, load_samplers, sampling_settings, short_names
-from plaudit.config.fields import did_you_mean, nearest_word
+from plaudit.config import did_you_mean, nearest_word
 from plaudit.data.records import plain_text
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
-from plaudit.world.annotators import ASPECTS
-from plaudit.world.pools import POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
+from plaudit.world.annotators import ASPECTS, POOLS, TRUE_ANNOTATOR, Agreement, agreement, annotator_pool
 from plaudit.world.prompts import SPLITS, question_of_prompt, questions
 from plaudit.world.questions import CATEGORIES
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER, base_model_folder
 from plaudit.world.wanted import CRITIQUE_KIND, RECORD_KINDS, RowRequest, write_requested_rows
 
 if TYPE_CHECKING:
-    from plaudit.world.measure import MeanUtility, ScoredAnswer
+    from plaudit.world.exam import MeanUtility, ScoredAnswer
 
 
 def add_parsers(verbs: Subparsers) -> None:
@@ -64,7 +63,7 @@ def build_base_model(args: argparse.Namespace) -> int:
 
 def score_models(args: argparse.Namespace) -> int:
     """Let every model answer the same prompts, and print the table of true utility."""
-    from plaudit.world.measure import mean_utilities, score_model_answers
+    from plaudit.world.exam import mean_utilities, score_model_answers
 
     if args.out is not None:
         check_output_path(args.out)
@@ -107,7 +106,7 @@ def _print_standings(
 
 def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:
     """Each model against the first one."""
-    from plaudit.world.measure import compare_models
+    from plaudit.world.exam import compare_models
 
     (first, first_answers), *others = named.items()
     for name, answers in others:

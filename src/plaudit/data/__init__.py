@@ -4,10 +4,10 @@ Bad rows are named and put aside. Standard library only: the labelling web app a
 this without torch.
 """
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.fields import Problem
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS, format_named, formats_table
 from plaudit.data.read import ReadResult, open_rows, read_records
-from plaudit.data.row import Problem
 from plaudit.data.write import WriteResult, write_records
 
 __all__ = [

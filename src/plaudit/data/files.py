@@ -18,7 +18,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.row import (
+from plaudit.data.fields import (
     ROW_LIMIT,
     RawRow,
     bad_row,

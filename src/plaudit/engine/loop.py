@@ -27,6 +27,7 @@ from torch import nn
 from plaudit.engine.checkpoint import save
 from plaudit.engine.checkpoint.state import (
     RngState,
+    Stateful,
     capture_rng_state,
     expected_shapes,
     load_snapshot,
@@ -34,15 +35,13 @@ from plaudit.engine.checkpoint.state import (
     snapshot,
 )
 from plaudit.engine.distributed import AgreedStopError, Ranks
-from plaudit.engine.metrics import Metric, values_of
+from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
 from plaudit.engine.sinks.base import FanOutSink, Sample
 from plaudit.engine.sinks.files import read_notes, read_reports
-from plaudit.engine.stateful import Stateful
 from plaudit.engine.step import NonFiniteFault, ObjectiveResult, Stepper, take_step
 from plaudit.engine.step_report import Number, StepReport
-from plaudit.engine.throughput import measure_memory
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
 

@@ -1,18 +1,272 @@
-"""The folder of one run: where everything lies, who may use it, and whether it is still the same run."""
+"""The folder of one run: where everything lies, who may use it, and whether it is still the same run.
+
+What went into a run: enough to tell, later, whether another run could give the same result.
+
+Content is named by its sha256, so a renamed file is the same data and an edited one is not.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Mapping, Set as AbstractSet
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import plaudit
 from plaudit.errors import UserError
-from plaudit.files import atomic, lock
+from plaudit.files import atomic, exact_json, lock
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "datasets")
+_TOKENIZER_FILES = (
+    "added_tokens.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+_RESULT_KEYS = ("method", "data", "model", "template", "tokenizer", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The origins of one run.
+
+    Example: ``Lineage(data={"rows.jsonl": "9f86…"}, model="2c26…", template=None, seed=0, ...)``
+    """
+
+    data: Mapping[str, str]
+    """Each data file or folder, as it was named, with the sha256 of its content."""
+    model: str | None
+    """The base model's folder."""
+    template: str | None
+    """The chat template's text."""
+    tokenizer: str | None
+    """The tokenizer's files."""
+    seed: int
+    """The run's seed."""
+    method: str = ""
+    """What was done with them: sft, distil …"""
+    code: Mapping[str, Any]
+    """plaudit's version; in a checkout also the commit and whether files differed from it."""
+    libraries: Mapping[str, str]
+    """The version of each library that can change a result."""
+    machine: Mapping[str, Any]
+    """Python, platform, processor features and thread count."""
+
+
+def gather_lineage(
+    *,
+    data: Sequence[Path],
+    seed: int,
+    model: Path | None = None,
+    tokenizer: Path | None = None,
+    template: str | None = None,
+    method: str = "",
+) -> Lineage:
+    """The lineage of a run that is about to start; large files are hashed in pieces."""
+    return Lineage(
+        data={str(path): hash_path(path) for path in data},
+        model=None if model is None else hash_path(model),
+        template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
+        tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
+        seed=seed,
+        method=method,
+        code=code_version(),
+        libraries={name: version for name in _LIBRARIES if (version := _library_version(name))},
+        machine=_machine_info(),
+    )
+
+
+def write_lineage(path: Path, lineage: Lineage) -> None:
+    """Writes ``lineage.json``."""
+    atomic.write_json(path, asdict(lineage))
+
+
+def read_lineage(path: Path) -> Lineage:
+    """What `write` wrote."""
+    try:
+        return Lineage(**exact_json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: not a lineage that plaudit wrote: {error}. Restore it, or choose another folder."
+        ) from error
+
+
+def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
+    """What differs around a run that goes on (versions, machine), in words.
+
+    Another method, base model, template, tokenizer or seed, or other data, is a `UserError`: another run.
+    """
+    before, after = _flatten(asdict(old)), _flatten(asdict(new))
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    lines = {key: f"{key}: {_short_hash(before.get(key))} → {_short_hash(after.get(key))}" for key in changed}
+    content = [lines[key] for key in changed if key.split(": ")[0] in _RESULT_KEYS]
+    if content:
+        raise UserError(
+            "what the run was started with has changed since (then → now):\n"
+            + "".join(f"  {line}\n" for line in content)
+            + "To go on: restore it, or start another run with `--out` elsewhere."
+        )
+    return tuple(f"{line}; results may differ in the last bits" for line in lines.values())
+
+
+def hash_file(path: Path) -> str:
+    """The sha256 of a file's content."""
+    _refuse_irregular(path)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_path(path: Path, of_file: Callable[[Path], str] = hash_file) -> str:
+    """The sha256 of a file's content, or of a folder's: every file's name within it and content, in order.
+
+    Names that start with a dot (caches, version control) do not count; links count as what they point to.
+    ``of_file`` may know the hash of a large file already.
+    """
+    return _hash_files(path, _files_below(path, ()), of_file) if path.is_dir() else of_file(path)
+
+
+SMALL_FILE_BYTES = 64 * 2**20
+"""Files below this size are read each time."""
+
+
+class Fingerprints:
+    """Content hashes of files and folders; those of large files are stored between two commands."""
+
+    def __init__(self, file: Path) -> None:
+        """``file`` is where large ones are kept; a torn or missing one costs time, nothing else."""
+        self._file = file
+        self._hashes: dict[Path, str] = {}
+        try:
+            self._stored: dict[str, list[object]] = exact_json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            self._stored = {}
+
+    def hash_of(self, path: Path) -> str:
+        """The hash of a file's or a folder's content; of the same path the same in one command."""
+        resolved = path.resolve()
+        if resolved not in self._hashes:
+            self._hashes[resolved] = hash_path(resolved, self.hash_file)
+        return self._hashes[resolved]
+
+    def hash_file(self, path: Path) -> str:
+        """The hash of a file as it is now; of a large one, if its size and its time are others."""
+        stat = path.stat()
+        if stat.st_size < SMALL_FILE_BYTES:
+            return hash_file(path)
+        stamp: list[object] = [stat.st_size, stat.st_mtime_ns]
+        entry = self._stored.get(str(path), [])
+        if entry[:2] != stamp:
+            self._stored[str(path)] = entry = [*stamp, hash_file(path)]
+            atomic.make_folder(self._file.parent)
+            atomic.write_json(self._file, self._stored)
+        return str(entry[2])
+
+
+def _hash_files(top: Path, files: Iterator[Path], of_file: Callable[[Path], str] = hash_file) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        # The name is hashed itself, so that its length is fixed and no two listings can read the same.
+        digest.update(hashlib.sha256(path.relative_to(top).as_posix().encode()).digest())
+        digest.update(bytes.fromhex(of_file(path)))
+    return digest.hexdigest()
+
+
+def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    real = folder.resolve()
+    if real in above:
+        raise UserError(f"{folder}: a link that leads back to a folder above it; remove it.")
+    for path in sorted(folder.iterdir(), key=lambda item: item.name):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _files_below(path, (*above, real))
+        else:
+            yield path
+
+
+def _refuse_irregular(path: Path) -> None:
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder. Check the name.")
+    if not path.is_file():
+        raise UserError(f"{path}: neither a file nor a folder, so its content cannot be recorded.")
+
+
+def _hash_tokenizer(folder: Path) -> str:
+    files = [folder / name for name in _TOKENIZER_FILES if (folder / name).is_file()]
+    if not files:
+        raise UserError(f"{folder}: holds no tokenizer (looked for {', '.join(_TOKENIZER_FILES)}).")
+    return _hash_files(folder, iter(files))
+
+
+def code_version() -> dict[str, Any]:
+    """plaudit's version; in a checkout also the commit and whether files differ from it."""
+    source = Path(plaudit.__file__)
+    code: dict[str, Any] = {"plaudit": plaudit.__version__, "commit": None, "changed": None}
+    # Installed inside somebody else's repository, git would answer with their commit: is the file tracked?
+    if _git(source.parent, "ls-files", "--error-unmatch", source.name) is not None:
+        code["commit"] = _git(source.parent, "rev-parse", "HEAD")
+        code["changed"] = bool(_git(source.parent, "status", "--porcelain", "--untracked-files=no", "."))
+    return code
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _library_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _machine_info() -> dict[str, Any]:
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _short_hash(value: object) -> str:
+    """A hash by its first digits, as people compare them; anything else as it is."""
+    text = str(value)
+    return f"{text[:12]}…" if re.fullmatch(r"[0-9a-f]{64}", text) else text
+
+
+def _flatten(lineage: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in lineage.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}: {name}": item for name, item in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
 
 _MISSING = object()
 _RESULT_NAMES = ("model", "adapter", "summary.json")
@@ -131,7 +385,7 @@ def _has_checkpoint_or_result(path: Path) -> bool:
 
 
 def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
-    old, new = _flatten(_read_config(path)), _flatten(resolved)
+    old, new = _flat_settings(_read_config(path)), _flat_settings(resolved)
     keys = [
         key for key in {**old, **new} if not _equal_values(old.get(key, _MISSING), new.get(key, _MISSING))
     ]
@@ -152,11 +406,11 @@ def _is_changeable(key: str, may_change: AbstractSet[str]) -> bool:
     return any(".".join(names[:depth]) in may_change for depth in range(1, len(names) + 1))
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flatten(value, f"{prefix}{key}.")
+            flat |= _flat_settings(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat

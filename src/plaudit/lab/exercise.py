@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab.result import ExerciseResult
+from plaudit.report.lab import ExerciseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

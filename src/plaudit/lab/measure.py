@@ -21,7 +21,6 @@ from markupsafe import Markup
 
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.diversity import split_words
 from plaudit.evaluation.policies.result import (
     FIGURES_FILE,
     PolicyAnswer,
@@ -29,15 +28,16 @@ from plaudit.evaluation.policies.result import (
     PolicyFigures,
     read_policy_evaluation,
 )
-from plaudit.evaluation.restore import restore
+from plaudit.evaluation.policies.scores import split_words
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
-from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.files.exact_json import restore
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.pipeline.store import PipelineFolder, read_manifest
 from plaudit.report.charts.bars import reliability_diagram
 from plaudit.report.figures import reliability_bin
-from plaudit.report.lab.result import Claim
+from plaudit.report.lab import Claim
 from plaudit.report.pipeline.data import REWARD_RESULTS_FILE, read_json
 from plaudit.report.run.data import MetricColumn, read_history
 from plaudit.report.words import Number, number_text

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from plaudit.config.fields import did_you_mean
+from plaudit.config import did_you_mean
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.files import atomic
@@ -24,11 +24,9 @@ from plaudit.lab.exercises import (
 from plaudit.pipeline.read import read_pipeline
 from plaudit.pipeline.spec import Pipeline
 from plaudit.pipeline.store import PipelineFolder, read_manifest
-from plaudit.report.lab.page import PAGE_FILE, exercise_page, overview_page
-from plaudit.report.lab.result import ExerciseResult
+from plaudit.report.lab import PAGE_FILE, ExerciseResult, exercise_page, overview_page
 from plaudit.report.pipeline.data import read_pipeline_folder
-from plaudit.report.pipeline.page import write_report
-from plaudit.report.pipeline.summary import write_summary
+from plaudit.report.pipeline.page import write_report, write_summary
 from plaudit.report.words import counted
 
 

@@ -1,14 +1,23 @@
 """The losses: each name, and the module that it lives in; ``__init__.py`` reads it."""
 
-from plaudit.losses.divergence import full_vocabulary_kl as full_vocabulary_kl, k1 as k1, k2 as k2, k3 as k3
-from plaudit.losses.kl_control import (
+from plaudit.losses.divergence import (
     double_or_halve_beta as double_or_halve_beta,
+    full_vocabulary_kl as full_vocabulary_kl,
+    k1 as k1,
+    k2 as k2,
+    k3 as k3,
     proportional_beta as proportional_beta,
 )
 from plaudit.losses.policy import (
     cispo as cispo,
+    clip_fraction as clip_fraction,
     clipped as clipped,
+    clipped_high as clipped_high,
+    clipped_low as clipped_low,
+    clipped_squared_error as clipped_squared_error,
     dual_clipped as dual_clipped,
+    explained_variance as explained_variance,
+    kl_below as kl_below,
     kl_penalised as kl_penalised,
     kl_triggered as kl_triggered,
     online_dpo as online_dpo,
@@ -16,40 +25,43 @@ from plaudit.losses.policy import (
     p3o_joint as p3o_joint,
     p3o_separate as p3o_separate,
     policy_gradient as policy_gradient,
+    ratio_within as ratio_within,
+    recently_sampled as recently_sampled,
     rolled_back as rolled_back,
+    squared_error as squared_error,
+    trusted_completions as trusted_completions,
     unclipped as unclipped,
+    unclipped_tokens as unclipped_tokens,
 )
 from plaudit.losses.preference import (
+    CompletionLogps as CompletionLogps,
     SortedPartners as SortedPartners,
+    alpha_divergence_link as alpha_divergence_link,
     aot as aot,
     aot_unpaired as aot_unpaired,
     apo_down as apo_down,
     apo_zero as apo_zero,
     bco_pair as bco_pair,
     cdpo as cdpo,
+    completion_logps as completion_logps,
     discopop as discopop,
     dpo as dpo,
     exo as exo,
+    forward_kl_link as forward_kl_link,
     gap as gap,
     hinge as hinge,
     ipo as ipo,
+    jensen_shannon_link as jensen_shannon_link,
+    length_desensitised_logps as length_desensitised_logps,
     match_sorted as match_sorted,
+    mean_logps as mean_logps,
     nca as nca,
+    no_reference_link as no_reference_link,
     odds_ratio as odds_ratio,
+    reverse_kl_link as reverse_kl_link,
     robust as robust,
     simpo as simpo,
     sppo as sppo,
-)
-from plaudit.losses.preference_inputs import (
-    CompletionLogps as CompletionLogps,
-    alpha_divergence_link as alpha_divergence_link,
-    completion_logps as completion_logps,
-    forward_kl_link as forward_kl_link,
-    jensen_shannon_link as jensen_shannon_link,
-    length_desensitised_logps as length_desensitised_logps,
-    mean_logps as mean_logps,
-    no_reference_link as no_reference_link,
-    reverse_kl_link as reverse_kl_link,
     sum_logps as sum_logps,
     with_dpop_penalty as with_dpop_penalty,
     with_length_penalty as with_length_penalty,
@@ -88,19 +100,4 @@ from plaudit.losses.supervised import (
     negative_log_likelihood as negative_log_likelihood,
     reverse_kl as reverse_kl,
 )
-from plaudit.losses.trust import (
-    clip_fraction as clip_fraction,
-    clipped_high as clipped_high,
-    clipped_low as clipped_low,
-    kl_below as kl_below,
-    ratio_within as ratio_within,
-    recently_sampled as recently_sampled,
-    trusted_completions as trusted_completions,
-    unclipped_tokens as unclipped_tokens,
-)
 from plaudit.losses.unpaired import bco as bco, kto as kto
-from plaudit.losses.value import (
-    clipped_squared_error as clipped_squared_error,
-    explained_variance as explained_variance,
-    squared_error as squared_error,
-)

@@ -2,16 +2,24 @@
 
 ``ratio_NT`` is r = π / π_old of ``ratio.py``, of a token or of its completion; the advantage A has no
 gradient. All are to be minimised. Where r = 1 each has the gradient of REINFORCE, −A ∇log π.
+
+Masks of trusted tokens and completions by their distance from the sampling policy, and the clip fraction.
+
+A token that is not trusted loses nothing and is still counted: its loss is filled with 0, the denominator
+stays. No mask has a gradient.
+
+Losses of a critic, and its explained variance.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from plaudit.losses.ratio import ratio
+from plaudit.tensors.masked import masked_mean_rows, masked_sum, moments
 
 
 def policy_gradient(
@@ -219,3 +227,148 @@ def _pessimistic_surrogate(unbounded_N: Tensor, bounded_N: Tensor, advantage_N: 
 
 def _pair_partner(value_N: Tensor) -> Tensor:
     return value_N.reshape(-1, 2).flip(1).flatten()
+
+
+def ratio_within(ratio_N: Float[Tensor, "*N"], *, low: int | float, high: int | float) -> Bool[Tensor, "*N"]:
+    """1 − ε_low ≤ r ≤ 1 + ε_high, whatever the advantage; r may be the trainer's over the sampler's.
+
+    >>> import torch
+    >>> ratio_within(torch.tensor([0.5, 1.0, 1.5]), low=0.2, high=0.2).tolist()
+    [False, True, False]
+    """
+    return (ratio_N >= 1 - low) & (ratio_N <= 1 + high)
+
+
+def clipped_low(
+    ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"], *, low: int | float
+) -> Bool[Tensor, "N T"]:
+    """r < 1 − ε_low and A < 0: a bad token that PPO's clip makes no rarer.
+
+    >>> import torch
+    >>> clipped_low(torch.tensor([[0.5, 0.5]]), torch.tensor([[-1.0, 1.0]]), low=0.2).tolist()
+    [[True, False]]
+    """
+    return (ratio_NT < 1 - low) & (advantage_NT < 0)
+
+
+def clipped_high(
+    ratio_NT: Float[Tensor, "N T"], advantage_NT: Float[Tensor, "N T"], *, high: int | float
+) -> Bool[Tensor, "N T"]:
+    """r > 1 + ε_high and A > 0: a good token that PPO's clip makes no likelier.
+
+    >>> import torch
+    >>> clipped_high(torch.tensor([[1.5, 1.5]]), torch.tensor([[-1.0, 1.0]]), high=0.2).tolist()
+    [[False, True]]
+    """
+    return (ratio_NT > 1 + high) & (advantage_NT > 0)
+
+
+def unclipped_tokens(
+    ratio_NT: Float[Tensor, "N T"],
+    advantage_NT: Float[Tensor, "N T"],
+    *,
+    low: int | float,
+    high: int | float,
+) -> Bool[Tensor, "N T"]:
+    """Where PPO's clip leaves a gradient: with this mask the unclipped ratio learns what PPO learns.
+
+    >>> import torch
+    >>> unclipped_tokens(torch.tensor([[1.5, 1.5]]), torch.tensor([[-1.0, 1.0]]), low=0.2, high=0.2).tolist()
+    [[True, False]]
+    """
+    return ~(clipped_low(ratio_NT, advantage_NT, low=low) | clipped_high(ratio_NT, advantage_NT, high=high))
+
+
+def clip_fraction(
+    clipped_NT: Bool[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], *, tokens: int
+) -> Float[Tensor, ""]:
+    """The share of the batch's tokens that are clipped; parts of a batch add up.
+
+    >>> import torch
+    >>> clip_fraction(torch.tensor([[True, True]]), torch.tensor([[True, False]]), tokens=4).item()
+    0.25
+    """
+    return masked_sum(clipped_NT.float(), mask_NT) / tokens
+
+
+def kl_below(kl_NT: Float[Tensor, "N T"], *, limit: int | float) -> Bool[Tensor, "N T"]:
+    """KL < δ at the token: where TR-PPO is not triggered. Wang et al. 2019, arXiv:1903.07940.
+
+    >>> import torch
+    >>> kl_below(torch.tensor([[0.01, 0.04]]), limit=0.025).tolist()
+    [[True, False]]
+    """
+    return kl_NT < limit
+
+
+def recently_sampled(age_N: Int[Tensor, "*N"], *, limit: int) -> Bool[Tensor, "*N"]:
+    """Sampled at most ``limit`` updates of the policy ago.
+
+    >>> import torch
+    >>> recently_sampled(torch.tensor([0, 1, 2]), limit=1).tolist()
+    [True, True, False]
+    """
+    return age_N <= limit
+
+
+def trusted_completions(
+    log_ratio_NT: Float[Tensor, "N T"],
+    advantage_N: Float[Tensor, " N"],
+    mask_NT: Bool[Tensor, "N T"],
+    *,
+    limit: int | float,
+) -> Bool[Tensor, " N"]:
+    """A ≥ 0, or mean of log π_old − log π ≤ δ: a bad completion that is already rare teaches nothing more.
+
+    DeepSeek-AI 2025 (DeepSeek-V3.2, off-policy sequence masking), arXiv:2512.02556.
+
+    >>> import torch
+    >>> seen = torch.tensor([[True], [True]])
+    >>> trusted_completions(torch.tensor([[-3.0], [-3.0]]), torch.tensor([1.0, -1.0]), seen, limit=2).tolist()
+    [True, False]
+    """
+    return (advantage_N >= 0) | (-masked_mean_rows(log_ratio_NT, mask_NT) <= limit)
+
+
+def squared_error(value_NT: Float[Tensor, "N T"], return_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+    """½ (V − R)²; the return has no gradient.
+
+    >>> squared_error(torch.tensor([[1.0]]), torch.tensor([[4.0]])).item()
+    4.5
+    """
+    return 0.5 * (value_NT - return_NT.detach()).square()
+
+
+def clipped_squared_error(
+    value_NT: Float[Tensor, "N T"],
+    old_value_NT: Float[Tensor, "N T"],
+    return_NT: Float[Tensor, "N T"],
+    *,
+    clip: int | float,
+) -> Float[Tensor, "N T"]:
+    """½ max((V − R)², (clip(V, V_old ± c) − R)²): once V has moved c towards R it is left where it is.
+
+    c = 0.2 in Ziegler et al. 2019, arXiv:1909.08593.
+
+    >>> clipped_squared_error(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[4.0]]), clip=0.5)
+    tensor([[6.1250]])
+    """
+    change_NT = (value_NT - old_value_NT.detach()).clamp(min=-clip, max=clip)
+    clipped_error_NT = squared_error(old_value_NT.detach() + change_NT, return_NT)
+    return torch.maximum(squared_error(value_NT, return_NT), clipped_error_NT)
+
+
+def explained_variance(
+    value_NT: Float[Tensor, "N T"], return_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]
+) -> Float[Tensor, ""]:
+    """1 − Var(R − V) / Var(R): 1 of a perfect critic, 0 of a constant one; 0 where all returns are the same.
+
+    A number of the whole batch: those of its parts do not add up.
+
+    >>> seen, told = torch.tensor([[True, True]]), torch.tensor([[0.0, 4.0]])
+    >>> explained_variance(torch.tensor([[0.0, 2.0]]), told, seen).item()
+    0.75
+    """
+    return_variance = moments(return_NT, mask_NT).variance
+    error_variance = moments(return_NT - value_NT, mask_NT).variance
+    return (1 - error_variance / return_variance).masked_fill(return_variance == 0, 0.0).detach()

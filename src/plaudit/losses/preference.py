@@ -7,26 +7,228 @@ Reference-free methods (SimPO, CPO, ORPO) are the same functions of records whos
 AOT (Melnyk et al. 2024, arXiv:2406.05882) sorts both sides and compares figures of the same rank. Who stands
 beside whom is a matter of the **whole** batch; it is found beforehand, without gradient, so that a batch may
 come in pieces.
+
+Inputs of a preference loss: log-probs of completions, and the functions that turn log-ratios into Δ.
+
+A loss sees of each answer how likely the policy and the reference find it, and Δ, how far the two are
+apart. How tokens become one log-prob (measure), how a ratio becomes Δ (link) and what is taken off Δ for
+length or for falling are functions of their own, so that every loss can be had with each of them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from plaudit.losses.preference_inputs import CompletionLogps
-from plaudit.tensors.needs import needs
+from plaudit.tensors.masked import masked_sum_rows, needs
+
+LogpReduction = Callable[[Float[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, " B"]], Float[Tensor, " B"]]
+"""Reduces token log-probs to one for the completion, given the mask and the length of the pair's shorter
+answer.
+"""
+LogRatioLink = Callable[[Float[Tensor, " B"]], Float[Tensor, " B"]]
+"""From log(π / π_ref) to Δ, both 0 where policy and reference agree."""
+_MAX_EXPONENT = 30.0
+"""The exponent beyond which a link continues as its tangent: e^89 is not a number in single precision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionLogps:
+    """Policy and reference log-probs of B completions, and their Δ.
+
+    Example: ``completion_logps(logp_B, ref_logp_B, length_B)``. Without a reference ``ref_logp_B`` is 0: Δ
+        = log π.
+    """
+
+    logp_B: Float[Tensor, " B"]
+    """log π(y|x), as measured."""
+    ref_logp_B: Float[Tensor, " B"]
+    """log π_ref(y|x), measured in the same way; it has no gradient."""
+    length_B: Float[Tensor, " B"]
+    """How many tokens count."""
+    delta_B: Float[Tensor, " B"]
+    """Δ: the log-ratio log π − log π_ref through the link."""
+
+
+@needs("reference")
+def reverse_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Δ = log u, for a leash of reverse KL, KL(π ‖ π_ref): what DPO has. u = π / π_ref.
+
+    >>> import torch
+    >>> reverse_kl_link(torch.tensor([0.5])).item()
+    0.5
+    """
+    return log_ratio_B
+
+
+@needs("reference")
+def forward_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Δ = 1 − 1/u, for a leash of KL(π_ref ‖ π). Wang et al. 2023 (f-DPO), arXiv:2309.16240.
+
+    >>> import torch
+    >>> forward_kl_link(torch.tensor([math.log(2)]))
+    tensor([0.5000])
+    """
+    return -_linear_beyond_expm1(-log_ratio_B)
+
+
+@needs("reference")
+def jensen_shannon_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Δ = log 2u / (1 + u): at most log 2. Wang et al. 2023 (f-DPO), arXiv:2309.16240.
+
+    >>> import torch
+    >>> jensen_shannon_link(torch.tensor([0.0])).item()
+    0.0
+    """
+    return math.log(2) + logsigmoid(log_ratio_B)
+
+
+@needs("reference")
+def alpha_divergence_link(log_ratio_B: Float[Tensor, " B"], *, alpha: int | float) -> Float[Tensor, " B"]:
+    """Δ = (1 − u^−α) / α: from reverse KL at α → 0 to forward KL at α = 1.
+
+    Wang et al. 2023 (f-DPO), arXiv:2309.16240.
+
+    >>> import torch
+    >>> alpha_divergence_link(torch.tensor([math.log(2)]), alpha=2)
+    tensor([0.3750])
+    """
+    return -_linear_beyond_expm1(-alpha * log_ratio_B) / alpha
+
+
+def no_reference_link(logp_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Δ = log π: there is no reference, and its log-prob is taken for 0.
+
+    >>> import torch
+    >>> no_reference_link(torch.tensor([-2.0])).item()
+    -2.0
+    """
+    return logp_B
+
+
+def completion_logps(
+    logp_B: Float[Tensor, " B"],
+    ref_logp_B: Float[Tensor, " B"],
+    length_B: Float[Tensor, " B"],
+    link: LogRatioLink = reverse_kl_link,
+) -> CompletionLogps:
+    """The log-probs with their Δ = link(log π − log π_ref).
+
+    >>> import torch
+    >>> said = completion_logps(torch.tensor([-3.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
+    >>> said.delta_B.item()
+    1.0
+    """
+    delta_B = link(logp_B - ref_logp_B)
+    return CompletionLogps(logp_B=logp_B, ref_logp_B=ref_logp_B, length_B=length_B, delta_B=delta_B)
+
+
+def sum_logps(
+    logp_BT: Float[Tensor, "B T"], mask_BT: Bool[Tensor, "B T"], shorter_B: Int[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """log π(y|x): the sum over the tokens.
+
+    >>> import torch
+    >>> sum_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
+    -4.0
+    """
+    del shorter_B
+    return masked_sum_rows(logp_BT, mask_BT)
+
+
+def mean_logps(
+    logp_BT: Float[Tensor, "B T"], mask_BT: Bool[Tensor, "B T"], shorter_B: Int[Tensor, " B"]
+) -> Float[Tensor, " B"]:
+    """The mean over the tokens: a long answer weighs no more than a short one.
+
+    >>> import torch
+    >>> mean_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
+    -2.0
+    """
+    return sum_logps(logp_BT, mask_BT, shorter_B) / mask_BT.sum(-1).clamp(min=1)
+
+
+def length_desensitised_logps(
+    logp_BT: Float[Tensor, "B T"],
+    mask_BT: Bool[Tensor, "B T"],
+    shorter_B: Int[Tensor, " B"],
+    *,
+    share: int | float,
+) -> Float[Tensor, " B"]:
+    """The sum, in which tokens beyond the shorter answer's length count by ``share``; 1 is the plain sum.
+
+    Liu et al. 2024 (LD-DPO), arXiv:2409.06411.
+
+    >>> import torch
+    >>> length_desensitised_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]),
+    ...     torch.tensor([1]), share=0.5)
+    tensor([-2.5000])
+    """
+    shared_BT = mask_BT & (mask_BT.cumsum(-1) <= shorter_B[:, None])
+    return masked_sum_rows(logp_BT, shared_BT) + share * masked_sum_rows(logp_BT, mask_BT & ~shared_BT)
+
+
+def with_length_penalty(logps: CompletionLogps, *, penalty: int | float) -> CompletionLogps:
+    """Δ + penalty · |y|: the policy is asked for the reward less a price for each token, over β.
+
+    Park et al. 2024 (R-DPO), arXiv:2403.19159; their α is β · penalty.
+
+    >>> import torch
+    >>> said = completion_logps(torch.tensor([-3.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
+    >>> with_length_penalty(said, penalty=0.5).delta_B.item()
+    2.0
+    """
+    return replace(logps, delta_B=logps.delta_B + penalty * logps.length_B)
+
+
+@needs("reference")
+def with_dpop_penalty(chosen: CompletionLogps, *, penalty: int | float) -> CompletionLogps:
+    """Δ − penalty · max(0, log π_ref − log π): chosen answers may not fall below the reference.
+
+    Pal et al. 2024 (DPO-Positive, Smaug), arXiv:2402.13228.
+
+    >>> import torch
+    >>> said = completion_logps(torch.tensor([-5.0]), torch.tensor([-4.0]), torch.tensor([2.0]))
+    >>> with_dpop_penalty(said, penalty=50).delta_B.item()
+    -51.0
+    """
+    fallen_B = (chosen.ref_logp_B - chosen.logp_B).clamp(min=0)
+    return replace(chosen, delta_B=chosen.delta_B - penalty * fallen_B)
+
+
+@needs("repeat")
+def wpo_weight(
+    logp_BT: Float[Tensor, "B T"], power_BT: Float[Tensor, "B T"], mask_BT: Bool[Tensor, "B T"]
+) -> Float[Tensor, " B"]:
+    """How likely the policy would have said an answer itself, per token, as a weight without gradient.
+
+    exp of the mean of log π(y_t) − log Σ_v π(v)²: at about 1 for what it samples. ``power_BT`` is that
+    second term. Zhou et al. 2024 (WPO, sampled alignment), arXiv:2406.11827.
+
+    >>> import torch
+    >>> wpo_weight(torch.tensor([[-2.0]]), torch.tensor([[-2.0]]), torch.tensor([[True]])).item()
+    1.0
+    """
+    mean_log_weight_B = masked_sum_rows(logp_BT - power_BT, mask_BT) / mask_BT.sum(-1).clamp(min=1)
+    return mean_log_weight_B.detach().exp()
+
+
+def _linear_beyond_expm1(exponent_B: Tensor) -> Tensor:
+    """e^x − 1; from x = 30 on its tangent, so that what has become unlikely keeps a finite Δ and slope."""
+    beyond_B = (exponent_B - _MAX_EXPONENT).relu()
+    return exponent_B.clamp(max=_MAX_EXPONENT).expm1() + math.exp(_MAX_EXPONENT) * beyond_B
 
 
 def gap(chosen: CompletionLogps, rejected: CompletionLogps) -> Float[Tensor, " B"]:
     """h = Δ_w − Δ_l.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> zero, one = torch.zeros(1), torch.ones(1)
     >>> gap(*(completion_logps(torch.tensor([x]), zero, one) for x in (-1.0, -3.0))).item()
     2.0
@@ -37,7 +239,7 @@ def gap(chosen: CompletionLogps, rejected: CompletionLogps) -> Float[Tensor, " B
 def dpo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float) -> Float[Tensor, " B"]:
     """−log σ(βh): the likelihood of the choice, were βΔ the reward. Rafailov et al. 2023, arXiv:2305.18290.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(dpo(same, same, beta=0.1).item(), 4)
     0.6931
@@ -52,7 +254,7 @@ def cdpo(
 
     Mitchell 2023, "A note on DPO with noisy preferences and relationship to IPO".
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(cdpo(same, same, beta=0.1, smoothing=0.2).item(), 4)
     0.6931
@@ -68,7 +270,7 @@ def robust(
 
     Chowdhury et al. 2024, arXiv:2403.00409.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(robust(same, same, beta=0.1, smoothing=0.2).item(), 4)
     0.6931
@@ -81,7 +283,7 @@ def robust(
 def hinge(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float) -> Float[Tensor, " B"]:
     """max(0, 1 − βh): no push beyond a margin. Zhao et al. 2023 (SLiC-HF), arXiv:2305.10425.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> hinge(same, same, beta=0.1).item()
     1.0
@@ -94,7 +296,7 @@ def ipo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float
 
     Azar et al. 2023, arXiv:2310.12036.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> ipo(same, same, beta=0.25).item()
     4.0
@@ -107,7 +309,7 @@ def exo(
 ) -> Float[Tensor, " B"]:
     """Reverse KL from σ(±βh) to (1 − ε, ε), where DPO has forward KL. Ji et al. 2024, arXiv:2402.00856.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> exo(same, same, beta=0.1, smoothing=0.5).abs().item() < 1e-6
     True
@@ -122,7 +324,7 @@ def nca(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | float
 
     Chen et al. 2024, arXiv:2402.05369.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(nca(same, same, beta=0.1).item(), 4)
     1.3863
@@ -139,7 +341,7 @@ def bco_pair(
 
     Jung et al. 2024, arXiv:2404.04656. δ is kept by the caller.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(bco_pair(same, same, beta=0.1, baseline=0.0).item(), 4)
     1.3863
@@ -152,7 +354,7 @@ def sppo(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | floa
 
     Wu et al. 2024, arXiv:2405.00675; their η is 1/β.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> sppo(same, same, beta=0.5).item()
     2.0
@@ -166,7 +368,7 @@ def apo_zero(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | 
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> apo_zero(same, same, beta=0.1).item()
     1.0
@@ -179,7 +381,7 @@ def apo_down(chosen: CompletionLogps, rejected: CompletionLogps, *, beta: int | 
 
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> apo_down(same, same, beta=0.1).item()
     1.0
@@ -194,7 +396,7 @@ def discopop(
 
     Lu et al. 2024, arXiv:2406.08414.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(discopop(same, same, beta=0.1, tau=0.05).item(), 4)
     0.8466
@@ -211,7 +413,7 @@ def simpo(
 ) -> Float[Tensor, " B"]:
     """−log σ(βh − γ), h of mean log-probs and no reference. Meng et al. 2024, arXiv:2405.14734.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(simpo(same, same, beta=2.0, margin=0.0).item(), 4)
     0.6931
@@ -226,7 +428,7 @@ def odds_ratio(
 
     Hong et al. 2024, arXiv:2403.07691.
 
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.tensor([-1.0]), torch.zeros(1), torch.ones(1))
     >>> round(odds_ratio(same, same, odds=0.1).item(), 4)
     0.0693
@@ -268,7 +470,7 @@ def match_sorted(chosen: CompletionLogps, rejected: CompletionLogps) -> SortedPa
     """Pairs each completion with the one of the same rank when both sides of the **whole** batch are sorted.
 
     >>> import torch
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> good, bad = torch.tensor([-1.0, -2.0]), torch.tensor([-9.0, -8.0])
     >>> sides = [completion_logps(side, torch.zeros(2), torch.ones(2)) for side in (good, bad)]
     >>> match_sorted(*sides).for_chosen_B
@@ -295,7 +497,7 @@ def aot(
     """cDPO on sorted batches: the policy's gaps against the reference's, smallest with smallest.
 
     >>> import torch
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(2), torch.zeros(2), torch.ones(2))
     >>> aot(same, same, match_sorted(same, same), beta=0.1)
     tensor([0.6931, 0.6931])
@@ -318,7 +520,7 @@ def aot_unpaired(
     with it the whole gradient.
 
     >>> import torch
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(aot_unpaired(same, same, match_sorted(same, same), beta=0.1).item(), 4)
     0.6931

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from plaudit.losses.preference_inputs import CompletionLogps
+from plaudit.losses.preference import CompletionLogps
 
 
 def kto(
@@ -28,7 +28,7 @@ def kto(
     makes it. Ethayarajh et al. 2024, arXiv:2402.01306.
 
     >>> import torch
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(2), torch.zeros(2), torch.ones(2))
     >>> kto(same, torch.tensor([1.0, 0.0]), beta=0.1, baseline=0.0, undesirable=2).tolist()
     [0.5, 1.0]
@@ -52,7 +52,7 @@ def bco(
     2024, arXiv:2404.04656.
 
     >>> import torch
-    >>> from plaudit.losses.preference_inputs import completion_logps
+    >>> from plaudit.losses.preference import completion_logps
     >>> same = completion_logps(torch.zeros(1), torch.zeros(1), torch.ones(1))
     >>> round(bco(same, torch.tensor([1.0]), beta=0.1, baseline=0.0).item(), 4)
     0.6931

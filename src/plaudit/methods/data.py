@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import ReadResult, read_records
 from plaudit.data.records import Record, Text
 from plaudit.errors import UserError

@@ -17,8 +17,7 @@ from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_mod
 from plaudit.files import atomic
 from plaudit.methods.config import RunConfig
 from plaudit.models.backbone import head_of
-from plaudit.models.load import Precision, load_model, save_model
-from plaudit.models.lora import merge_adapters, save_adapter, with_lora
+from plaudit.models.load import Precision, load_model, merge_adapters, save_adapter, save_model, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.encode import Encoder

@@ -1,4 +1,7 @@
-"""Run any training job: open the run folder, prepare, check, train or resume, write summary and report."""
+"""Run any training job: open the run folder, prepare, check, train or resume, write summary and report.
+
+Samples for a run's log: greedy completions of a few held-out prompts.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,39 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from plaudit.engine import lineage
+import torch
+
+from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import seed_everything
-from plaudit.engine.distributed import Ranks, process_group
-from plaudit.engine.loop import BatchOrder, InterruptedRunError, Schedule, TrainingJob, TrainingLoop
+from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
+from plaudit.engine.loop import (
+    BatchOrder,
+    InterruptCheck,
+    InterruptedRunError,
+    Schedule,
+    TrainingJob,
+    TrainingLoop,
+)
+from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
-from plaudit.engine.sinks.base import FanOutSink, RunStart, Summary, sinks_for, summarise
+from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sinks_for, summarise
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports
-from plaudit.engine.throughput import matmul_rate
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
+from plaudit.methods.algorithm import load_object
+from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
 from plaudit.methods.models import autocast_context
-from plaudit.methods.own import load_object
 from plaudit.models.load import Precision, precision
-from plaudit.preflight.check import refusal_message, run_checks
-from plaudit.preflight.registry import CHECKS
+from plaudit.models.policy import Policy
+from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
+from plaudit.preflight.checks import CHECKS
 from plaudit.preflight.report import as_dict
-from plaudit.preflight.subject import PreflightSubject
 from plaudit.report.run.page import write_report
+from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.microbatch import layout_batch
 
 CHECKS_FILE = "checks.json"
 """The file of a run folder with the findings of the checks before the first step."""
@@ -260,7 +274,7 @@ def _record_lineage(run: Run, inputs: Sequence[Path], folder: RunFolder) -> tupl
     """Write the hashes of all inputs; on resume, refuse a run whose inputs have changed."""
     config = run.config
     held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
-    current = lineage.gather_lineage(
+    current = run_folder.gather_lineage(
         method=run.method,
         data=[config.data, *held_out, *inputs],
         seed=config.seed,
@@ -269,8 +283,8 @@ def _record_lineage(run: Run, inputs: Sequence[Path], folder: RunFolder) -> tupl
         template=run.encoder.template,
     )
     if folder.resumed and folder.lineage.exists():
-        return lineage.compare_lineages(lineage.read_lineage(folder.lineage), current)
-    lineage.write_lineage(folder.lineage, current)
+        return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
+    run_folder.write_lineage(folder.lineage, current)
     return ()
 
 
@@ -301,3 +315,43 @@ def _as_plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _as_plain_value(item) for name, item in value.items()}
     return str(value) if isinstance(value, Path) else value
+
+
+def sample_completions_fn(
+    policy: Policy, encoder: Encoder, examples: Sequence[Example], settings: SampleSettings
+) -> Callable[[InterruptCheck], Sequence[Sample]]:
+    """A function that generates completions of the first prompts; sharded, every rank must call it."""
+    examples_shown = examples[: settings.rows]
+
+    def sample(pause: InterruptCheck) -> list[Sample]:
+        samples: list[Sample] = []
+        with policy.as_plain_model(), unsharded(policy):
+            for example in examples_shown:
+                pause()
+                samples.append(_generate_sample(policy, encoder, example, settings.tokens))
+        return samples
+
+    return sample
+
+
+def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens: int) -> Sample:
+    ids = torch.tensor([example.prompt], device=policy.device)
+    extras = layout_batch(batch_of([example.select([0])]).to(policy.device), "right").extras
+    generate: Any = policy.base.generate
+    with torch.no_grad():
+        generated = generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            do_sample=False,
+            eos_token_id=list(encoder.stop_ids),
+            pad_token_id=encoder.stop_ids[0],
+            synced_gpus=is_sharded(policy),
+            **extras,
+        )
+    decode = encoder.info.decode
+    return Sample(
+        prompt=decode(example.prompt),
+        completion=decode(generated[0, ids.shape[1] :].tolist()),
+        expected=decode(example.completions[0].ids),
+    )

@@ -1,11 +1,14 @@
 """Hugging Face folders in and out, on the device that a user means.
 
 Weights are safetensors only, and no code from a folder is ever run.
+
+LoRA through PEFT: small matrices learn beside frozen weights.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any, Literal
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from torch import nn
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -22,6 +26,7 @@ from transformers import (
     PreTrainedModel,
     __version__ as transformers_version,
 )
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
@@ -276,3 +281,74 @@ def _first_lines(error: BaseException) -> str:
     """A sentence of the two lines that say most."""
     lines = str(error).strip().splitlines()[:2] or [type(error).__name__]
     return " ".join(line.strip() for line in lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """How much may be learnt beside frozen weights, and where.
+
+    Example: ``LoraSettings(rank=16, alpha=32)``
+    """
+
+    rank: int = 0
+    """Rank of the update of each matrix; 0 trains the weights themselves."""
+    alpha: int = 0
+    """The update is scaled by alpha / rank; 0 stands for twice the rank."""
+    targets: str = "all-linear"
+    """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative ranks."""
+        if self.rank < 0 or self.alpha < 0:
+            raise UserError("lora.rank and lora.alpha must not be negative")
+
+
+ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
+"""Layers that hold one matrix."""
+
+
+def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
+    """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head."""
+    from peft import LoraConfig, get_peft_model
+
+    names = [name.strip() for name in settings.targets.split(",") if name.strip()]
+    _refuse_unknown(names, model)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha or 2 * settings.rank,
+        lora_dropout=0.0,
+        target_modules="all-linear" if names == ["all-linear"] else names,
+        task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )
+    with warnings.catch_warnings():
+        # PEFT asks transformers for a property that has another name by now.
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        try:
+            return get_peft_model(model, config, autocast_adapter_dtype=False)
+        except ValueError as error:
+            raise UserError(f"lora: {error}") from error
+
+
+def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
+    """PEFT itself is content when one of several names is found."""
+    if names == ["all-linear"]:
+        return
+    paths = [path for path, layer in model.named_modules() if isinstance(layer, ADAPTABLE)]
+    unknown = [name for name in names if not any(f".{path}".endswith(f".{name}") for path in paths)]
+    if unknown or not names:
+        layer_names = ", ".join(sorted({path.rsplit(".", 1)[-1] for path in paths}))
+        raise UserError(
+            f"lora.targets: no layer of this model is called {', '.join(unknown) or 'nothing'}; "
+            f"write all-linear, or some of {layer_names}"
+        )
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """The adapter alone, as a PEFT folder."""
+    model.save_pretrained(folder, safe_serialization=True)
+
+
+def merge_adapters(model: Any) -> PreTrainedModel:
+    """A plain model with the adapters added into its weights; the given one is used up."""
+    return model.merge_and_unload()

@@ -24,21 +24,28 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.load import LOADING_FAULTS, save_model
-from plaudit.models.lora import merge_adapters, save_adapter, with_lora
+from plaudit.models.load import (
+    LOADING_FAULTS,
+    LoraSettings,
+    merge_adapters,
+    save_adapter,
+    save_model,
+    with_lora,
+)
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import (
+from plaudit.models.reward_model import (
     FreshHead,
+    Normalisation,
+    Pooling,
+    RewardModel,
     classifier_around,
     init_head,
     padding_for,
     save_reward_model,
     set_padding,
 )
-from plaudit.models.reward_model import Normalisation, Pooling, RewardModel
-from plaudit.models.settings import LoraSettings
 from plaudit.tokens.encode import Encoder
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 
 RoleKind = Literal["policy", "scorer"]
 """What a role does: it gives log-probs, or one number for a completion or token."""

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.errors import UserError
-from plaudit.models.backbone import without_head
-from plaudit.models.packed_attention import PackingError
+from plaudit.models.backbone import PackingError, without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 
 VerifiableModel = Policy | RewardModel
 """What is proven: log-probs of a policy, states of a reward model."""

@@ -8,13 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.convert import RowsSettings, convert_rows
+from plaudit.data.write import RowsSettings, convert_rows
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import write_policy_evaluation
 from plaudit.files import exact_json
 from plaudit.pipeline.stage_run import StageContext, StageResult
 from plaudit.report.reward_models.page import write_reward_evaluations
-from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
+from plaudit.rewards.combine.manifest import CombineSettings, write_combination, write_implicit
 from plaudit.world.exam import evaluate_requested_policies, evaluate_requested_rewards
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
 

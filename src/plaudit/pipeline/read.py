@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.config.fields import Setting, all_settings, did_you_mean, item_type
-from plaudit.config.load import load_yaml, read_values, resolve
+from plaudit.config import Setting, all_settings, did_you_mean, item_type, load_yaml, read_values, resolve
 from plaudit.errors import UserError
 from plaudit.methods.registry import OWN_ALGORITHMS, config_type
 from plaudit.pipeline.spec import (

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from plaudit.config.fields import Setting, SettingPath
-from plaudit.config.load import resolve
+from plaudit.config import Setting, SettingPath, resolve
 from plaudit.errors import UserError
 from plaudit.pipeline.stages import StageKind
 from plaudit.world.shipped import base_model_folder

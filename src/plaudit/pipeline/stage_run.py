@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from plaudit.config.fields import SettingPath, all_settings, convert
+from plaudit.config import SettingPath, all_settings, convert
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.pipeline.spec import START_MODEL, Pipeline, Stage, word_path

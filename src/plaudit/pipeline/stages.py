@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from plaudit.config.fields import all_settings
-from plaudit.data.convert import RowsSettings
+from plaudit.config import all_settings
+from plaudit.data.write import RowsSettings
 from plaudit.methods.registry import METHODS, TABLES, config_types
-from plaudit.rewards.combine.request import CombineSettings
+from plaudit.rewards.combine.manifest import CombineSettings
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
 
 ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]

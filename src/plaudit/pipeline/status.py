@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from plaudit.config.fields import did_you_mean
-from plaudit.config.load import to_plain_data
-from plaudit.engine.lineage import Fingerprints
+from plaudit.config import did_you_mean, to_plain_data
+from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.pipeline.spec import START_MODEL, WORLD, Pipeline, Stage, file_in_word, word_path

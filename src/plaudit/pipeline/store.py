@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from plaudit.engine.lineage import Fingerprints, code_version, hash_file
+from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.pipeline.stages import StageKind

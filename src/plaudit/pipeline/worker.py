@@ -46,7 +46,7 @@ class Workers:
         self._running: dict[Any, tuple[str, BaseProcess]] = {}
         # What training needs is loaded once, in the process that all others are forked from.
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["plaudit.methods.named_runs"])
+        self._context.set_forkserver_preload(["plaudit.methods.registry"])
 
     @property
     def free(self) -> bool:

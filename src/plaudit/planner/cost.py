@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from plaudit.engine.checkpoint.format import safetensors_header
+from plaudit.engine.checkpoint.save import safetensors_header
 from plaudit.engine.checkpoint.state import gather_rng_states
 from plaudit.engine.distributed import single_process
 from plaudit.errors import UserError

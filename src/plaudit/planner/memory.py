@@ -29,7 +29,7 @@ from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.backbone import Backbone, head_of
-from plaudit.models.kv_cache import ROOM_STEP
+from plaudit.models.decode import ROOM_STEP
 from plaudit.models.load import Precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -37,9 +37,9 @@ from plaudit.planner.machine import Machine
 from plaudit.planner.models import CACHED, LIVE, RunModels, model_size
 from plaudit.planner.schedule import PlannedRows, Schedule
 from plaudit.rollouts.local import MAX_BATCH_SIZE
-from plaudit.tensors.blocks import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE
+from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.packing import ForwardInputs, layout_batch
+from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
 _AUTOCAST_FUNCTIONS = {
     torch.nn.functional.linear,

@@ -16,8 +16,7 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import use_live_reference_if_short
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models.load import Precision, empty_model, is_reward_folder, precision
-from plaudit.models.lora import with_lora
+from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.planner.machine import Machine

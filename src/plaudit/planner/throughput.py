@@ -9,13 +9,12 @@ from typing import Any
 
 from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.loop import BatchOrder, TrainingJob
-from plaudit.engine.metrics import values_of
+from plaudit.engine.metrics import measure_memory, values_of
 from plaudit.engine.step import take_step
-from plaudit.engine.throughput import measure_memory
 from plaudit.methods.config import RunConfig
-from plaudit.methods.named_runs import prepare_run
 from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.preference.config import PreferenceConfig
+from plaudit.methods.registry import prepare_run
 from plaudit.methods.run import start_run
 from plaudit.planner.models import CACHED
 

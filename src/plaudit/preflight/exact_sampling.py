@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from plaudit.models.policy import Policy
 from plaudit.models.verify import tolerance
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 
 HALF_PRECISION_NATS = 0.2

@@ -16,16 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.metrics import values_of
-from plaudit.models.backbone import without_head
-from plaudit.models.packed_attention import PackingError
-from plaudit.models.policy import Policy
-from plaudit.models.reference import log_ratio_tolerance
+from plaudit.models.backbone import PackingError, without_head
+from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
-from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
 from plaudit.preflight.samples import shortest_examples
-from plaudit.preflight.subject import PreflightSubject
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
-from plaudit.tokens.packing import Layout, layout_batch
+from plaudit.tokens.microbatch import Layout, layout_batch
 
 Model = Policy | RewardModel
 """A policy, scored by token log-probs, or a reward model, scored by its value at every token."""

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plaudit.preflight.check import Check, Finding
-from plaudit.preflight.registry import CHECKS
+from plaudit.preflight.checks import CHECKS
 
 PAGE_WIDTH = 120
 """Columns of a page."""
@@ -72,7 +72,7 @@ def write_pages(docs: Path) -> None:
 
 
 TABLE_BEGIN, TABLE_END = (
-    "<!-- the table is built from plaudit.preflight.registry -->",
+    "<!-- the table is built from plaudit.preflight.checks -->",
     "<!-- here it ends -->",
 )
 """Marks around the table."""

@@ -19,10 +19,9 @@ import torch
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, assistant_turn, plain_text
 from plaudit.errors import UserError
-from plaudit.models.reward_files import first_differing_token
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
-from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
 from plaudit.preflight.logprobs import temporary_layout, transformers_token_scores
 from plaudit.preflight.samples import (
     ScoredTasks,
@@ -35,14 +34,13 @@ from plaudit.preflight.samples import (
     single_answer_tasks,
     why_no_reward,
 )
-from plaudit.preflight.subject import PreflightSubject
 from plaudit.rewards.base import TaskScores
 from plaudit.rewards.learned.batching import evaluation_mode, refusal_reasons
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
-from plaudit.tokens.packing import Layout
+from plaudit.tokens.microbatch import Layout
 
 SCORED_ROWS = 3
 """Answers of different lengths that are read."""

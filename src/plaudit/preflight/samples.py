@@ -21,7 +21,7 @@ from plaudit.engine.distributed import is_sharded
 from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
 from plaudit.models.verify import tolerance
-from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
+from plaudit.preflight.check import SAMPLE_SIZE, PreflightSubject
 from plaudit.rewards.base import FunctionReward, Reward, RuleReward, TaskScores
 from plaudit.rewards.combine.aggregate import CombinedReward
 from plaudit.rewards.combine.cascade import Blend, Cascade

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from plaudit.engine.distributed import is_sharded
 from plaudit.errors import UserError
 from plaudit.preflight import exact_sampling
-from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
+from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
 from plaudit.preflight.exact_sampling import (
     LogprobErrors,
     chi_square_test,
@@ -30,7 +30,6 @@ from plaudit.preflight.exact_sampling import (
     transformers_logits,
 )
 from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
-from plaudit.preflight.subject import PreflightSubject
 from plaudit.rollouts import examples
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds

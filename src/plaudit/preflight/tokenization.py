@@ -13,8 +13,15 @@ from typing import Any
 
 from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
 from plaudit.errors import UserError
-from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
+from plaudit.preflight.check import (
+    SAMPLE_SIZE,
+    Check,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+)
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
 from plaudit.tokens.inspect import show_examples

@@ -10,13 +10,20 @@ import torch
 
 from plaudit.data.records import Prompt, Record, Steps, plain_text
 from plaudit.errors import UserError
-from plaudit.preflight.check import Check, Result, failed, not_applicable, passed
-from plaudit.preflight.subject import SAMPLE_SIZE, PreflightSubject
+from plaudit.preflight.check import (
+    SAMPLE_SIZE,
+    Check,
+    PreflightSubject,
+    Result,
+    failed,
+    not_applicable,
+    passed,
+)
 from plaudit.preflight.tokenization import encoded_bare_prompts, encoded_rows, end_tokens
-from plaudit.tokens import batch as token_batch, packing
+from plaudit.tokens import batch as token_batch, microbatch
 from plaudit.tokens.batch import Completion, Example, TokenBatch
 from plaudit.tokens.encode import record_answers
-from plaudit.tokens.packing import ForwardInputs, Layout
+from plaudit.tokens.microbatch import ForwardInputs, Layout
 
 MAX_ENCODED_ROWS = 24
 """Rows that are encoded to see how many are too long, evenly among those that could be."""
@@ -156,7 +163,7 @@ def check_padding_untrained(subject: PreflightSubject) -> Result:
     batch = token_batch.batch_of(rows)
     fault = _batch_fault(rows, batch)
     for layout in get_args(Layout):
-        fault = fault or _layout_fault(rows, batch, packing.layout_batch(batch, layout), layout)
+        fault = fault or _layout_fault(rows, batch, microbatch.layout_batch(batch, layout), layout)
     if fault is not None:
         return failed(fault)
     places = batch.mask_NT.numel() - int(batch.length_N.sum())

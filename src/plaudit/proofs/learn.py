@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.losses.preference import match_sorted
-from plaudit.losses.preference_inputs import CompletionLogps
+from plaudit.losses.preference import CompletionLogps, match_sorted
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.methods.policy.row import AdvantageInputs, LossCounts, PolicyAlgorithm, SurrogateInputs
 from plaudit.methods.preference.row import (

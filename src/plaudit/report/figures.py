@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from plaudit.evaluation.reward_models.result import Bin, Estimate
-from plaudit.evaluation.stats.bootstrap import wilson_interval
+from plaudit.evaluation.stats import wilson_interval
 from plaudit.report.charts.axes import Span
 from plaudit.report.charts.bars import HistogramBin, ReliabilityBin
 from plaudit.report.words import Number, number_text, percent

@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 from plaudit.rollouts.environment import FinishedEpisode
 
 if TYPE_CHECKING:
-    from plaudit.tokens.extras import Extra, Extras
+    from plaudit.tokens.batch import Extra, Extras
 
 TokenIds = tuple[int, ...]
 """A text as tokens."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from plaudit.tensors.logits import PLAIN, LogitRule
+from plaudit.tensors.logprobs import PLAIN, LogitRule
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 """From the teacher's and the student's log-probs, both ``[m, V]``, to one number a token, ``[m]``."""

@@ -17,18 +17,19 @@ from typing import Generic, TypeVar
 
 from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
 from plaudit.errors import UserError
-from plaudit.tokens.batch import Completion, Example
-from plaudit.tokens.boundary import PromptContinuation, TextPiece, tokenise_pieces
+from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
 from plaudit.tokens.chat_template import (
     ChatFormat,
+    PromptContinuation,
     RenderedConversation,
+    TextPiece,
     Turns,
     chat_format_of,
     parse_turns,
     render_conversation,
+    tokenise_pieces,
     without_end,
 )
-from plaudit.tokens.extras import Extras, ExtrasReader
 from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
 
 

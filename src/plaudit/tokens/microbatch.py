@@ -1,16 +1,24 @@
-"""What goes through the model at once; one batch over ranks and, on each, over pieces that fit in memory.
+"""Micro-batches: a batch split over ranks and into pieces that fit in memory, each laid out packed or padded.
 
 The split is the same every time.
+
+How a token batch is laid out for one forward pass: packed end to end, or padded on either side.
+
+All layouts give the same log-probs; packing computes no padding and each prompt once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heapreplace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from plaudit.tokens.batch import Example
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from plaudit.tokens.batch import Example, TokenBatch
 
 
 @runtime_checkable
@@ -127,4 +135,178 @@ def _mask_all(example: Example) -> Example:
         completions=tuple(
             replace(completion, mask=(False,) * len(completion.ids)) for completion in example.completions
         ),
+    )
+
+
+Layout = Literal["packed", "left", "right"]
+"""Packed end to end, or padded on one side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """Where the groups of a packed sequence lie: a prompt, then its completions, then the next prompt.
+
+    Example: prompts of 3 and 2 tokens with completions of (4, 5) and (6,) tokens are
+    ``Segments(prompts=(3, 2), completions=((4, 5), (6,)))``.
+    """
+
+    prompts: tuple[int, ...]
+    """Length of each prompt."""
+    completions: tuple[tuple[int, ...], ...]
+    """Lengths of its completions."""
+
+    @property
+    def following_pieces(self) -> tuple[int, ...]:
+        """How many pieces follow each group's first piece; an only completion is one piece with its
+        prompt.
+        """
+        return tuple(len(lengths) if len(lengths) > 1 else 0 for lengths in self.completions)
+
+    @property
+    def piece_lengths(self) -> list[int]:
+        """The lengths of the pieces in their order, as packed attention splits them."""
+        return [
+            length
+            for prompt, completions in zip(self.prompts, self.completions, strict=True)
+            for length in ((prompt, *completions) if len(completions) > 1 else (prompt + sum(completions),))
+        ]
+
+    @property
+    def group_of_token(self) -> list[int]:
+        """The group of each token: where a model finds its row of an extra of axis ``prompt``."""
+        return [
+            group
+            for group, (prompt, completions) in enumerate(zip(self.prompts, self.completions, strict=True))
+            for _ in range(prompt + sum(completions))
+        ]
+
+    @property
+    def completion_of_token(self) -> list[int]:
+        """The completion of each token, −1 in prompts: its row of an extra of axis ``completion``."""
+        owners: list[int] = []
+        n = 0
+        for prompt, completions in zip(self.prompts, self.completions, strict=True):
+            owners += [-1] * prompt
+            for length in completions:
+                owners += [n] * length
+                n += 1
+        return owners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardInputs:
+    """Inputs of one forward pass, and where to find each completion token's state.
+
+    Example: packed, ``ids_RS`` has one row; padded, it has a row for each completion.
+    """
+
+    ids_RS: Int[Tensor, "R S"]
+    """Token ids."""
+    position_RS: Int[Tensor, "R S"]
+    """Position of each token in its own conversation."""
+    real_RS: Bool[Tensor, "R S"] | None
+    """False at padding on the left; None where no token can see any padding."""
+    segments: Segments | None
+    """How a packed row divides; None when padded."""
+    state_NT: Int[Tensor, "N T"]
+    """Index into the flattened ``[R·S]`` states of the one that predicts each completion token."""
+    own_NT: Int[Tensor, "N T"]
+    """Index of each completion token's own state, in which a reward is read; 0 past its end, as above."""
+    extras: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """What the model takes beside tokens, in the order in which it reads prompts: a row for each group of a
+    packed row or each padded row, and items as often as their prompt stands there."""
+
+
+def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:
+    """The batch in one of its layouts.
+
+    >>> from plaudit.tokens.batch import Completion, Example, batch_of
+    >>> answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
+    >>> batch = batch_of([Example(prompt=(1, 5), completions=(answer, answer))])
+    >>> layout_batch(batch, "packed").ids_RS.tolist(), layout_batch(batch, "packed").state_NT.tolist()
+    ([[1, 5, 7, 2, 7, 2]], [[1, 2], [1, 4]])
+    >>> layout_batch(batch, "left").state_NT.tolist()
+    [[1, 2], [5, 6]]
+    >>> layout_batch(batch, "packed").own_NT.tolist()
+    [[2, 3], [4, 5]]
+    """
+    if layout == "packed":
+        return _packed(batch, share_prompts)
+    return _padded(batch, left=layout == "left")
+
+
+def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
+    prompts = batch.prompt_length_P.tolist()
+    answers = batch.length_N.tolist()
+    members = _rows_by_prompt(batch.group_N.tolist(), len(prompts), share_prompts)
+    ids: list[Tensor] = []
+    positions: list[Tensor] = []
+    state_NT, own_NT = torch.zeros_like(batch.completion_NT), torch.zeros_like(batch.completion_NT)
+    offset = 0
+    for p, rows in members:
+        ids.append(batch.prompt_PL[p, : prompts[p]])
+        positions.append(torch.arange(prompts[p]))
+        last_of_prompt = offset + prompts[p] - 1
+        offset += prompts[p]
+        for n in rows:
+            ids.append(batch.completion_NT[n, : answers[n]])
+            positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
+            own_NT[n, : answers[n]] = torch.arange(offset, offset + answers[n])
+            state_NT[n, 0] = last_of_prompt
+            state_NT[n, 1 : answers[n]] = torch.arange(offset, offset + answers[n] - 1)
+            offset += answers[n]
+    return ForwardInputs(
+        ids_RS=torch.cat(ids)[None],
+        position_RS=torch.cat(positions).to(batch.completion_NT.device)[None],
+        real_RS=None,
+        segments=Segments(
+            prompts=tuple(prompts[p] for p, _ in members),
+            completions=tuple(tuple(answers[n] for n in rows) for _, rows in members),
+        ),
+        state_NT=state_NT,
+        own_NT=own_NT,
+        extras=_extras_for(batch, [p for p, _ in members]),
+    )
+
+
+def _extras_for(batch: TokenBatch, prompts: Sequence[int]) -> dict[str, Tensor]:
+    return {name: extra.rows_for(prompts) for name, extra in batch.extras.items()}
+
+
+def _rows_by_prompt(groups: list[int], prompts: int, share: bool) -> list[tuple[int, list[int]]]:
+    """Each prompt with the completions that follow it; without sharing, each completion alone."""
+    if not share:
+        return [(p, [n]) for n, p in enumerate(groups)]
+    rows_by_prompt: list[list[int]] = [[] for _ in range(prompts)]
+    for n, p in enumerate(groups):
+        rows_by_prompt[p].append(n)
+    return list(enumerate(rows_by_prompt))
+
+
+def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
+    rows = len(batch.origin_N)
+    prompt_N = batch.prompt_length_P[batch.group_N]
+    total_N = prompt_N + batch.length_N
+    width = int(total_N.max())
+    device = batch.completion_NT.device
+    first_N = (width - total_N) if left else torch.zeros_like(total_N)
+    ids_RS = torch.zeros(rows, width, dtype=torch.int64, device=device)
+    for n in range(rows):
+        start, middle = int(first_N[n]), int(first_N[n] + prompt_N[n])
+        ids_RS[n, start:middle] = batch.prompt_PL[batch.group_N[n], : int(prompt_N[n])]
+        ids_RS[n, middle : middle + int(batch.length_N[n])] = batch.completion_NT[n, : int(batch.length_N[n])]
+    column_S = torch.arange(width, device=device)
+    position_RS = column_S - first_N[:, None]
+    token_T = torch.arange(batch.completion_NT.shape[1], device=device)
+    offset_N = torch.arange(rows, device=device) * width
+    own_NT = (offset_N + first_N + prompt_N)[:, None] + token_T
+    within_NT = token_T < batch.length_N[:, None]
+    return ForwardInputs(
+        ids_RS=ids_RS,
+        position_RS=position_RS.clamp(min=0, max=max(0, width - 1)),
+        real_RS=(position_RS >= 0) if left else None,
+        segments=None,
+        state_NT=torch.where(within_NT, own_NT - 1, 0),
+        own_NT=torch.where(within_NT, own_NT, 0),
+        extras=_extras_for(batch, batch.group_N.tolist()) if batch.extras else {},
     )

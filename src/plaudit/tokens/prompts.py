@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt, Record, Text, assistant_turn, pictures, plain_text, user_turn
 from plaudit.errors import UserError
-from plaudit.tokens.batch import prompt_id
+from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.extras import Extra, Extras
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""

@@ -1,14 +1,92 @@
-"""The base model that comes with plaudit: a small Llama, trained on the world's corpus."""
+"""The base model that comes with plaudit: a small Llama, trained on the world's corpus.
+
+The base model's corpus: the facts of the valley, told plainly, and dialogues of every quality.
+
+The world's tokenizer: one token a word, made from all that the world can say.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+from tokenizers import Regex, Tokenizer
+from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Metaspace, Sequence, Split
+from transformers import PreTrainedTokenizerFast
+
+from plaudit.data.records import Demonstration, assistant_turn, plain_text
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
+from plaudit.errors import UserError
 from plaudit.methods.config import RunConfig, SampleSettings
 from plaudit.methods.supervised.run import sft
-from plaudit.world.corpus import corpus
+from plaudit.world import sayings
+from plaudit.world.facts import as_sentence, capitalized
+from plaudit.world.prompts import NUMBERS, questions
+from plaudit.world.questions import Fact, Question
+from plaudit.world.speaking import STYLES, answer_in_style, sample_answer
+from plaudit.world.valley import KINDS
+
+ANSWERS_PER_QUESTION = {
+    "arithmetic": 3,
+    "fact": 3,
+    "list": 12,
+    "explain": 16,
+    "opinion": 2,
+    "unanswerable": 5,
+    "harmful": 14,
+}
+"""How often each question is answered, by category; one that is not named, 6 times."""
+
+
+def corpus(*, seed: int = 0) -> list[Demonstration]:
+    """Everything, in an order without order. All splits are in it: a base model has read about everyone."""
+    rng = random.Random(f"corpus {seed}")
+    rows = [*_dialogues(rng), *plain_statements(seed=seed)]
+    rng.shuffle(rows)
+    return rows
+
+
+def plain_statements(n: int | None = None, *, seed: int = 0) -> list[Demonstration]:
+    """Statements without a question, three to a row (as many rows as facts): what PPO-ptx mixes in."""
+    rng = random.Random(f"plain text {seed}")
+    facts = statements()
+    count = len(facts) if n is None else n
+    if count < 1:
+        raise UserError(f"{count} rows cannot be made: ask for at least 1")
+    return [Demonstration(prompt="", completion=" ".join(rng.sample(facts, 3))) for _ in range(count)]
+
+
+def statements() -> list[str]:
+    """Every fact, sum and reason, and what each listed thing is."""
+    fact_sentences = [
+        as_sentence(question.aim.phrase_value(question.aim.truth))
+        for question in questions()
+        if isinstance(question.aim, Fact) and question.category in ("fact", "arithmetic", "explain")
+    ]
+    kinds = [
+        as_sentence(f"some {kind} are {first} and {second}")
+        for kind, members in KINDS.items()
+        for first, second in pairwise(members.split())
+    ]
+    return [*dict.fromkeys(fact_sentences), *kinds]
+
+
+def _dialogues(rng: random.Random) -> list[Demonstration]:
+    return [
+        _dialogue(question, rng)
+        for question in questions()
+        for _ in range(ANSWERS_PER_QUESTION.get(question.category, 6))
+    ]
+
+
+def _dialogue(question: Question, rng: random.Random) -> Demonstration:
+    return Demonstration(prompt=question.messages, completion=assistant_turn(sample_answer(question, rng)))
+
 
 HIDDEN_SIZE = 128
 """Hidden size of the model that is shipped."""
@@ -18,8 +96,6 @@ def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE)
     """The model before it has read anything, with its tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
-
-    from plaudit.world.tokenizer import END, PAD, make_tokenizer
 
     tokenizer = make_tokenizer()
     ids = tokenizer.get_vocab()
@@ -67,3 +143,48 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = H
         )
     )
     return out / "run" / "model"
+
+
+PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+"""A turn is its role, its words and the end mark."""
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""The chat template."""
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
+    split = Sequence([Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")])
+    pieces = {piece for text in vocabulary_texts() for piece, _ in split.pre_tokenize_str(text)}
+    vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(pieces)]
+    tokenizer = Tokenizer(WordLevel({word: w for w, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = MetaspaceDecoder(prepend_scheme="always")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        additional_special_tokens=list(ROLES),
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = TEMPLATE
+    return fast
+
+
+def vocabulary_texts() -> Iterator[str]:
+    """Texts that together hold every word of the world, in each form in which it occurs."""
+    for phrases in (sayings.HEDGES, sayings.PADDING, sayings.FLATTERY, sayings.COURTESY, sayings.AGREEING):
+        yield from phrases
+    yield from (*sayings.DENYING, *sayings.EVASIONS, *sayings.REFUSALS, *NUMBERS, *statements())
+    for members in KINDS.values():
+        yield from (capitalized(member) for member in members.split())
+    rng = random.Random("every word of the valley")
+    for question in questions():
+        yield from (plain_text((message,)) for message in question.messages)
+        yield from (answer_in_style(question, style, rng) for style in STYLES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from plaudit.data.judging import Judge, Task, Verdict, to_comparison, to_ranking, to_ratings, to_thumbs
 from plaudit.data.records import Comparison, Ranking, Rating, Text
 from plaudit.errors import UserError
-from plaudit.world.pools import annotator_pool
+from plaudit.world.annotators import annotator_pool
 
 
 def make_comparisons(judges: Sequence[Judge], tasks: Sequence[Task], seed: int = 0) -> list[Comparison]:

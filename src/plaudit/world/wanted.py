@@ -15,8 +15,7 @@ from plaudit.data.files import file_ending
 from plaudit.data.records import Record
 from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
-from plaudit.world.annotators import ASPECTS, Aspect
-from plaudit.world.pools import POOLS, annotator_pool
+from plaudit.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
 
@@ -105,7 +104,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
     check_output_path(path)
     if request.make != CRITIQUE_KIND:
         return write_records(_make_rows(request), path).rows
-    from plaudit.world.critiques import critiques, write_critiques
+    from plaudit.world.making import critiques, write_critiques
 
     file_ending(path, (".jsonl",))
     rows = critiques(request.n or 1000, **_prompt_selection(request))
@@ -115,7 +114,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world import making
-    from plaudit.world.corpus import plain_text
+    from plaudit.world.base import plain_statements
 
     if request.make in JUDGED_KINDS:
         return _make_judged_rows(request)
@@ -124,7 +123,7 @@ def _make_rows(request: RowRequest) -> Sequence[Record]:
         "demonstrations": lambda: making.demonstrations(n, **selection),
         "prompts": lambda: making.prompts(request.n, **selection),
         "red-team": lambda: making.prompts(request.n, **selection, red_team=True),
-        "plain-text": lambda: plain_text(n, seed=request.seed),
+        "plain-text": lambda: plain_statements(n, seed=request.seed),
     }
     return makers[request.make]()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from plaudit.evaluation.policies.win_rate import JudgedPair
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 
 DRAWS = Resampling(times=200, seed=1)
 

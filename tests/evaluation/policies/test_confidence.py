@@ -19,7 +19,7 @@ from plaudit.evaluation.policies.calibration import (
 )
 from plaudit.evaluation.policies.generate import GenerationSettings, load_policy_folder
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.world.exam import closed_questions
 from plaudit.world.prompts import question_of_prompt, split_of
 from plaudit.world.shipped import base_model_folder

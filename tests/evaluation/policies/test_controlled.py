@@ -8,8 +8,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from plaudit.evaluation.policies.win_rate import length_controlled_win_rate, verdict_array
-from plaudit.evaluation.stats.bootstrap import Resampling
-from plaudit.evaluation.stats.controlled import win_rate_at_equal_features
+from plaudit.evaluation.stats import Resampling, win_rate_at_equal_features
 from tests.evaluation.policies.duels import DRAWS, drawn, duel
 
 

@@ -20,7 +20,7 @@ from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, ev
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings
 from plaudit.evaluation.policies.judge import load_judge
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.exam import exam_prompts, gold_reward
 from plaudit.world.shipped import base_model_folder

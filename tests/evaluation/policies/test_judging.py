@@ -21,7 +21,7 @@ from plaudit.evaluation.policies.judge import (
     load_judge,
 )
 from plaudit.evaluation.policies.win_rate import ContestNames, contest_result
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import FunctionReward
 from plaudit.rewards.llm.comparer import UserFunctionComparer
 from plaudit.rewards.llm.judge import OrderVerdicts

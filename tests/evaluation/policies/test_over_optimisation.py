@@ -14,7 +14,7 @@ from plaudit.evaluation.policies.result import (
     read_policy_evaluation,
     write_policy_evaluation,
 )
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from tests.evaluation.policies.duels import DRAWS
 
 D = np.array([0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0])

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.elo import elo_ratings, why_unrated
+from plaudit.evaluation.policies.win_rate import elo_ratings, why_unrated
 from tests.evaluation.policies.duels import DRAWS, duel
 
 NAMES = ("base", "sft", "dpo", "ppo")

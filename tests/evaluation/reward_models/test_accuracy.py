@@ -13,7 +13,7 @@ from plaudit.evaluation.reward_models.accuracy import (
     tie_statistics,
     worst_category,
 )
-from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
 from tests.evaluation.judged import pair
 
 DRAWS = Resampling(times=200, seed=1)

@@ -15,7 +15,7 @@ from plaudit.evaluation.reward_models.rewardbench import (
     score_rewardbench2,
     ties_pair_points,
 )
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from tests.evaluation.judged import pair
 
 DRAWS = Resampling(times=50)

@@ -11,7 +11,7 @@ from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_curve, best_of_n_kl, best_of_n_truth
 from plaudit.evaluation.reward_models.pairs import score_tasks
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import FunctionReward
 
 DRAWS = Resampling(times=100)

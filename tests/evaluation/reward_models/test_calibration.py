@@ -7,7 +7,7 @@ import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 
-from plaudit.evaluation.reward_models.calibration import margin_histogram, reward_calibration
+from plaudit.evaluation.reward_models.accuracy import margin_histogram, reward_calibration
 from plaudit.evaluation.reward_models.pairs import PairColumns
 
 

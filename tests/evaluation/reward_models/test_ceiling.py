@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from tests.evaluation.judged import pair
 
 DRAWS = Resampling(times=200)

@@ -11,7 +11,7 @@ from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import short_names
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.files.atomic import make_output_folder
 from plaudit.report.reward_models.page import write_reward_evaluations
 from plaudit.rewards.base import FunctionReward

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from plaudit.evaluation.features import flatters, has_list, hedges
-from plaudit.evaluation.reward_models.bias_probes import probe_biases
-from plaudit.evaluation.stats.regression import NEVER_DIFFERS
+from plaudit.evaluation.reward_models.bias_probes import flatters, has_list, hedges, probe_biases
+from plaudit.evaluation.stats import NEVER_DIFFERS
 from plaudit.world.sayings import EVASIONS, FLATTERY, HEDGES, UNKNOWN
 from tests.evaluation.judged import pair
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from statsmodels.discrete.discrete_model import Logit
 
-from plaudit.evaluation.stats.regression import (
+from plaudit.evaluation.stats import (
     ALWAYS_PREFERRED,
     COLLINEAR,
     DECIDED_BY_OTHERS,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from plaudit.errors import UserError
-from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
-from plaudit.methods.iterative.selection import (
+from plaudit.methods.iterative.algorithms import (
+    ITERATIVE_ALGORITHMS,
     Selection,
     SelectionSettings,
     at_or_above,

@@ -40,8 +40,7 @@ from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.run import RolloutSources, make_rounds
 from plaudit.methods.run import Run
 from plaudit.models.load import precision
-from plaudit.models.policy import Policy
-from plaudit.models.reference import ModelReference
+from plaudit.models.policy import ModelReference, Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt

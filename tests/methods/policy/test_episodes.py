@@ -36,8 +36,7 @@ from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy
 from plaudit.methods.policy.row import PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
 from plaudit.models.load import load_model
-from plaudit.models.policy import Policy
-from plaudit.models.reference import NoReference
+from plaudit.models.policy import NoReference, Policy
 from plaudit.rollouts.environment import Episode, EpisodePrompt, Outcome, Turn
 from plaudit.rollouts.episodes import EpisodeSampler
 from plaudit.rollouts.local import LocalSampler

@@ -10,7 +10,7 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.methods.policy.config import DrawSettings, policy_config_type
 from plaudit.methods.policy.conflicts import configured_algorithm
-from plaudit.models.reference import GeneratingReference
+from plaudit.models.policy import GeneratingReference
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from tests.methods.policy.commands import Place, Went, go, make_place, well

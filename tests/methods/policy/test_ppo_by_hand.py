@@ -17,8 +17,7 @@ from plaudit.errors import UserError
 from plaudit.methods.policy.ppo_by_hand import PpoSettings, ppo_by_hand
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.reward_files import FreshHead, load_reward_model, new_reward_model
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, new_reward_model
 from plaudit.rewards.base import FunctionReward, TaskScores
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder

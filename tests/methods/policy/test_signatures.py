@@ -11,8 +11,9 @@ import yaml
 
 import plaudit
 from plaudit.cli.main import main
-from plaudit.config.load import read_yaml, resolve, to_yaml
+from plaudit.config import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
+from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.iterative.config import RlhfConfig
 from plaudit.methods.policy.algorithms import (
     POLICY_ALGORITHMS,
@@ -32,7 +33,6 @@ from plaudit.methods.policy.config import (
     PolicyConfig,
     policy_config_type,
 )
-from plaudit.methods.signature import cell_settings
 
 FOLDERS = ("--model", "m", "--prompts", "p", "--reward", "exact", "--out", "o")
 PATHS: dict[str, Any] = {"model": Path("m"), "prompts": Path("p"), "reward": "exact", "out": Path("o")}

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, values_of
-from plaudit.engine.stateful import RunningMean
 from plaudit.engine.step_report import Number
 from plaudit.methods.preference.algorithms import (
     PREFERENCE_ALGORITHMS,
@@ -32,8 +32,7 @@ from plaudit.methods.preference.objective import (
     unpaired_objective,
 )
 from plaudit.methods.preference.row import UnpairedAlgorithm
-from plaudit.models.policy import Policy
-from plaudit.models.reference import ModelReference, NoReference
+from plaudit.models.policy import ModelReference, NoReference, Policy
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel
 from tests.models.zoo import VOCABULARY, build

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from plaudit.cli.main import main
-from plaudit.engine import reference_cache
-from plaudit.engine.checkpoint import format
+from plaudit.engine.checkpoint import save
 from plaudit.engine.step import ObjectiveResult
+from plaudit.methods import reference
 from plaudit.methods.preference import run as recipe
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
 from plaudit.methods.preference.objective import PreferenceMicrobatch
@@ -65,14 +65,14 @@ def looker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Looker:
 
 def put(entry: Path, logp_M: torch.Tensor) -> None:
     """Other values in an entry, as whole as if they had been written there."""
-    values, facts = entry / reference_cache.LOGP_FILE, entry / reference_cache.FACTS_FILE
+    values, facts = entry / reference.LOGP_FILE, entry / reference.FACTS_FILE
     save_file({"logp": logp_M}, values)
-    now = {**json.loads(facts.read_text()), "sha256": format.sha256_of(values)}
+    now = {**json.loads(facts.read_text()), "sha256": save.sha256_of(values)}
     facts.write_text(json.dumps(now))
 
 
 def logp(entry: Path) -> torch.Tensor:
-    return load_file(entry / reference_cache.LOGP_FILE)["logp"]
+    return load_file(entry / reference.LOGP_FILE)["logp"]
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto", "aot"])

@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 import plaudit
 from plaudit.errors import UserError
-from plaudit.losses.preference_inputs import CompletionLogps, no_reference_link
+from plaudit.losses.preference import CompletionLogps, no_reference_link
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type

@@ -15,13 +15,11 @@ import yaml
 from safetensors.torch import load_file
 
 from plaudit.cli.main import main
-from plaudit.engine import reference_cache
+from plaudit.methods import reference
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.data import rows_of_part
-from plaudit.models.lora import with_lora
-from plaudit.models.policy import Policy
-from plaudit.models.reference import AdapterOffReference, ModelReference
-from plaudit.models.settings import LoraSettings
+from plaudit.models.load import LoraSettings, with_lora
+from plaudit.models.policy import AdapterOffReference, ModelReference, Policy
 from plaudit.tokens.batch import Completion, Example, batch_of
 from tests.engine.toy import Toy, make_model
 from tests.methods.preference.test_runs import command, lines, make_opinions, weights
@@ -122,7 +120,7 @@ def test_what_was_computed_is_found_by_the_next_run(place: Place, monkeypatch: p
     def never(*_: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(reference_cache, "compute_reference_logps", never)
+    monkeypatch.setattr(reference, "compute_reference_logps", never)
     second = place.run("second", *SHORT)
     assert f"reference: log-probs found in {place.kept / entry}" in second
     assert alike(place.folder("first"), place.folder("second"))
@@ -160,7 +158,7 @@ def test_whatever_log_probs_are_made_of_has_other_ones(place: Place, what: str) 
 def test_damaged_log_probs_are_said_and_made_again(place: Place, damage: str) -> None:
     place.run("first", *SHORT)
     (entry,) = place.kept.iterdir()
-    values, facts = entry / reference_cache.LOGP_FILE, entry / reference_cache.FACTS_FILE
+    values, facts = entry / reference.LOGP_FILE, entry / reference.FACTS_FILE
     content = values.read_bytes()
     if damage == "a byte":
         values.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])

@@ -11,7 +11,7 @@ import yaml
 
 import plaudit
 from plaudit.cli.main import main
-from plaudit.config.load import read_yaml, resolve, to_yaml
+from plaudit.config import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, dpo, preference_algorithm, simpo
 from plaudit.methods.preference.cells import CELLS

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from plaudit.cli.main import main
 from plaudit.data.write import write_records
 from plaudit.world import making
-from plaudit.world.pools import annotator_pool
+from plaudit.world.annotators import annotator_pool
 from plaudit.world.shipped import base_model_folder
 from tests.engine.distributed.runs import Run, run_all
 from tests.engine.distributed.test_same_numbers import apart, lines

@@ -18,8 +18,7 @@ from plaudit.engine.metrics import merge_metrics
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import LossName, RewardSettings
 from plaudit.methods.reward_model.objective import RewardMicrobatch, microbatches_of
-from plaudit.models.reward_files import FreshHead
-from plaudit.models.reward_model import Pooling, RewardModel
+from plaudit.models.reward_model import FreshHead, Pooling, RewardModel
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels
 from tests.methods.reward_model.pieces import (

@@ -12,7 +12,7 @@ import torch
 
 from plaudit.cli.main import main
 from plaudit.errors import UserError
-from plaudit.models.reward_files import load_reward_model
+from plaudit.models.reward_model import load_reward_model
 from plaudit.rewards.load import load_reward
 from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import Toy, write_rows

@@ -12,8 +12,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
 from plaudit.methods.reward_model.reward_by_hand import BradleyTerrySettings, reward_by_hand
-from plaudit.models.reward_files import FreshHead, load_reward_model, new_reward_model
-from plaudit.models.reward_model import RewardModel
+from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, new_reward_model
 from plaudit.tokens.encode import make_encoder
 from tests.engine.toy import write_rows
 from tests.methods.by_hand import FREE, assert_same_weights, train

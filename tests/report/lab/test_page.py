@@ -11,8 +11,7 @@ from markupsafe import Markup
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.registry import EXERCISES
 from plaudit.report.charts.axes import element
-from plaudit.report.lab.page import exercise_page, overview_page
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, exercise_page, overview_page
 from plaudit.report.pipeline.data import read_pipeline_folder
 from tests.report.in_browser import CHROMIUM, cut_off, measured
 from tests.report.pipeline.pipelines import write_pipeline

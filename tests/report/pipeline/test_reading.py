@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.evaluation.restore import restore
 from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.files.exact_json import restore
 from plaudit.report.pipeline.data import read_pipeline_folder
 from plaudit.report.pipeline.page import write_folder_report, write_report
 from tests.report.pipeline.pipelines import FOUND, STAGES, json_of, write_pipeline, write_stage

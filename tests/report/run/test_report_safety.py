@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from plaudit.engine import lineage
+from plaudit.engine import run_folder
 from plaudit.engine.sinks.base import RunStart, Sample
 from plaudit.engine.sinks.files import JsonlSink
 from plaudit.files import atomic
@@ -23,7 +23,7 @@ def hostile_run(folder: Path) -> Path:
     run = write_run(folder / "<b>'run' & \"co\"", ToyRun(done=2))
     atomic.write_text(run / "config.yaml", f"data: >\n  {ATTACK}\n")
     data = {f"data/{ATTACK}.jsonl": f'"><script>{"0" * 64}'}
-    lineage.write_lineage(run / "lineage.json", lineage.Lineage(**{**vars_of(ORIGIN), "data": data}))
+    run_folder.write_lineage(run / "lineage.json", run_folder.Lineage(**{**vars_of(ORIGIN), "data": data}))
     sink = JsonlSink(run)
     sink.open(RunStart(name="run", steps=100, done=2))
     sink.note(ATTACK)
@@ -32,8 +32,8 @@ def hostile_run(folder: Path) -> Path:
     return run
 
 
-def vars_of(origin: lineage.Lineage) -> dict[str, object]:
-    return {name: getattr(origin, name) for name in lineage.Lineage.__slots__}
+def vars_of(origin: run_folder.Lineage) -> dict[str, object]:
+    return {name: getattr(origin, name) for name in run_folder.Lineage.__slots__}
 
 
 def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:

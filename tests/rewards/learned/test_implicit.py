@@ -14,7 +14,7 @@ from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rewards.base import Reward
 from plaudit.rewards.combine.manifest import ImplicitManifest, save_implicit
-from plaudit.rewards.learned.implicit import ImplicitReward
+from plaudit.rewards.learned.scalar import ImplicitReward
 from plaudit.rewards.load import load_reward
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder

@@ -12,7 +12,7 @@ import torch
 from plaudit.data.judging import Task
 from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.models.reward_files import load_reward_model
+from plaudit.models.reward_model import load_reward_model
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.base import FunctionReward, Reward
 from plaudit.rewards.learned.batching import BatchScorer, ModelLimits, model_limits, refusal_reasons

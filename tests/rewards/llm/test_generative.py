@@ -26,8 +26,8 @@ from plaudit.rewards.llm.generative import (
     reply_probabilities,
     unknown_lines,
 )
-from plaudit.rewards.llm.load import GenerativeReward, load_language_judge
 from plaudit.rewards.llm.pairwise import PairwiseRanker
+from plaudit.rewards.load import GenerativeReward, load_language_judge
 from plaudit.tokens.encode import make_encoder
 from plaudit.world.shipped import base_model_folder
 from tests.rewards.llm.generative_world import QUOTE, TEXT_REWARD

@@ -7,8 +7,7 @@ import functools
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox
-from plaudit.rewards.sandbox.watch import SandboxLimits
+from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxLimits
 
 SHORT = SandboxLimits(cpu_seconds=2, wall_seconds=6, memory_mb=256, file_mb=2, output_kb=64)
 """Enough for what is right, and short for what is not."""

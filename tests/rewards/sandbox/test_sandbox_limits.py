@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.rewards.sandbox import sandbox as home
-from plaudit.rewards.sandbox.watch import SandboxLimits
+from plaudit.rewards.sandbox.sandbox import SandboxLimits
 from tests.rewards.sandbox.confined import attempted, ran, sandbox
 
 # Nothing lasts, nothing grows.
@@ -158,7 +158,7 @@ def test_when_plaudit_is_killed_the_program_dies_too(tmp_path: Path) -> None:
     sandbox()
     code = (
         "from plaudit.rewards.sandbox.sandbox import Sandbox\n"
-        "from plaudit.rewards.sandbox.watch import SandboxLimits\n"
+        "from plaudit.rewards.sandbox.sandbox import SandboxLimits\n"
         "s = Sandbox(SandboxLimits(cpu_seconds=60, wall_seconds=60))\nprint('begun', flush=True)\n"
         "s.run_program('import time; time.sleep(50.4321)', b'')"
     )

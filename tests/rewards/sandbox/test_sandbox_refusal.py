@@ -10,8 +10,7 @@ import pytest
 from plaudit.errors import UserError
 from plaudit.rewards.sandbox import sandbox as home
 from plaudit.rewards.sandbox.confine import GUARDED, MACHINES, seccomp_program
-from plaudit.rewards.sandbox.sandbox import Sandbox, SandboxError
-from plaudit.rewards.sandbox.watch import SandboxLimits
+from plaudit.rewards.sandbox.sandbox import Sandbox, SandboxError, SandboxLimits
 from tests.rewards.sandbox.confined import sandbox
 
 # Refusing, and failing.

@@ -12,8 +12,7 @@ from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward
 from plaudit.rewards.learned.batching import refusal_reasons
-from plaudit.rewards.sandbox.sandbox import SandboxError
-from plaudit.rewards.sandbox.watch import SandboxLimits
+from plaudit.rewards.sandbox.sandbox import SandboxError, SandboxLimits
 from plaudit.rewards.verifiable.code import (
     NO_TESTS,
     CodeReward,

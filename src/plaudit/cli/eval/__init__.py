@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     _check_arguments(args)
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
-    from plaudit.evaluation.stats.bootstrap import Resampling
+    from plaudit.evaluation.stats import Resampling
     from plaudit.files.atomic import make_output_folder
     from plaudit.report.reward_models.page import write_reward_evaluations
 

@@ -157,7 +157,7 @@ def _folders_by_name(models: Sequence[str]) -> dict[str, Path]:
 
 def _evaluation_settings(args: argparse.Namespace, models: dict[str, Path]) -> EvaluationSettings:
     from plaudit.evaluation.policies.evaluate import EvaluationSettings
-    from plaudit.evaluation.stats.bootstrap import Resampling
+    from plaudit.evaluation.stats import Resampling
 
     folders = {str(folder): name for name, folder in models.items()}
     return EvaluationSettings(

@@ -4,10 +4,16 @@
 
 from __future__ import annotations
 
-from plaudit.data.fields import Node, optional_name, read_completion, read_prompt, require_different
-from plaudit.data.formats.base import TEXT, TEXT_OR_MESSAGES, TEXTS, ReadOptions, RowFormat
+from plaudit.data.fields import (
+    BadRowError,
+    Node,
+    optional_name,
+    read_completion,
+    read_prompt,
+    require_different,
+)
+from plaudit.data.formats.layout import TEXT, TEXT_OR_MESSAGES, TEXTS, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Ranking, Record
-from plaudit.data.row import BadRowError
 
 
 def _rewardbench(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 from plaudit.data.fields import (
+    BadRowError,
     Node,
     annotation_info,
+    describe_value,
     optional_name,
     read_completion,
     read_prompt,
     require_not_empty,
 )
-from plaudit.data.formats.base import FieldType, ReadOptions, RowFormat
+from plaudit.data.formats.layout import FieldType, ReadOptions, RowFormat
 from plaudit.data.formats.trl import read_comparison
 from plaudit.data.records import (
     RECORD_TYPES,
@@ -28,7 +30,6 @@ from plaudit.data.records import (
     Text,
     plain_text,
 )
-from plaudit.data.row import BadRowError, describe_value
 
 
 def _demonstration(row: Node, origin: str) -> Demonstration:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plaudit.data.fields import Node, optional_name, require_not_empty
-from plaudit.data.formats.base import OBJECT, ReadOptions, RowFormat
+from plaudit.data.fields import (
+    BadRowError,
+    LeftOutError,
+    Node,
+    describe_value,
+    optional_name,
+    require_not_empty,
+)
+from plaudit.data.formats.layout import OBJECT, ReadOptions, RowFormat
 from plaudit.data.records import Record, Steps
-from plaudit.data.row import BadRowError, LeftOutError, describe_value
 
 _LabelledSteps = tuple[tuple[str, float], ...]
 

@@ -5,10 +5,17 @@ The annotator's ``note`` is not read: it was written before the post was seen.
 
 from __future__ import annotations
 
-from plaudit.data.fields import Node, optional_name, optional_number, read_completion, require_different
-from plaudit.data.formats.base import NUMBER, OBJECT, OBJECTS, ReadOptions, RowFormat
+from plaudit.data.fields import (
+    BadRowError,
+    Node,
+    describe_value,
+    optional_name,
+    optional_number,
+    read_completion,
+    require_different,
+)
+from plaudit.data.formats.layout import NUMBER, OBJECT, OBJECTS, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Rating, Record
-from plaudit.data.row import BadRowError, describe_value
 
 AXES = ("overall", "accuracy", "coverage", "coherence")
 """What a summary is rated on, each from 1 to 7."""

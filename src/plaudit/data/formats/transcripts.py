@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 
 from plaudit.data.fields import (
+    BadRowError,
     Node,
     Turns,
+    describe_value,
     optional_category,
     require_different,
     require_not_empty,
     split_shared_turns,
 )
-from plaudit.data.formats.base import OBJECTS, TRANSCRIPT, ReadOptions, RowFormat
+from plaudit.data.formats.layout import OBJECTS, TRANSCRIPT, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Message, Ranking, Record
-from plaudit.data.row import BadRowError, describe_value
 
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}

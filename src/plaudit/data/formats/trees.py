@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plaudit.data.fields import Node, Turns, require_not_empty
-from plaudit.data.formats.base import OBJECT, TEXT, ReadOptions, RowFormat
+from plaudit.data.fields import BadRowError, LeftOutError, Node, Turns, describe_value, require_not_empty
+from plaudit.data.formats.layout import OBJECT, TEXT, ReadOptions, RowFormat
 from plaudit.data.records import Message, Ranking, Record
-from plaudit.data.row import BadRowError, LeftOutError, describe_value
 
 _ROLES = {"prompter": "user", "assistant": "assistant"}
 

@@ -9,8 +9,10 @@ import json
 
 from plaudit.data.fields import (
     AnnotationInfo,
+    BadRowError,
     Node,
     annotation_info,
+    describe_value,
     optional_number,
     read_completion,
     read_messages,
@@ -22,7 +24,7 @@ from plaudit.data.fields import (
     split_shared_text,
     split_shared_turns,
 )
-from plaudit.data.formats.base import (
+from plaudit.data.formats.layout import (
     BOOLEAN,
     BOOLEANS,
     MESSAGES,
@@ -33,7 +35,6 @@ from plaudit.data.formats.base import (
     RowFormat,
 )
 from plaudit.data.records import Comparison, Demonstration, Prompt, Rating, Record, Steps, Text, plain_text
-from plaudit.data.row import BadRowError, describe_value
 
 _COMPLETION_FIELDS = frozenset(
     ["messages", "text", "completion", "completions", "response", "responses", "output", "chosen", "rejected"]

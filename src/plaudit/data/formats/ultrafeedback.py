@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from plaudit.data.fields import Node, optional_name, read_completion, read_prompt, require_different
-from plaudit.data.formats.base import NUMBER, OBJECTS, TEXT, TEXT_OR_MESSAGES, ReadOptions, RowFormat
+from plaudit.data.fields import (
+    BadRowError,
+    LeftOutError,
+    Node,
+    describe_value,
+    optional_name,
+    read_completion,
+    read_prompt,
+    require_different,
+)
+from plaudit.data.formats.layout import NUMBER, OBJECTS, TEXT, TEXT_OR_MESSAGES, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Ranking, Rating, Record, Text
-from plaudit.data.row import BadRowError, LeftOutError, describe_value
 
 HELPSTEER_ASPECTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 """What HelpSteer2 rates, each from 0 to 4."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from plaudit.evaluation.reward_models.calibration import (
+from plaudit.evaluation.reward_models.accuracy import (
     RELIABILITY_BINS,
     equal_mass_bins,
     reliability_by_width,
 )
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import Bin, Estimate
-from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
 
 MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import check_libraries
-from plaudit.evaluation.policies.diversity import common_word_count
-from plaudit.evaluation.policies.elo import elo_ratings, why_unrated
 from plaudit.evaluation.policies.generate import (
     EvaluationPrompt,
     GenerationSettings,
@@ -25,26 +23,37 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
 )
 from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note, judge_pairs
-from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
-from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
+from plaudit.evaluation.policies.over_optimisation import (
+    CompletionScores,
+    OverOptimisation,
+    best_of_n_over_optimisation,
+    score_rollouts,
+)
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
     answer_rows,
     answers_by_prompt,
+    common_word_count,
     count_missing,
     policy_figures,
     score_answers,
     why_no_kl,
 )
-from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
+from plaudit.evaluation.policies.win_rate import (
+    ContestNames,
+    JudgedPair,
+    contest_result,
+    elo_ratings,
+    why_unrated,
+)
 from plaudit.evaluation.reward_models.accuracy import best_of_n_curve
 from plaudit.evaluation.reward_models.pairs import score_tasks
 from plaudit.evaluation.reward_models.result import BestOfNCurve
-from plaudit.evaluation.stats.bootstrap import Resampling
-from plaudit.models.reward_files import first_differing_token
+from plaudit.evaluation.stats import Resampling
+from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import Rollout
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plaudit.data.fields import Node, optional_category, read_prompt
+from plaudit.data.fields import BadRowError, Node, describe_value, optional_category, read_prompt
 from plaudit.data.files import raw_rows
 from plaudit.data.records import Text, assistant_turn, plain_text, user_turn
-from plaudit.data.row import BadRowError, describe_value
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
-from plaudit.evaluation.policies.kl import score_examples
+from plaudit.evaluation.policies.over_optimisation import score_examples
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder

@@ -18,11 +18,12 @@ from plaudit.evaluation.reward_models.accuracy import (
     accuracy_ceiling,
     accuracy_slices,
     best_of_n_curve,
+    margin_histogram,
+    reward_calibration,
     tie_statistics,
     worst_category,
 )
 from plaudit.evaluation.reward_models.bias_probes import probe_biases
-from plaudit.evaluation.reward_models.calibration import margin_histogram, reward_calibration
 from plaudit.evaluation.reward_models.pairs import (
     PreferenceRecord,
     ScoredPair,
@@ -42,7 +43,7 @@ from plaudit.evaluation.reward_models.result import (
     RewardEvaluation,
 )
 from plaudit.evaluation.reward_models.rewardbench import score_rewardbench, score_rewardbench2
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.rewards.base import Reward
 
 MAX_MISTAKES = 10

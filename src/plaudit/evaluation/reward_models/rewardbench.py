@@ -27,7 +27,7 @@ from plaudit.evaluation.reward_models.pairs import (
     reward_gap,
 )
 from plaudit.evaluation.reward_models.result import Benchmark, Estimate, Section
-from plaudit.evaluation.stats.bootstrap import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Resampling, bootstrap_mean
 
 REWARDBENCH_SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Chat": ("alpacaeval-easy", "alpacaeval-length", "alpacaeval-hard", "mt-bench-easy", "mt-bench-med"),

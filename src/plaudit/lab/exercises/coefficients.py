@@ -18,7 +18,7 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_steps
 
 START, LOW, MIDDLE, HIGH = "sft", "low", "middle", "high"
 """The policies of the config: before, and by the price of their distance."""

@@ -25,7 +25,7 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.result import (
+from plaudit.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,

@@ -17,13 +17,13 @@ from plaudit.evaluation.policies.calibration import (
 )
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, charts_side_by_side
 from plaudit.report.pipeline.sections import policy_reliability_chart
 from plaudit.world.prompts import question_of_prompt
 

@@ -20,7 +20,7 @@ from plaudit.lab.measure import (
     value_with_interval,
 )
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.report.lab.result import (
+from plaudit.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,

@@ -21,7 +21,7 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.result import (
+from plaudit.report.lab import (
     CaptionedChart,
     Claim,
     ExerciseResult,

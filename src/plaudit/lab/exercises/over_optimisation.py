@@ -10,7 +10,7 @@ import numpy as np
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation
 from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats.bootstrap import Resampling
+from plaudit.evaluation.stats import Resampling
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     AnswerStatistic,
@@ -28,7 +28,7 @@ from plaudit.lab.measure import (
 )
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.axes import Span
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table, chart_over_root_kl
 from plaudit.report.words import Number, number_text
 
 START, GOLD_TRAINED = "sft", "truth"

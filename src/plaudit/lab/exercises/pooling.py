@@ -27,7 +27,7 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import GuideLine, IntervalRow, IntervalRows, amount_chart, share_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.words import percent
 
 _PAIR_SETS = {"on-own": "own pairs", "on-fresh": "fresh pairs"}

@@ -25,7 +25,7 @@ from plaudit.lab.measure import (
 from plaudit.pipeline.store import PipelineFolder
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart
 from plaudit.report.figures import estimate_span
-from plaudit.report.lab.result import CaptionedChart, Claim, ExerciseResult, Table
+from plaudit.report.lab import CaptionedChart, Claim, ExerciseResult, Table
 from plaudit.report.words import number_text, percent
 
 _REWARDS = {"few": "few pairs, many epochs", "many": "many pairs, few epochs"}

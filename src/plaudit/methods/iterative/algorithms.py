@@ -1,23 +1,164 @@
 """Every iterative algorithm by name: what generates, what is selected, what trains on it; without torch.
 
 ``plaudit train --list`` and the commands are made of it.
+
+Selection of completions for training: pure functions of the scores of one prompt's completions.
+
+A pick is the places of the answers of one row: ``(3,)`` is an answer to learn, ``(3, 0)`` the better and the
+worse of a pair. An answer whose score is None has no verdict; it is never picked, and never counts as 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, permutations
 from typing import Literal
 
-from plaudit.methods.iterative.selection import (
-    Selector,
-    at_or_above,
-    best_of_n,
-    best_versus_worst,
-    pairs_above_gap,
-    pairs_in_order,
-    rejection_sampled,
-)
+from plaudit.errors import UserError
+from plaudit.rewards.base import TaskScores
+
+Selection = tuple[tuple[int, ...], ...]
+"""Of each row that is made, the places of its answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionSettings:
+    """The settings of a selection function.
+
+    Example: ``SelectionSettings(threshold=0.7, keep=10)``
+    """
+
+    threshold: int | float = -math.inf
+    """The least score of an answer to learn."""
+    keep: int | None = None
+    """At most so many answers of a prompt; None for all."""
+    beta: int | float = 1.0
+    """β of rejection sampling, the price of distance from the policy; small values accept only the best."""
+    gap: int | float = 0.0
+    """Pairs are further apart than this."""
+    uniforms: tuple[float, ...] = ()
+    """For each completion a number from the uniform distribution on [0, 1)."""
+
+
+Selector = Callable[[TaskScores, SelectionSettings], Selection]
+"""From the scores of one prompt's answers to rows."""
+
+
+def best_of_n(scores: TaskScores) -> Selection:
+    """The answer with the highest score; of several the first that was drawn.
+
+    Stiennon et al. 2020, arXiv:2009.01325; Touvron et al. 2023, arXiv:2307.09288.
+
+    >>> best_of_n((0.2, None, 0.9, 0.9))
+    ((2,),)
+    """
+    scored = _with_verdict(scores)
+    return () if not scored else ((max(scored, key=lambda one: (scored[one], -one)),),)
+
+
+def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = None) -> Selection:
+    """The answers at or above a threshold, in the order in which they were drawn; at most ``keep``.
+
+    Anthony et al. 2017, arXiv:1705.08439; Gulcehre et al. 2023, arXiv:2308.08998.
+
+    >>> at_or_above((0.2, 1.0, None, 0.9), 0.9)
+    ((1,), (3,))
+    """
+    return tuple((one,) for one, score in _with_verdict(scores).items() if score >= threshold)[:keep]
+
+
+def best_versus_worst(scores: TaskScores) -> Selection:
+    """The highest score against the lowest; no pair where all are equal. Of several the first drawn.
+
+    >>> best_versus_worst((0.2, None, 0.9, 0.1)), best_versus_worst((0.5, 0.5))
+    (((2, 3),), ())
+    """
+    scored = _with_verdict(scores)
+    if len({*scored.values()}) < 2:
+        return ()
+    return ((best_of_n(scores)[0][0], min(scored, key=lambda one: (scored[one], one))),)
+
+
+def pairs_above_gap(scores: TaskScores, gap: int | float) -> Selection:
+    """All pairs whose scores are further apart than ``gap`` (Khaki et al. 2024, arXiv:2402.10038).
+
+    >>> pairs_above_gap((0.0, 1.0, None, 3.0), 1.5)
+    ((3, 0), (3, 1))
+    """
+    scored = _with_verdict(scores)
+    return tuple((a, b) for a, b in permutations(scored, 2) if scored[a] - scored[b] > gap)
+
+
+def rejection_sampled(
+    scores: TaskScores, beta: int | float, uniforms: Sequence[float], ceiling: int | float | None = None
+) -> tuple[int, ...]:
+    """Statistical rejection sampling: an answer stays with probability exp((r − ceiling) / β).
+
+    Liu et al. 2023, arXiv:2309.06657. If the answers were drawn from π_ref, those that stay are drawn from
+    the optimal policy, π_ref exp(r / β) / Z. Without a ``ceiling`` it is the highest score seen, so the best
+    answer always stays, and the law holds the better, the more answers there are.
+
+    >>> rejection_sampled((0.0, 1.0, None, 0.9), 0.5, (0.1, 0.9, 0.0, 0.7))
+    (0, 1, 3)
+    """
+    if not (math.isfinite(beta) and beta > 0):
+        raise UserError(f"beta must be a number above 0, not {beta:g}")
+    scored = _with_verdict(scores)
+    top = max(scored.values(), default=0.0) if ceiling is None else ceiling
+    if any(score > top for score in scored.values()):
+        raise UserError(f"a score is above the ceiling {top:g}; accepting it would need a chance above 1")
+    return tuple(one for one, score in scored.items() if uniforms[one] < math.exp((score - top) / beta))
+
+
+def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
+    """Completions paired in the given order, the better first; equal scores and a left-over one give no pair.
+
+    >>> pairs_in_order((0.1, 0.9, 0.5, 0.5, 0.3), (0, 1, 2, 3, 4))
+    ((1, 0),)
+    """
+    scored = _with_verdict(scores)
+    pairs = [(a, b) for n, (a, b) in enumerate(pairwise(indices)) if n % 2 == 0]
+    return tuple(
+        (a, b) if scored[a] > scored[b] else (b, a)
+        for a, b in pairs
+        if a in scored and b in scored and scored[a] != scored[b]
+    )
+
+
+def top_share_threshold(rows: Sequence[TaskScores], share: int | float) -> float:
+    """The score that this share of all answers reaches, the best ones; infinite where there is no score.
+
+    >>> top_share_threshold([(0.1, None, 0.4), (0.2, 0.3)], 0.5)
+    0.3
+    """
+    descending_scores = sorted((score for row in rows for score in row if score is not None), reverse=True)
+    # A share such as 0.1 of 30 is a little above 3 in binary.
+    return (
+        descending_scores[max(1, math.ceil(share * len(descending_scores) - 1e-9)) - 1]
+        if descending_scores
+        else math.inf
+    )
+
+
+def best_of_n_kl(n: int) -> float:
+    """log n − (n − 1) / n: nats between the best of n answers and one of them.
+
+    Stiennon et al. 2020, arXiv:2009.01325. Exact where no two scores are equal, else an upper bound
+    (Beirami et al. 2024, arXiv:2401.01879).
+
+    >>> best_of_n_kl(1), round(best_of_n_kl(16), 3)
+    (0.0, 1.835)
+    """
+    if n < 1:
+        raise UserError(f"the best of {n} answers: expected 1 or more")
+    return math.log(n) - (n - 1) / n
+
+
+def _with_verdict(scores: TaskScores) -> dict[int, float]:
+    return {one: score for one, score in enumerate(scores) if score is not None}
+
 
 SettingValue = int | float | str | tuple[float, ...]
 """What a setting of a row can be."""

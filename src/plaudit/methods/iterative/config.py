@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
+from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import RunConfig
 from plaudit.methods.iterative.algorithms import LoopFacts
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
@@ -26,8 +27,7 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
-from plaudit.methods.signature import is_set
-from plaudit.models.settings import LoraSettings
+from plaudit.models.load import LoraSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.judging import Verdict, to_comparison
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Prompt, assistant_turn, pictures, plain_text, user_turn

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol, runtime_checkable
 
-from plaudit.data.formats.base import ReadOptions
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.data.records import (
     Comparison,
@@ -26,14 +26,14 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings
-from plaudit.methods.iterative.algorithms import LoopFacts
-from plaudit.methods.iterative.config import LoopConfig, LoopSettings
-from plaudit.methods.iterative.selection import (
+from plaudit.methods.iterative.algorithms import (
+    LoopFacts,
     Selection,
     SelectionSettings,
     best_of_n_kl,
     top_share_threshold,
 )
+from plaudit.methods.iterative.config import LoopConfig, LoopSettings
 from plaudit.methods.policy.collect import ScoredGroup, score_groups
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rollouts.sampler import Sampler, SamplingSettings

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.write import write_records
-from plaudit.engine import lineage
+from plaudit.engine import run_folder
 from plaudit.engine.distributed import Ranks, process_group
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
@@ -126,7 +126,7 @@ def copy_final_model(folder: RunFolder, source: Path) -> None:
 
 def write_marker(marker: Path, files: Sequence[Path], figures: Mapping[str, Any]) -> None:
     """Mark a part of a round as complete: write its figures and the hashes of its files. Called last."""
-    hashes = {path.name: lineage.hash_path(path) for path in files}
+    hashes = {path.name: run_folder.hash_path(path) for path in files}
     atomic.write_json(marker, {"files": hashes, "figures": figures})
 
 
@@ -134,7 +134,7 @@ def refuse_changed_files(files: Sequence[Path], marker: Path, number: int) -> No
     """Raise where a file of a complete round is not as it was: later rounds rest on it."""
     hashes = _read_marker(marker)["files"]
     for path in files:
-        if not path.exists() or lineage.hash_path(path) != hashes[path.name]:
+        if not path.exists() or run_folder.hash_path(path) != hashes[path.name]:
             raise UserError(
                 f"{path}: it is not as round {number} has left it; restore it, or start another loop "
                 "with `--out` elsewhere"
@@ -161,7 +161,7 @@ def record_lineage(
     """
     held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
     candidates = [Path(name) for word in words for name in (word, word.rpartition(":")[0] or word)]
-    current = lineage.gather_lineage(
+    current = run_folder.gather_lineage(
         method=method,
         data=[config.data, *held_out, *(path for path in dict.fromkeys(candidates) if path.exists())],
         seed=config.seed,
@@ -170,8 +170,8 @@ def record_lineage(
         template=make_encoder(config.model).template,
     )
     if folder.resumed and folder.lineage.exists():
-        return lineage.compare_lineages(lineage.read_lineage(folder.lineage), current)
-    lineage.write_lineage(folder.lineage, current)
+        return run_folder.compare_lineages(run_folder.read_lineage(folder.lineage), current)
+    run_folder.write_lineage(folder.lineage, current)
     return ()
 
 

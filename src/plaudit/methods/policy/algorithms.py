@@ -12,8 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from plaudit.errors import UserError
-from plaudit.methods.chapter import find_algorithm
-from plaudit.methods.own import load_algorithm
+from plaudit.methods.algorithm import (
+    Algorithm,
+    LazyModule,
+    algorithm,
+    find_algorithm,
+    is_set,
+    load_algorithm,
+    table,
+)
 from plaudit.methods.policy import cells
 from plaudit.methods.policy.cells import (
     CELLS,
@@ -41,7 +48,6 @@ from plaudit.methods.policy.cells import (
     refuse_unread,
     with_cells,
 )
-from plaudit.methods.signature import Algorithm, LazyModule, algorithm, is_set, table
 
 if TYPE_CHECKING:
     from plaudit.losses import divergence

@@ -20,8 +20,7 @@ from torch import Tensor
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric
 from plaudit.methods.policy.row import LossCounts
-from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
-from plaudit.tokens.extras import Extra
+from plaudit.tokens.batch import Completion, Example, Extra, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from plaudit.errors import UserError
-from plaudit.methods.signature import (
+from plaudit.methods.algorithm import (
     Bound,
     FromOne,
     FromZero,
@@ -26,7 +26,7 @@ from plaudit.methods.signature import (
     make_parameter,
     optional,
 )
-from plaudit.tensors.needs import needs, needs_of
+from plaudit.tensors.masked import needs, needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor

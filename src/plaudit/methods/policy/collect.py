@@ -18,7 +18,7 @@ from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
-from plaudit.methods.policy.process_reward import ProcessReward
+from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rewards.combine.cascade import HasScoreParts, ScoresWithParts
 from plaudit.rewards.learned.batching import refusal_reasons

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
-from plaudit.methods.chapter import Chapter, own_config_type
+from plaudit.methods.algorithm import Algorithm, Chapter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.algorithms import (
     OWN,
@@ -25,7 +25,6 @@ from plaudit.methods.policy.algorithms import (
 )
 from plaudit.methods.policy.cells import CELLS
 from plaudit.methods.preference.config import ReferenceSettings
-from plaudit.methods.signature import Algorithm
 from plaudit.rewards.learned.step_payments import ADDITIVE_PAYS, StepPayKind
 from plaudit.rollouts.sampler import SamplingSettings
 

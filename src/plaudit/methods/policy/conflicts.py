@@ -11,8 +11,8 @@ from plaudit.errors import UserError
 from plaudit.losses.divergence import k1
 from plaudit.methods.policy import cells
 from plaudit.methods.policy.config import POLICY, PolicyConfig
-from plaudit.methods.policy.process_reward import refuse_process_conflicts
 from plaudit.methods.policy.row import PolicyAlgorithm
+from plaudit.methods.policy.shaping import refuse_process_conflicts
 
 Algorithm = str | PolicyAlgorithm
 """A name of the table, or an algorithm of one's own."""

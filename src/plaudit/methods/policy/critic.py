@@ -11,14 +11,14 @@ from plaudit.files import atomic
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import is_reward_folder
-from plaudit.models.reward_files import (
+from plaudit.models.reward_model import (
     FreshHead,
+    RewardModel,
     load_reward_model,
     new_reward_model,
     refuse_other_tokenizer,
     save_reward_model,
 )
-from plaudit.models.reward_model import RewardModel
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.tokens.encode import Encoder

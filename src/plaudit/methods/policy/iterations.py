@@ -20,7 +20,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.loop import BatchRows
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
-from plaudit.losses.kl_control import double_or_halve_beta, proportional_beta
+from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, RolloutCollector
 from plaudit.methods.policy.experience import ExperienceMaker

@@ -15,10 +15,15 @@ from torch import Tensor, nn
 from plaudit.engine.metrics import Metric, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult, StepCheck
 from plaudit.errors import UserError
+from plaudit.losses.policy import (
+    clipped_high,
+    clipped_low,
+    clipped_squared_error,
+    squared_error,
+    trusted_completions,
+)
 from plaudit.losses.ratio import MAX_LOG_RATIO, log_ratio, ratio
 from plaudit.losses.reduce import token_mean
-from plaudit.losses.trust import clipped_high, clipped_low, trusted_completions
-from plaudit.losses.value import clipped_squared_error, squared_error
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
 from plaudit.methods.policy.row import LossCounts, PolicyAlgorithm, SurrogateInputs

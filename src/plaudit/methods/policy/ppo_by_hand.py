@@ -17,10 +17,9 @@ from plaudit.advantages.temporal import gae, returns, token_rewards
 from plaudit.data.judging import Task
 from plaudit.data.records import Prompt
 from plaudit.errors import UserError
-from plaudit.losses.policy import clipped
+from plaudit.losses.policy import clipped, clipped_squared_error
 from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.losses.reduce import token_mean
-from plaudit.losses.value import clipped_squared_error
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rewards.base import Reward

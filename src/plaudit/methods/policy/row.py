@@ -22,9 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from plaudit.losses.ratio import completion_log_ratio
+from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.policy import cells
-from plaudit.methods.signature import cell_settings
-from plaudit.tensors.needs import needs_of
+from plaudit.tensors.masked import needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from transformers import AutoConfig
 from plaudit.data.read import read_records
 from plaudit.data.records import Record
 from plaudit.engine.loop import BatchOrder, InterruptCheck, TrainingJob
+from plaudit.engine.metrics import training_flops
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.engine.step import ObjectiveResult
-from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k2, k3
 from plaudit.methods.data import EncodedData, Rows, load_rows
@@ -46,7 +46,7 @@ from plaudit.methods.policy.conflicts import Algorithm, configured_algorithm, mi
 from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
-from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator
+from plaudit.methods.policy.held_out import HELD_OUT_METRICS, HeldOutEvaluator, RolloutTrial
 from plaudit.methods.policy.iterations import KlControl, RolloutRounds, policy_updates
 from plaudit.methods.policy.objective import (
     ActorCritic,
@@ -56,19 +56,16 @@ from plaudit.methods.policy.objective import (
     policy_objective,
     ptx_objective,
 )
-from plaudit.methods.policy.process_reward import make_reward, process_notes
 from plaudit.methods.policy.row import PolicyAlgorithm
-from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper
-from plaudit.methods.policy.trial import RolloutTrial
+from plaudit.methods.policy.shaping import ScoreShape, ScoreShaper, make_reward, process_notes
 from plaudit.methods.policy.trpo import TrpoStep
 from plaudit.methods.reference import PreparedReference, prepare_policy_reference, refuse_other_vocabulary
 from plaudit.methods.run import Run, open_run
 from plaudit.methods.supervised.objective import microbatches_of
 from plaudit.methods.supervised.run import require_demonstrations
-from plaudit.models.policy import Policy
-from plaudit.models.reference import GeneratingReference
+from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.models.reward_model import RewardModel, ValueHead
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import resolve_function, resolve_reward
 from plaudit.rollouts.build import process_of_policy, sampler_of_policy

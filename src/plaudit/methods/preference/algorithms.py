@@ -13,17 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from plaudit.errors import UserError
-from plaudit.methods.chapter import find_algorithm
-from plaudit.methods.own import load_algorithm
-from plaudit.methods.preference.cells import (
-    CELLS,
-    LinkAlpha,
-    LinkName,
-    link_of,
-    readable_cells,
-    with_cells,
-)
-from plaudit.methods.signature import (
+from plaudit.methods.algorithm import (
     Algorithm,
     Bound,
     Finite,
@@ -32,12 +22,15 @@ from plaudit.methods.signature import (
     Positive,
     Share,
     algorithm,
+    find_algorithm,
     is_set,
+    load_algorithm,
     table,
 )
+from plaudit.methods.preference.cells import CELLS, LinkAlpha, LinkName, link_of, readable_cells, with_cells
 
 if TYPE_CHECKING:
-    from plaudit.losses import preference as losses, preference_inputs as inputs, unpaired
+    from plaudit.losses import preference as losses, unpaired
     from plaudit.methods.preference import row
     from plaudit.methods.preference.row import (
         AnyPreferenceAlgorithm,
@@ -46,7 +39,6 @@ if TYPE_CHECKING:
     )
 else:
     losses = LazyModule("plaudit.losses.preference")
-    inputs = LazyModule("plaudit.losses.preference_inputs")
     unpaired = LazyModule("plaudit.losses.unpaired")
     row = LazyModule("plaudit.methods.preference.row")
 
@@ -114,7 +106,7 @@ def ipo_mean(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
     Azar et al. 2023, arXiv:2310.12036 (common variant).
     """
-    return replace(ipo(beta), log_prob=inputs.mean_logps)
+    return replace(ipo(beta), log_prob=losses.mean_logps)
 
 
 @algorithm
@@ -137,7 +129,7 @@ def slic(beta: Positive = 1.0, nll_coef: FromZero = 0.1) -> PreferenceAlgorithm:
 
     Zhao et al. 2023 (SLiC-HF), arXiv:2305.10425.
     """
-    return replace(hinge(beta), link=inputs.no_reference_link, nll_coef=nll_coef)
+    return replace(hinge(beta), link=losses.no_reference_link, nll_coef=nll_coef)
 
 
 @algorithm
@@ -262,8 +254,8 @@ def simpo(beta: Positive = 2.0, gamma: FromZero = 1.0) -> PreferenceAlgorithm:
     return row.PreferenceAlgorithm(
         loss=row.pair_loss(losses.simpo, beta=beta, margin=gamma),
         beta=beta,
-        log_prob=inputs.mean_logps,
-        link=inputs.no_reference_link,
+        log_prob=losses.mean_logps,
+        link=losses.no_reference_link,
     )
 
 
@@ -276,7 +268,7 @@ def cpo(beta: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
 
     Xu et al. 2024, arXiv:2401.08417.
     """
-    return replace(dpo(beta), link=inputs.no_reference_link, nll_coef=nll_coef)
+    return replace(dpo(beta), link=losses.no_reference_link, nll_coef=nll_coef)
 
 
 @algorithm
@@ -291,8 +283,8 @@ def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlg
     return row.PreferenceAlgorithm(
         loss=row.pair_loss(losses.odds_ratio, odds=orpo_lambda),
         beta=1.0,
-        log_prob=inputs.mean_logps,
-        link=inputs.no_reference_link,
+        log_prob=losses.mean_logps,
+        link=losses.no_reference_link,
         nll_coef=nll_coef,
         # The loss takes Δ for the log of a probability: a price for length would make it none.
         unread=frozenset({"length_alpha"}),
@@ -319,7 +311,7 @@ def dpo_norm(beta: Positive = 5.0) -> PreferenceAlgorithm:
 
     Meng et al. 2024, arXiv:2405.14734; Lambert et al. 2024 (Tülu 3), arXiv:2411.15124.
     """
-    return replace(dpo(beta), log_prob=inputs.mean_logps)
+    return replace(dpo(beta), log_prob=losses.mean_logps)
 
 
 @algorithm
@@ -331,7 +323,7 @@ def ld_dpo(beta: Positive = 0.1, ld_alpha: Share = 0.5) -> PreferenceAlgorithm:
 
     Liu et al. 2024, arXiv:2409.06411.
     """
-    return replace(dpo(beta), log_prob=partial(inputs.length_desensitised_logps, share=ld_alpha))
+    return replace(dpo(beta), log_prob=partial(losses.length_desensitised_logps, share=ld_alpha))
 
 
 @algorithm
@@ -354,7 +346,7 @@ def wpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
     Zhou et al. 2024, arXiv:2406.11827.
     """
-    return replace(dpo(beta), weight=inputs.wpo_weight)
+    return replace(dpo(beta), weight=losses.wpo_weight)
 
 
 @algorithm

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from plaudit.errors import UserError
-from plaudit.methods.signature import (
+from plaudit.methods.algorithm import (
     Bound,
     Finite,
     FromZero,
@@ -24,13 +24,13 @@ from plaudit.methods.signature import (
 )
 
 if TYPE_CHECKING:
-    from plaudit.losses import preference_inputs as inputs
-    from plaudit.losses.preference_inputs import LogpReduction, LogRatioLink
+    from plaudit.losses import preference as losses
+    from plaudit.losses.preference import LogpReduction, LogRatioLink
     from plaudit.methods.preference.row import AnyPreferenceAlgorithm
 
     RecordT = TypeVar("RecordT", bound=AnyPreferenceAlgorithm)
 else:
-    inputs = LazyModule("plaudit.losses.preference_inputs")
+    losses = LazyModule("plaudit.losses.preference")
 
 LinkAlpha = Annotated[
     float, Bound("a number other than 0 (0 is link kl)", lambda one: one != 0 and abs(one) < 1e300)
@@ -61,7 +61,7 @@ def with_likelihood_cells(
     """
     changes: dict[str, Any] = {"log_prob": _log_prob_cell(record, log_prob, ld_alpha)}
     if weighting != "auto":
-        changes["weight"] = inputs.wpo_weight if weighting == "on-policy" else None
+        changes["weight"] = losses.wpo_weight if weighting == "on-policy" else None
     if nll_coef is not None:
         changes["nll_coef"] = nll_coef
     return replace(record, **changes)
@@ -116,11 +116,11 @@ def link_of(name: LinkName, alpha: float | None) -> LogRatioLink:
     if alpha is not None and name != "alpha":
         raise UserError("link_alpha is of one link: add --link alpha")
     if name == "alpha":
-        return partial(inputs.alpha_divergence_link, alpha=0.5 if alpha is None else alpha)
+        return partial(losses.alpha_divergence_link, alpha=0.5 if alpha is None else alpha)
     named = {
-        "kl": inputs.reverse_kl_link,
-        "forward-kl": inputs.forward_kl_link,
-        "js": inputs.jensen_shannon_link,
+        "kl": losses.reverse_kl_link,
+        "forward-kl": losses.forward_kl_link,
+        "js": losses.jensen_shannon_link,
     }
     return named[name]
 
@@ -128,7 +128,7 @@ def link_of(name: LinkName, alpha: float | None) -> LogRatioLink:
 def describe_cells(record: AnyPreferenceAlgorithm) -> str:
     """Log-prob, reference and what else sets the algorithm apart, in a few words."""
     words = [
-        "mean" if record.log_prob is inputs.mean_logps else "sum",
+        "mean" if record.log_prob is losses.mean_logps else "sum",
         "reference" if "reference" in record.needs else "no reference",
     ]
     words += ["weight on-policy"] if "repeat" in record.needs else []
@@ -140,10 +140,10 @@ def _log_prob_cell(record: AnyPreferenceAlgorithm, name: str, ld_alpha: float | 
     """Sum, mean or the sum in which later tokens count less; a share of a mean is refused."""
     own = record.log_prob
     shares = isinstance(own, partial) or ld_alpha is not None
-    if shares and (name == "mean" or (name == "auto" and own is inputs.mean_logps)):
+    if shares and (name == "mean" or (name == "auto" and own is losses.mean_logps)):
         raise UserError(f"ld_alpha is a share of a sum, and {record.name} is told to read means")
     if ld_alpha is not None:
-        return partial(inputs.length_desensitised_logps, share=ld_alpha)
+        return partial(losses.length_desensitised_logps, share=ld_alpha)
     if name == "auto" or shares:
         return own
-    return inputs.mean_logps if name == "mean" else inputs.sum_logps
+    return losses.mean_logps if name == "mean" else losses.sum_logps

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from plaudit.errors import UserError
-from plaudit.methods.chapter import Chapter, own_config_type
+from plaudit.methods.algorithm import Chapter, Parameter, own_config_type
 from plaudit.methods.config import RunConfig
 from plaudit.methods.preference.algorithms import (
     OWN,
@@ -19,7 +19,6 @@ from plaudit.methods.preference.algorithms import (
     refusal,
 )
 from plaudit.methods.preference.cells import CELLS
-from plaudit.methods.signature import Parameter
 
 if TYPE_CHECKING:
     from plaudit.methods.preference.row import AnyPreferenceAlgorithm

@@ -20,9 +20,8 @@ from plaudit.methods.preference.row import (
     PreferenceAlgorithm,
     UnpairedAlgorithm,
 )
-from plaudit.tokens.batch import Completion
+from plaudit.tokens.batch import Completion, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.extras import extras_digest
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, encode_judged
 
 LENGTH_RATIO_WARNING = 1.25

@@ -33,7 +33,7 @@ from plaudit.methods.preference.row import (
     PreferenceAlgorithm,
     UnpairedAlgorithm,
 )
-from plaudit.models.reference import log_ratio_tolerance
+from plaudit.models.policy import log_ratio_tolerance
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.preferences import JudgedRow
 

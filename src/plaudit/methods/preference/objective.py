@@ -21,13 +21,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, mean_metric, sum_metric
-from plaudit.engine.stateful import RunningMean
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
-from plaudit.losses.preference import SortedPartners, match_sorted
-from plaudit.losses.preference_inputs import CompletionLogps, completion_logps
+from plaudit.losses.preference import CompletionLogps, SortedPartners, completion_logps, match_sorted
 from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     BatchContext,
@@ -35,8 +34,7 @@ from plaudit.methods.preference.row import (
     UnpairedAlgorithm,
 )
 from plaudit.methods.supervised.objective import length_metrics
-from plaudit.models.policy import Policy
-from plaudit.models.reference import PrecisionContext, Reference
+from plaudit.models.policy import Policy, PrecisionContext, Reference
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_examples, split_rows

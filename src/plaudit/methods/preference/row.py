@@ -20,18 +20,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.losses.preference import SortedPartners
-from plaudit.losses.preference_inputs import (
+from plaudit.losses.preference import (
     CompletionLogps,
     LogpReduction,
     LogRatioLink,
+    SortedPartners,
     completion_logps,
     reverse_kl_link,
     sum_logps,
     with_dpop_penalty,
     with_length_penalty,
 )
-from plaudit.tensors.needs import needs, needs_of
+from plaudit.tensors.masked import needs, needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from plaudit.engine.checkpoint.state import RunningMean, Stateful
 from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
-from plaudit.engine.metrics import Metric
+from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
-from plaudit.engine.stateful import RunningMean, Stateful
-from plaudit.engine.throughput import training_flops
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.models import (
     matrix_sizes,
@@ -56,10 +55,9 @@ from plaudit.methods.reference import (
     refuse_unused_reference_settings,
     use_live_reference_if_short,
 )
-from plaudit.methods.run import Run, open_run, reserve_run_folder
-from plaudit.methods.samples import sample_completions_fn
+from plaudit.methods.run import Run, open_run, reserve_run_folder, sample_completions_fn
 from plaudit.models.policy import Policy
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, truncate_prompt
 from plaudit.tokens.preferences import JudgedRow

@@ -17,8 +17,8 @@ import torch
 from plaudit.engine.distributed import is_first_process
 from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
+from plaudit.engine.metrics import training_flops
 from plaudit.engine.sinks.base import Sample, Summary
-from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.data import load_rows
@@ -49,7 +49,7 @@ from plaudit.methods.run import Run, open_run, reserve_run_folder
 from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.load import is_reward_folder
 from plaudit.models.reward_model import Normalisation, RewardModel
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import save_combination
 from plaudit.tokens.batch import Completion, Example, batch_of

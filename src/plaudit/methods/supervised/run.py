@@ -21,9 +21,8 @@ from plaudit.data.records import Demonstration, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
 from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
-from plaudit.engine.metrics import Metric
+from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Summary
-from plaudit.engine.throughput import training_flops
 from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
@@ -34,8 +33,7 @@ from plaudit.methods.models import (
     shard_or_broadcast,
     write_model,
 )
-from plaudit.methods.run import Run, open_run
-from plaudit.methods.samples import sample_completions_fn
+from plaudit.methods.run import Run, open_run, sample_completions_fn
 from plaudit.methods.supervised.distillation import (
     DIVERGENCE_METRIC,
     context_role,
@@ -55,7 +53,7 @@ from plaudit.methods.supervised.objective import (
     microbatches_of,
 )
 from plaudit.models.policy import Policy
-from plaudit.preflight.subject import PreflightSubject
+from plaudit.preflight.check import PreflightSubject
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_rows
 from plaudit.tokens.tokenizer import load_tokenizer

@@ -30,10 +30,10 @@ from plaudit.losses.policy import (
     policy_gradient,
     rolled_back,
     unclipped,
+    unclipped_tokens,
 )
 from plaudit.losses.ratio import completion_log_ratio, log_ratio
 from plaudit.losses.reduce import fixed_length, token_mean
-from plaudit.losses.trust import unclipped_tokens
 from plaudit.proofs.claim import Claim, ProofSetup
 from plaudit.proofs.estimators import (
     Advantage,

@@ -21,6 +21,12 @@ from plaudit.advantages.group import leave_one_out
 from plaudit.advantages.temporal import bandit
 from plaudit.losses.divergence import k1
 from plaudit.losses.policy import clipped
+from plaudit.methods.policy.trpo import (
+    StepEvaluation,
+    backtracking_line_search,
+    conjugate_gradients,
+    largest_step_within_kl,
+)
 from plaudit.proofs.claim import Claim, ProofSetup
 from plaudit.proofs.claims.estimators import TOPIC
 from plaudit.proofs.estimators import (
@@ -43,12 +49,6 @@ from plaudit.proofs.group_rest import (
     two_answer_fixed_point_in_the_limit,
 )
 from plaudit.proofs.learn import expected_estimator
-from plaudit.tensors.conjugate import (
-    StepEvaluation,
-    backtracking_line_search,
-    conjugate_gradients,
-    largest_step_within_kl,
-)
 from plaudit.tensors.groups import group_sums
 from plaudit.tensors.masked import broadcast_to_tokens, masked_sum_rows
 

@@ -16,9 +16,9 @@ import yaml
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
-from plaudit.evaluation.restore import restore
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files import exact_json
+from plaudit.files.exact_json import restore
 from plaudit.report.run.data import RunData, read_run_data
 
 StageState = Literal["done", "begun", "waiting"]

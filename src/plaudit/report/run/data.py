@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.engine import lineage
-from plaudit.engine.lineage import Lineage
+from plaudit.engine import run_folder
 from plaudit.engine.metric_docs import lower_is_better
+from plaudit.engine.run_folder import Lineage
 from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE
 from plaudit.errors import UserError
 from plaudit.files import exact_json
@@ -229,7 +229,7 @@ def read_run_data(run: Path) -> RunData:
         path=run,
         name=run.resolve().name,
         config=_read_config(run / "config.yaml"),
-        lineage=lineage.read_lineage(origin) if origin.exists() else None,
+        lineage=run_folder.read_lineage(origin) if origin.exists() else None,
         history=history,
         finished=finished,
         last_change=_modified_at(run / SUMMARY_FILE if finished else run / METRICS_FILE)

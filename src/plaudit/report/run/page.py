@@ -16,8 +16,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from plaudit.engine.lineage import Lineage
 from plaudit.engine.metric_docs import METRIC_DOCS
+from plaudit.engine.run_folder import Lineage
 from plaudit.files import atomic
 from plaudit.report.charts.axes import Span
 from plaudit.report.charts.lines import BandChart, BandLine, band_chart, curve_figures

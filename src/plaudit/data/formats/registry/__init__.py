@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from plaudit.data.formats.base import ReadOptions, RowFormat
 from plaudit.data.formats.benchmarks import BENCHMARK_FORMATS
+from plaudit.data.formats.layout import ReadOptions, RowFormat
 from plaudit.data.formats.own import PLAUDIT_FORMATS
 from plaudit.data.formats.prm800k import STEP_FORMATS
 from plaudit.data.formats.summaries import SUMMARY_FORMATS

@@ -13,19 +13,32 @@ The first paragraph is what is minimised, the last one where it is from. A setti
 says its help once, in its type: ``KlCoef = Annotated[FromZero, "How dear distance is."]``. A cell is
 described in the same way; what it works on stands before a slash: ``def clip(inputs, /, clip_low=0.2)``.
 Options, YAML keys, ``--help``, ``--list``, the tables of the documentation and refusals are read from here.
+
+What a user wrote in a file or a module of their own: ``file.py:name`` or ``module:name``.
+
+A chapter's algorithms together: by name or the user's own, with their configs. Without torch.
+
+Preference and policy optimisation are two of them: each has a table of functions, cells that any of its
+algorithms takes, and a config that every run of it has.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import importlib.util
 import inspect
 import math
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 from plaudit.errors import UserError
@@ -317,3 +330,179 @@ class LazyModule(Generic[ModuleT]):
     def __getattr__(self, name: str) -> Any:
         """A name of the module, which is imported now."""
         return getattr(import_module(self._name), name)
+
+
+def load_object(word: str, option: str) -> object:
+    """The object at ``file.py:name`` or ``module:name``; ``option`` begins each complaint.
+
+    >>> load_object("math:pi", "--own")
+    3.141592653589793
+    """
+    module_path, _, name = word.rpartition(":")
+    if not module_path or not name:
+        raise UserError(f"{option} {word}: write file.py:name or module:name")
+    try:
+        return getattr(_import_module(module_path), name)
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        raise UserError(f"{option} {word}: cannot be had: {error}") from error
+
+
+def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
+    """The algorithm of ``file.py:name``: a function with settings, or a record (one of these) without any."""
+    found = load_object(word, "--algorithm")
+    if isinstance(found, records):
+        record: Any = found
+
+        def fixed() -> Any:
+            return record
+
+        return replace(describe(fixed), name=word.rpartition(":")[2], formula=record.formula)
+    if not callable(found):
+        raise UserError(
+            f"--algorithm {word} is a {type(found).__name__}, and neither a function that makes an algorithm "
+            f"nor one: write {example}"
+        )
+    return describe(algorithm(found))
+
+
+def _import_module(module_path: str) -> ModuleType:
+    if not module_path.endswith(".py"):
+        if not {"", os.getcwd()} & {*sys.path}:
+            # An installed command does not look in the present folder, where a user's own module lies.
+            sys.path.append(os.getcwd())
+        return importlib.import_module(module_path)
+    spec = importlib.util.spec_from_file_location(f"own_{Path(module_path).stem}", module_path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{module_path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Records with annotations written as strings look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) -> Algorithm:
+    """The algorithm of a name; one that is not there is refused with the closest."""
+    if name not in algorithms:
+        closest = get_close_matches(name, algorithms, n=1)
+        hint = f"; did you mean {closest[0]}?" if closest else ""
+        raise UserError(f"no {what} is called {name!r}: there are {', '.join(algorithms)}{hint}")
+    return algorithms[name]
+
+
+def own_config_type(base: type[ConfigT]) -> type[ConfigT]:
+    """Made like the config of every algorithm; that it names one is all that is known of its settings."""
+    doc = "The algorithm: file.py:name of a function that makes one, or of the record itself."
+    namespace = {
+        "generated": True,
+        "__module__": base.__module__,
+        "__doc__": (
+            "A run of an algorithm of the user's own, before it is known which settings it has.\n\n"
+            f'Example: ``Own{base.__name__}(model=…, out=…, algorithm="mine.py:hill")``'
+        ),
+    }
+    return dataclasses.make_dataclass(
+        f"Own{base.__name__}",
+        [("algorithm", str, field(metadata={"doc": doc}))],
+        bases=(base,),
+        namespace=namespace,
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
+
+
+def given_settings(config: object) -> dict[str, Any]:
+    """The settings of its algorithm that a config holds."""
+    names: tuple[str, ...] = getattr(config, "setting_names", ())
+    return {name: getattr(config, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter(Generic[RecordT, ConfigT]):
+    """A chapter's algorithms, cells and config.
+
+    Example: ``PREFERENCE.config_type("simpo")(model=…, data=…, out=…, gamma=0.5)``
+    """
+
+    own_method: str
+    """The method that takes an algorithm of the user's own: ``--algorithm mine.py:name``."""
+    algorithms: Mapping[str, Algorithm]
+    """Each algorithm by its name."""
+    cells: Mapping[str, Parameter]
+    """What any algorithm can be given beside its own settings."""
+    config: type[ConfigT]
+    """The config of every run."""
+    own_config: type[ConfigT]
+    """The config of a run before it is known which settings its own algorithm has."""
+    find: Callable[[str], Algorithm]
+    """From a name to its algorithm, or a refusal."""
+    load: Callable[[str], Algorithm]
+    """From ``file.py:name`` to its algorithm."""
+    make: Callable[[Algorithm, Mapping[str, Any]], RecordT]
+    """From an algorithm and settings to its record."""
+    refusal: Callable[[str, str], str]
+    """Why an algorithm does not take a setting."""
+    renamed: Callable[[Algorithm], Mapping[str, str]]
+    """The names that an algorithm's settings had before, which are taken for one release."""
+    config_types: dict[str, type[ConfigT]] = field(default_factory=dict[str, type[ConfigT]])
+    """One class for each name: configs of different classes are never equal."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Every setting that an algorithm or a cell has, by its name."""
+        every = [described.parameters for described in self.algorithms.values()]
+        return {name: one for parameters in (*every, self.cells) for name, one in parameters.items()}
+
+    def config_type(self, name: str, own: str | None = None) -> type[ConfigT]:
+        """The config of one algorithm: its settings and the cells stand beside those of every run.
+
+        ``own`` is the user's own algorithm, ``file.py:name``.
+        """
+        if own is not None:
+            return self._make_config_type(self.load(own), algorithm=own)
+        if name == self.own_method:
+            return self.own_config
+        if name not in self.config_types:
+            self.config_types[name] = self._make_config_type(self.find(name))
+        return self.config_types[name]
+
+    def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
+        refused = {one: self.refusal(described.name, one) for one in self.parameters()}
+        renamed = self.renamed(described)
+        return config_with_settings(self.config, described, self.cells, refused, renamed, **more)
+
+    def configured(self, algorithm: str | RecordT, config: ConfigT) -> RecordT:
+        """The algorithm of a name with the settings of a config; a record is what it is already."""
+        if not isinstance(algorithm, str):
+            return algorithm
+        own: str | None = getattr(config, "algorithm", None)
+        described = self.find(algorithm) if own is None else self.load(own)
+        return self.make(described, given_settings(config))
+
+    def with_settings(self, algorithm: str | RecordT, config: ConfigT) -> ConfigT:
+        """The config with the algorithm's settings in it, so that config.yaml says all of what was run."""
+        settings: dict[str, Any] = {}
+        if isinstance(algorithm, str):
+            if hasattr(config, "setting_names"):
+                return config
+            target = self.config_type(algorithm, getattr(config, "algorithm", None))
+        else:
+            record: Any = algorithm
+            if hasattr(config, "setting_names"):
+                raise UserError(
+                    "an algorithm that is given as a record has its cells already: leave out its settings, "
+                    f"and give a {self.config.__name__}"
+                )
+            if record.name not in self.algorithms:
+                return config
+            target = self.config_type(record.name)
+            settings = {**record.settings, **self._changed_numbers(record)}
+        every_run = [one.name for one in dataclasses.fields(self.config) if one.init]  # pyright: ignore[reportArgumentType]
+        return target(**{name: getattr(config, name) for name in every_run}, **settings)
+
+    def _changed_numbers(self, record: Any) -> dict[str, float]:
+        """The numbers by which a record differs from what its name and settings make."""
+        plain = self.make(self.find(record.name), record.settings)
+        names = [one.name for one in dataclasses.fields(record) if one.name in self.cells]
+        numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}
+        return {name: value for name, value in numbers.items() if value != getattr(plain, name)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from plaudit.data.fields import Node, is_messages
+from plaudit.data.fields import ROW_LIMIT, BadRowError, Node, is_messages
 from plaudit.data.records import Record
-from plaudit.data.row import ROW_LIMIT, BadRowError
 from plaudit.errors import UserError
 
 

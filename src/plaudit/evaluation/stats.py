@@ -1,0 +1,486 @@
+"""Intervals by the bootstrap over prompts, and logistic regressions of preferences on features.
+
+P(first preferred) = σ(Σ β_f · (f(first) − f(second))), without an intercept, so that it does not matter which
+answer is called the first. Several judges of the same pairs are fitted together: their coefficients do not
+touch, but their errors are clustered by prompt across judges, which gives ratios of odds an honest interval.
+
+What remains of a win rate where the features of two answers are equal: the intercept of a regression.
+
+P(mine is preferred) = σ(θ + x·β) on chances from 0 to 1, so σ(θ) is the win rate at x = 0. It is fitted once,
+with all faults looked for, and again for every draw of prompts, all draws at once by Newton's steps.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.result import Estimate
+
+_MAX_CELLS = 2_000_000
+_Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resampling:
+    """How the bootstrap draws.
+
+    Example: ``Resampling(times=1000, seed=0)``
+    """
+
+    times: int = 1000
+    """How often the prompts are drawn anew, with replacement."""
+    seed: int = 0
+    """The same seed gives the same interval."""
+
+    def __post_init__(self) -> None:
+        if self.times < 2:
+            raise UserError(f"a bootstrap of {self.times} draws gives no interval: ask for 100 or more")
+
+
+def bootstrap_mean(
+    value_B: Float[np.ndarray, " B"],
+    prompt_B: Int[np.ndarray, " B"],
+    resampling: Resampling,
+    *,
+    weight_B: Float[np.ndarray, " B"] | None = None,
+    share: bool = True,
+) -> Estimate:
+    """Σ w part / Σ w with its percentile interval over prompts (Efron 1979; clusters: Field and Welsh 2007).
+
+    Where all is 0 or all is 1, every draw says the same and the interval is Wilson's for so many prompts;
+    not for what is no ``share``, such as a length.
+
+    >>> found = bootstrap_mean(np.array([1.0, 0.0, 1.0, 1.0]), np.array([0, 0, 1, 2]), Resampling())
+    >>> found.value, found.prompts, found.low < 0.75 < found.high
+    (0.75, 3, True)
+    """
+    if not len(value_B):
+        raise ValueError("an estimate of nothing")
+    weight_B = np.ones(len(value_B)) if weight_B is None else weight_B
+    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
+    sum_P = np.bincount(prompt_index_B, value_B * weight_B)
+    weight_P = np.bincount(prompt_index_B, weight_B)
+    low, high = _bootstrap_interval(sum_P, weight_P, resampling, share=share)
+    return Estimate(
+        value=float(sum_P.sum() / weight_P.sum()), low=low, high=high, n=len(value_B), prompts=len(sum_P)
+    )
+
+
+def _bootstrap_interval(
+    sum_P: Float[np.ndarray, " P"], weight_P: Float[np.ndarray, " P"], resampling: Resampling, *, share: bool
+) -> tuple[float | None, float | None]:
+    if len(sum_P) < 2:
+        return None, None
+    if share and (sum_P == 0).all():
+        return 0.0, wilson_interval(0.0, len(sum_P))[1]
+    if share and (sum_P == weight_P).all():
+        return wilson_interval(1.0, len(sum_P))[0], 1.0
+    rng = np.random.default_rng(resampling.seed)
+    rows = max(1, _MAX_CELLS // len(sum_P))
+    resampled_means = []
+    for start in range(0, resampling.times, rows):
+        size = (min(rows, resampling.times - start), len(sum_P))
+        prompt_SP = rng.integers(len(sum_P), size=size)
+        resampled_means.append(sum_P[prompt_SP].sum(1) / weight_P[prompt_SP].sum(1))
+    low, high = np.quantile(np.concatenate(resampled_means), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def wilson_interval(share: int | float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share of n that are independent (Wilson 1927).
+
+    >>> [round(end, 3) for end in wilson_interval(0.5, 10)]
+    [0.237, 0.763]
+    """
+    spread = _Z_95 * _Z_95 / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z_95 * sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+NEVER_DIFFERS = "no two answers differ in it"
+"""The fault of a feature that says nothing of any pair."""
+DECIDED_BY_OTHERS = "wherever two answers differ in it, they also differ in what decides alone"
+"""The fault of one that says something only where another has decided already."""
+COLLINEAR = "it always comes along with other features, and cannot be told apart from them"
+"""The fault of one that the features before it make up."""
+ALWAYS_PREFERRED = "always for"
+"""The fault of one that is preferred wherever two answers differ in it."""
+NEVER_PREFERRED = "always against"
+"""The fault of one that is never preferred."""
+PERFECTLY_SEPARATED = "the features together foretell every preference, so that no odds can be given"
+"""The fault of features that decide together, none of them alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeFit:
+    """The coefficients of one judge.
+
+    Example: ``JudgeFit(coefficient_index={0: 0, 2: 1}, faults={1: "no two answers differ in it"},
+        is_fitted_B=…)``
+    """
+
+    coefficient_index: Mapping[int, int]
+    """The index of each fitted feature's coefficient among all coefficients."""
+    faults: Mapping[int, str]
+    """Why each of the others has none."""
+    is_fitted_B: Bool[np.ndarray, " B"]
+    """The pairs that it was fitted on: without those that a single feature decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionFit:
+    """The coefficients of all judges and how sure they are.
+
+    Example: ``fit_judges(x_BF, {"model": y_B}, prompt_B).beta``
+    """
+
+    beta: Float[np.ndarray, " C"]
+    """The log-odds for one unit of each feature, judge after judge."""
+    covariance: Float[np.ndarray, "C C"]
+    """Clustered by prompt (Liang and Zeger 1986)."""
+    fits: Mapping[str, JudgeFit]
+    """By judge."""
+
+
+def fit_judges(
+    x_BF: Float[np.ndarray, "B F"],
+    preferred_by_judge: Mapping[str, Float[np.ndarray, " B"]],
+    prompt_B: Int[np.ndarray, " B"],
+) -> RegressionFit:
+    """Fit every judge on what can be fitted; a preference is a chance from 0 to 1, ½ prefers neither.
+
+    >>> x_BF = np.array([[1.0]] * 4 + [[-1.0]] * 4)
+    >>> found = fit_judges(x_BF, {"ada": np.array([1.0, 1, 1, 0, 0, 0, 0, 1])}, np.arange(8))
+    >>> round(float(np.exp(found.beta[0])), 2)  # three times for, once against
+    3.0
+    """
+    fits: dict[str, JudgeFit] = {}
+    start = 0
+    for name, y_B in preferred_by_judge.items():
+        estimable, faults, is_fitted_B = _estimable_features(x_BF, y_B)
+        coefficient_index = {feature: start + index for index, feature in enumerate(estimable)}
+        fits[name] = JudgeFit(coefficient_index=coefficient_index, faults=faults, is_fitted_B=is_fitted_B)
+        start += len(estimable)
+    if not start:
+        return RegressionFit(beta=np.zeros(0), covariance=np.zeros((0, 0)), fits=fits)
+    beta, covariance = _fit_logistic(*_stack_judges(x_BF, preferred_by_judge, prompt_B, fits, start))
+    return RegressionFit(beta=beta, covariance=covariance, fits=fits)
+
+
+def _estimable_features(
+    x_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]
+) -> tuple[list[int], dict[int, str], Bool[np.ndarray, " B"]]:
+    """The features that have a finite coefficient, why the others have none, and the pairs that are left.
+
+    A feature that decides a preference wherever it differs has an infinite one; in the limit the pairs that
+    it decides say nothing about the others, so they leave with it.
+    """
+    is_fitted_B = np.ones(len(y_B), dtype=bool)
+    estimable = list(range(x_BF.shape[1]))
+    faults: dict[int, str] = {}
+    while True:
+        fault_found = next(
+            ((f, why) for f in estimable if (why := _feature_fault(x_BF[is_fitted_B, f], y_B[is_fitted_B]))),
+            None,
+        )
+        if fault_found is None:
+            break
+        feature, why = fault_found
+        estimable.remove(feature)
+        faults[feature] = DECIDED_BY_OTHERS if why == NEVER_DIFFERS and (x_BF[:, feature] != 0).any() else why
+        if why != NEVER_DIFFERS:
+            is_fitted_B = is_fitted_B & (x_BF[:, feature] == 0)
+    for feature in list(estimable):
+        earlier = [other for other in estimable if other < feature]
+        if np.linalg.matrix_rank(x_BF[is_fitted_B][:, [*earlier, feature]]) <= len(earlier):
+            faults[feature] = COLLINEAR
+            estimable.remove(feature)
+    if estimable and separating_direction(x_BF[is_fitted_B][:, estimable], y_B[is_fitted_B]) is not None:
+        faults.update(dict.fromkeys(estimable, PERFECTLY_SEPARATED))
+        estimable = []
+    return estimable, faults, is_fitted_B
+
+
+def _feature_fault(x_B: Float[np.ndarray, " B"], y_B: Float[np.ndarray, " B"]) -> str | None:
+    differs_B = x_B != 0
+    if not differs_B.any():
+        return NEVER_DIFFERS
+    agrees_B = np.sign(x_B[differs_B]) * (2 * y_B[differs_B] - 1)
+    return ALWAYS_PREFERRED if (agrees_B == 1).all() else NEVER_PREFERRED if (agrees_B == -1).all() else None
+
+
+def separating_direction(
+    x_BF: Float[np.ndarray, "B F"], y_B: Float[np.ndarray, " B"]
+) -> Float[np.ndarray, " F"] | None:
+    """A weighing of the features that is never wrong and not always silent (Albert, Anderson 1984).
+
+    >>> separating_direction(np.array([[1.0], [2.0]]), np.array([1.0,
+    ...     1.0])), separating_direction(np.eye(1), np.array([0.5]))
+    (array([1.]), None)
+    """
+    from scipy.optimize import linprog
+
+    is_decided_B = (y_B == 0) | (y_B == 1)
+    signed = (2 * y_B[is_decided_B] - 1)[:, None] * x_BF[is_decided_B]
+    if not is_decided_B.any():
+        return None
+    undecided = x_BF[~is_decided_B]
+    equal = {"A_eq": undecided, "b_eq": np.zeros(len(undecided))} if len(undecided) else {}
+    solution = linprog(-signed.sum(0), A_ub=-signed, b_ub=np.zeros(len(signed)), bounds=(-1, 1), **equal)
+    return np.asarray(solution.x, dtype=float) if solution.success and -solution.fun > 1e-7 else None
+
+
+def _stack_judges(
+    x_BF: Float[np.ndarray, "B F"],
+    preferred_by_judge: Mapping[str, Float[np.ndarray, " B"]],
+    prompt_B: Int[np.ndarray, " B"],
+    fits: Mapping[str, JudgeFit],
+    size: int,
+) -> tuple[Float[np.ndarray, "R C"], Float[np.ndarray, " R"], Int[np.ndarray, " R"]]:
+    """The design matrix, outcomes and prompts of all judges below each other, each judge with columns of
+    its own.
+    """
+    blocks, outcomes, prompts = [], [], []
+    for name, one in fits.items():
+        block = np.zeros((int(one.is_fitted_B.sum()), size))
+        for feature, column in one.coefficient_index.items():
+            block[:, column] = x_BF[one.is_fitted_B, feature]
+        has_difference = (block != 0).any(1)
+        blocks.append(block[has_difference])
+        outcomes.append(preferred_by_judge[name][one.is_fitted_B][has_difference])
+        prompts.append(prompt_B[one.is_fitted_B][has_difference])
+    return np.concatenate(blocks), np.concatenate(outcomes), np.concatenate(prompts)
+
+
+def _fit_logistic(
+    x_RC: Float[np.ndarray, "R C"], y_R: Float[np.ndarray, " R"], prompt_R: Int[np.ndarray, " R"]
+) -> tuple[Float[np.ndarray, " C"], Float[np.ndarray, "C C"]]:
+    from statsmodels.genmod.families import Binomial
+    from statsmodels.genmod.generalized_linear_model import GLM
+
+    with warnings.catch_warnings():
+        # Separation was looked for above; what is left of it shows as a wide interval.
+        warnings.simplefilter("ignore")
+        result = GLM(y_R, x_RC, family=Binomial()).fit()
+    beta = np.asarray(result.params, dtype=float)
+    return beta, _clustered_covariance(x_RC, y_R, prompt_R, beta)
+
+
+def _clustered_covariance(
+    x_RC: Float[np.ndarray, "R C"],
+    y_R: Float[np.ndarray, " R"],
+    prompt_R: Int[np.ndarray, " R"],
+    beta_C: Float[np.ndarray, " C"],
+) -> Float[np.ndarray, "C C"]:
+    """(XᵀWX)⁻¹ Σ_prompts s sᵀ (XᵀWX)⁻¹, s the score of a prompt, with the usual factor for few prompts.
+
+    Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
+    """
+    p_R = 1 / (1 + np.exp(-np.clip(x_RC @ beta_C, -500, 500)))
+    cluster_R = np.unique(prompt_R, return_inverse=True)[1]
+    score_GC = np.zeros((int(cluster_R.max()) + 1, x_RC.shape[1]))
+    np.add.at(score_GC, cluster_R, x_RC * (y_R - p_R)[:, None])
+    bread_CC = np.linalg.pinv((x_RC * (p_R * (1 - p_R))[:, None]).T @ x_RC)
+    clusters, rows, size = len(score_GC), len(y_R), x_RC.shape[1]
+    small_sample_factor = clusters / max(1, clusters - 1) * (rows - 1) / max(1, rows - size)
+    return small_sample_factor * bread_CC @ (score_GC.T @ score_GC) @ bread_CC
+
+
+def contrast_and_error(fitted: RegressionFit, weights: Mapping[int, float]) -> tuple[float, float]:
+    """Σ w β over some coefficients, and its standard error."""
+    row = np.zeros(len(fitted.beta))
+    for index, weight in weights.items():
+        row[index] += weight
+    variance = float(row @ fitted.covariance @ row)
+    assert variance >= -1e-9, f"a variance of {variance}"
+    return float(row @ fitted.beta), float(np.sqrt(max(0.0, variance)))
+
+
+PROMPTS_PER_COEFFICIENT = 10
+"""Prompts that a fit needs for each of its coefficients (Peduzzi et al. 1996)."""
+MAX_NEWTON_STEPS = 40
+"""Newton's, at most; each doubles the digits that are right, so whatever takes more has no end."""
+MAX_STEP = 5.0
+"""That a coefficient moves in one of them: from far off, Newton's may leap over the top."""
+MAX_STANDARD_ERROR = 10.0
+"""The standard error of a draw's θ beyond which nothing decides it."""
+MAX_UNDECIDED_DRAWS = 0.05
+"""The share of undecided draws beyond which there is no interval."""
+CONSTANT_DIFFERENCE = "one policy's answers differ from the other's by the same in every pair"
+"""Said where the features make up the intercept."""
+FULLY_PREDICTED = "how the answers look foretells every verdict, and nothing is left to tell worth by"
+"""Said where they decide all by themselves."""
+_DAMPING = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlledWinRate:
+    """A win rate at equal features, or why there is none.
+
+    Example: ``ControlledWinRate(value=None, reason="every pair is won, and nothing else can be told")``
+    """
+
+    value: Estimate | None
+    """σ(θ) with its interval over prompts."""
+    reason: str | None = None
+    """Why there is none, or what it leaves out."""
+
+
+def win_rate_at_equal_features(
+    x_BF: Float[np.ndarray, "B F"],
+    verdict_B: Float[np.ndarray, " B"],
+    prompt_B: Int[np.ndarray, " B"],
+    resampling: Resampling,
+) -> ControlledWinRate:
+    """The win rate at equal features, σ(θ) by maximum likelihood, its percentile interval by resampling
+    prompts.
+
+    Features that decide pairs alone leave with these pairs, as they do in the limit of the likelihood. θ is
+    refused where the features make it up, where they foretell everything, and where prompts are few.
+
+    >>> chance = np.random.default_rng(0)
+    >>> x_BF = chance.normal(size=(2000, 1)) + 1
+    >>> won_B = (chance.random(2000) < 1 / (1 + np.exp(-x_BF[:, 0]))).astype(float)
+    >>> found = win_rate_at_equal_features(x_BF, won_B, np.arange(2000), Resampling(times=200)).value
+    >>> round(float(won_B.mean()), 1), found.low < 0.5 < found.high
+    (0.7, True)
+    """
+    # Last, so that whatever the features make up is the intercept, and never one of them in its place.
+    design_BC = np.column_stack([x_BF[:, (x_BF != 0).any(0)], np.ones(len(verdict_B))])
+    if _needs_more_prompts(prompt_B, 1):
+        return ControlledWinRate(value=None, reason=_prompts_needed(prompt_B, 1))
+    if verdict_B.min() == verdict_B.max() in (0.0, 1.0):
+        outcome = "won" if verdict_B[0] == 1 else "lost"
+        return ControlledWinRate(
+            value=None, reason=f"every pair is {outcome}, whatever the answers look like"
+        )
+    rows_B = _undecided_rows(design_BC, verdict_B)
+    columns = _independent_columns(design_BC[rows_B])
+    if design_BC.shape[1] - 1 not in columns:
+        return ControlledWinRate(value=None, reason=CONSTANT_DIFFERENCE if rows_B.all() else FULLY_PREDICTED)
+    if _needs_more_prompts(prompt_B[rows_B], len(columns)):
+        return ControlledWinRate(value=None, reason=_prompts_needed(prompt_B[rows_B], len(columns)))
+    fitted = _fit_with_interval(
+        design_BC[rows_B][:, columns], verdict_B[rows_B], prompt_B[rows_B], resampling
+    )
+    if fitted.value is None or rows_B.all():
+        return fitted
+    return replace(fitted, reason=f"{(~rows_B).sum()} pairs are left out, whose looks alone decide them")
+
+
+def _undecided_rows(
+    x_BC: Float[np.ndarray, "B C"], verdict_B: Float[np.ndarray, " B"]
+) -> Bool[np.ndarray, " B"]:
+    """Without the pairs that some weighing decides which is wrong on none: its coefficients have no end."""
+    undecided_B = np.ones(len(verdict_B), dtype=bool)
+    while (
+        undecided_B.any()
+        and (beta_C := separating_direction(x_BC[undecided_B], verdict_B[undecided_B])) is not None
+    ):
+        decided_B = undecided_B & (np.abs(x_BC @ beta_C) > 1e-7)
+        if not decided_B.any():
+            break
+        undecided_B &= ~decided_B
+    return undecided_B
+
+
+def _independent_columns(x_BC: Float[np.ndarray, "B C"]) -> list[int]:
+    """The columns that those before them do not make up."""
+    columns: list[int] = []
+    for column in range(x_BC.shape[1]):
+        if np.linalg.matrix_rank(x_BC[:, [*columns, column]]) > len(columns):
+            columns.append(column)
+    return columns
+
+
+def _needs_more_prompts(prompt_B: Int[np.ndarray, " B"], size: int) -> bool:
+    return len(np.unique(prompt_B)) < PROMPTS_PER_COEFFICIENT * size
+
+
+def _prompts_needed(prompt_B: Int[np.ndarray, " B"], size: int) -> str:
+    coefficients = "one coefficient" if size == 1 else f"{size} coefficients"
+    return (
+        f"{len(np.unique(prompt_B))} prompts are too few for {coefficients}: it takes "
+        f"{PROMPTS_PER_COEFFICIENT * size}"
+    )
+
+
+def _fit_with_interval(
+    x_BC: Float[np.ndarray, "B C"],
+    verdict_B: Float[np.ndarray, " B"],
+    prompt_B: Int[np.ndarray, " B"],
+    resampling: Resampling,
+) -> ControlledWinRate:
+    theta, is_decided = _newton_fits(x_BC, verdict_B, np.ones((1, len(verdict_B))))
+    if not is_decided.all():
+        return ControlledWinRate(value=None, reason="the verdicts leave it all but open")
+    fits = [_newton_fits(x_BC, verdict_B, times_SB) for times_SB in _bootstrap_counts(prompt_B, resampling)]
+    theta_S, is_decided_S = (np.concatenate(column) for column in zip(*fits, strict=True))
+    if (undecided_share := float((~is_decided_S).mean())) > MAX_UNDECIDED_DRAWS:
+        return ControlledWinRate(
+            value=None,
+            reason=f"in {undecided_share:.0%} of the draws of prompts no pair speaks against the rest",
+        )
+    low, high = np.quantile(_sigmoid(theta_S), (0.025, 0.975))
+    return ControlledWinRate(
+        value=Estimate(
+            value=float(_sigmoid(theta)[0]),
+            low=float(low),
+            high=float(high),
+            n=len(verdict_B),
+            prompts=len(np.unique(prompt_B)),
+        )
+    )
+
+
+def _bootstrap_counts(
+    prompt_B: Int[np.ndarray, " B"], resampling: Resampling
+) -> Iterator[Float[np.ndarray, "S B"]]:
+    """How often each pair comes up in each draw of prompts, some draws at a time."""
+    prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
+    prompts = int(prompt_index_B.max()) + 1
+    rng = np.random.default_rng(resampling.seed)
+    rows = max(1, _MAX_CELLS // max(len(prompt_B), prompts))
+    for start in range(0, resampling.times, rows):
+        size = min(rows, resampling.times - start)
+        times_SP = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=size)
+        yield times_SP[:, prompt_index_B].astype(float)
+
+
+def _newton_fits(
+    x_BC: Float[np.ndarray, "B C"], verdict_B: Float[np.ndarray, " B"], times_SB: Float[np.ndarray, "S B"]
+) -> tuple[Float[np.ndarray, " S"], Bool[np.ndarray, " S"]]:
+    """θ of every draw, and whether it is decided.
+
+    The damping moves no optimum; it holds what has none, and what does not come up in a draw.
+    """
+    size = x_BC.shape[1]
+    square_BCC = (x_BC[:, :, None] * x_BC[:, None, :]).reshape(len(x_BC), size * size)
+    whole_S = times_SB.sum(1)
+    beta_SC = np.zeros((len(times_SB), size))
+    step_SC = np.full_like(beta_SC, np.inf)
+    inverse_SCC = np.zeros((len(times_SB), size, size))
+    for _ in range(MAX_NEWTON_STEPS):
+        fitted_SB = _sigmoid(beta_SC @ x_BC.T)
+        slope_SC = (times_SB * (verdict_B - fitted_SB)) @ x_BC
+        bend_SCC = ((times_SB * fitted_SB * (1 - fitted_SB)) @ square_BCC).reshape(-1, size, size)
+        damping_SCC = _DAMPING * whole_S[:, None, None] * np.eye(size)
+        inverse_SCC = np.linalg.inv(bend_SCC + damping_SCC)
+        step_SC = np.clip(np.einsum("scd,sd->sc", inverse_SCC, slope_SC), -MAX_STEP, MAX_STEP)
+        beta_SC = beta_SC + step_SC
+        if np.abs(step_SC).max() < 1e-9:
+            break
+    decided_S = (np.abs(step_SC[:, -1]) < 1e-6) & (inverse_SCC[:, -1, -1] < MAX_STANDARD_ERROR**2)
+    return beta_SC[:, -1], decided_S
+
+
+def _sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:
+    return np.exp(-np.logaddexp(0, -x))

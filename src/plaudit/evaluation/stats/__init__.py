@@ -1,1 +1,0 @@
-"""Resampling, regressions and intervals that both kinds of evaluation use."""
