@@ -11,9 +11,8 @@ import pytest
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.registry import EXERCISES, analyse_exercise, exercises_named, setting_changes
 from plaudit.pipeline.read import read_pipeline
-from plaudit.pipeline.run import run_pipeline
+from plaudit.pipeline.run import run_pipeline, validate_pipeline
 from plaudit.pipeline.store import PipelineFolder
-from plaudit.pipeline.validate import validate_pipeline
 
 every = pytest.mark.parametrize("exercise", EXERCISES, ids=[one.name for one in EXERCISES])
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example, batch_of
@@ -35,6 +38,22 @@ def test_moving_keeps_every_field() -> None:
     moved = batch.to("cpu")
     assert moved.completion_NT.tolist() == batch.completion_NT.tolist()
     assert moved.origin_N == batch.origin_N
+
+
+def test_a_moved_batch_keeps_the_one_it_was_moved_from_and_a_changed_one_does_not() -> None:
+    masked = Completion(ids=(7, 8, 2), mask=(False, True, True), finished=False)
+    batch = batch_of([Example(prompt=(1, 5), completions=(_answer(9), masked), origin="a:1")])
+    there = batch.to("meta")
+    assert batch.host is batch
+    assert there.host is batch
+    assert there.to("cpu") is batch
+    assert batch.trained_M.tolist() == [0, 4, 5]
+    assert there.trained_M.device.type == "meta"
+    assert there.trained_M.shape == (3,)
+    changed = replace(batch, mask_NT=torch.zeros_like(batch.mask_NT))
+    assert changed.trained_M.tolist() == []
+    with pytest.raises(NotImplementedError):
+        _ = replace(there, origin_N=("b:1", "b:2")).host
 
 
 def test_counts_of_an_example() -> None:

@@ -14,6 +14,7 @@ from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, R
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
 from plaudit.methods.policy.config import POLICY, OwnPolicyConfig, PolicyConfig
+from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.policy.run import prepare_policy_run
 from plaudit.methods.preference.config import PREFERENCE, OwnPreferenceConfig, PreferenceConfig
 from plaudit.methods.preference.run import prepare_preference
@@ -28,6 +29,8 @@ from plaudit.methods.reward_model.run import prepare_reward
 from plaudit.methods.run import Run, refuse_unknown_checks, start_run
 from plaudit.methods.supervised.run import PREFERRED, SFT, prepare_supervised
 from plaudit.preflight.check import Check, Finding, PreflightSubject, run_checks
+from plaudit.tokens.batch import Completion
+from plaudit.tokens.microbatch import Microbatch
 
 METHODS: dict[str, tuple[str, str, type]] = {
     "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", RunConfig),
@@ -191,6 +194,12 @@ def prepare_run(config: RunConfig, run: Run) -> tuple[TrainingJob[Any], Prefligh
     if run.method not in SUPERVISED_METHODS:
         raise UserError(f"{run.method} is made of other runs: look at those, one by one")
     return prepare_supervised(config, SUPERVISED_METHODS[run.method], run)
+
+
+def drawn_completions(microbatch: Microbatch) -> tuple[Completion, ...]:
+    """All completions of the round that a micro-batch belongs to; none where a run draws none."""
+    examples = microbatch.round.examples if isinstance(microbatch, PolicyMicrobatch) else ()
+    return tuple(completion for example in examples for completion in example.completions)
 
 
 def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) -> Iterator[Finding]:

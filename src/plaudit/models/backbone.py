@@ -218,7 +218,7 @@ def refuse_unknown_extras(headless: nn.Module, extras: Mapping[str, Tensor]) -> 
 
 
 StateSelector = Callable[[ForwardInputs], Tensor]
-"""Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement."""
+"""Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement, on the host."""
 
 
 class Backbone:
@@ -248,12 +248,17 @@ class Backbone:
         self._set_layout_attention()
 
     def states(self, batch: TokenBatch, select: StateSelector) -> Tensor:
-        """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept."""
+        """The wanted states ``[…, H]`` after one pass through the layers; the others are not kept.
+
+        ``select`` works on the host, on inputs that lie there: pick by ``batch.host``, not by ``batch``.
+        """
         if self.layout == "packed" and not self.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
-        inputs = layout_batch(batch, self.layout, share_prompts=self.share_prompts)
-        selected = select(inputs)
-        return self.all_states(inputs, selected.unique())[selected]
+        inputs = layout_batch(batch.host, self.layout, share_prompts=self.share_prompts)
+        selected, device = select(inputs), batch.completion_NT.device
+        # How many states there are is known on the host alone; asking the device would wait for all it does.
+        selected_M = selected.unique().to(device, non_blocking=True)
+        return self.all_states(inputs.to(device), selected_M)[selected.to(device, non_blocking=True)]
 
     def all_states(self, inputs: ForwardInputs, selected_M: Tensor) -> Tensor:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""

@@ -85,6 +85,8 @@ class KVCache:
 
     def select_rows(self, row_n: Int[Tensor, " n"]) -> None:
         """Continue only these completions; a prompt without any left is dropped too."""
+        # Which prompts have answers left decides on shapes, so the device is waited for: only when an answer
+        # has ended, which the sampler had to read anyhow.
         prompt_p, group_n = self._group_N[row_n].unique(return_inverse=True)
         fewer = len(prompt_p) < len(self._length_P)
         for layer in self._layers.values():

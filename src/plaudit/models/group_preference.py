@@ -165,10 +165,10 @@ class _Block(nn.Module):
 @torch.no_grad()
 def completion_embeddings(model: Policy | RewardModel, batch: TokenBatch) -> Float[Tensor, "N H"]:
     """What a frozen backbone makes of each answer: the mean of its tokens' last-layer states, in float32."""
-    length_N = batch.length_N
-    real_NT = torch.arange(batch.completion_NT.shape[1], device=length_N.device) < length_N[:, None]
+    length_N, host_length_N = batch.length_N, batch.host.length_N
+    real_NT = torch.arange(batch.completion_NT.shape[1]) < host_length_N[:, None]
     state_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[real_NT]).float()
-    row_M = real_NT.nonzero()[:, 0]
+    row_M = real_NT.nonzero()[:, 0].to(state_MH.device, non_blocking=True)
     sum_NH = state_MH.new_zeros(len(length_N), state_MH.shape[-1]).index_add(0, row_M, state_MH)
     return sum_NH / length_N[:, None]
 

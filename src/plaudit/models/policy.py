@@ -18,7 +18,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from plaudit.models.backbone import Backbone, Head, head_of
-from plaudit.tensors.logprobs import Extra, score_tokens, score_tokens_equally_weighted
+from plaudit.tensors.logprobs import (
+    Extra,
+    refuse_unknown_tokens,
+    score_tokens,
+    score_tokens_equally_weighted,
+)
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout, micro_batches_in_order
 
@@ -136,7 +141,7 @@ class Policy(nn.Module):
 
     def forward(self, batch: TokenBatch, read: StateReader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
-        hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.mask_NT])
+        hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
         return read(hidden_MH, head_of(self.base), batch)
 
     def as_plain_model(self) -> AbstractContextManager[Any]:
@@ -154,7 +159,7 @@ class _ScoreReader:
         scores = score_tokens(
             hidden_MH,
             head.layer.weight,
-            batch.completion_NT[batch.mask_NT],
+            _targets(batch, head),
             bias_V=head.layer.bias,
             rule=replace(head.rule, temperature=self.temperature),
             extras=self.also,
@@ -165,17 +170,24 @@ class _ScoreReader:
 
 
 def _read_equally_weighted(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
-    target_M = batch.completion_NT[batch.mask_NT]
     scores = score_tokens_equally_weighted(
-        hidden_MH, head.layer.weight, target_M, bias_V=head.layer.bias, rule=head.rule
+        hidden_MH, head.layer.weight, _targets(batch, head), bias_V=head.layer.bias, rule=head.rule
     )
     return scores.logp_M, scores.greedy_M
 
 
+def _targets(batch: TokenBatch, head: Head) -> Tensor:
+    """The trained tokens, all of them in the vocabulary: on a device nobody looks at that any more."""
+    host = batch.host
+    refuse_unknown_tokens(host.completion_NT[host.mask_NT], head.layer.weight.shape[0])
+    return batch.completion_NT.flatten()[batch.trained_M]
+
+
 def scatter_to_mask(value_M: Tensor, batch: TokenBatch) -> Tensor:
     """Values of the trained tokens at their places in ``[N, T]``, zero elsewhere."""
-    empty_NT = torch.zeros(batch.mask_NT.shape, dtype=value_M.dtype, device=value_M.device)
-    return empty_NT.masked_scatter(batch.mask_NT, value_M)
+    empty = torch.zeros(batch.mask_NT.numel(), dtype=value_M.dtype, device=value_M.device)
+    # By place and not by mask: backward through a mask would count it again, and wait for the device.
+    return empty.index_copy(0, batch.trained_M, value_M).view(batch.mask_NT.shape)
 
 
 PrecisionContext = Callable[[], AbstractContextManager[object]]

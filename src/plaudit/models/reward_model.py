@@ -131,11 +131,11 @@ class RewardModel(nn.Module):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
-        _refuse_unmasked(batch)
+        _refuse_unmasked(batch.host)
         if self.pooling == "mean":
             return masked_sum_rows(self.values(batch), batch.mask_NT) / batch.mask_NT.sum(-1)
-        token_T = torch.arange(batch.mask_NT.shape[1], device=batch.mask_NT.device)
-        last_N = torch.where(batch.mask_NT, token_T, -1).amax(-1)
+        mask_NT = batch.host.mask_NT
+        last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
         return self(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0])
 
     def values(self, batch: TokenBatch, *, at: ValuePosition = "own") -> Float[Tensor, "N T"]:
@@ -144,19 +144,20 @@ class RewardModel(nn.Module):
         ``own`` reads the token's own state, so that the last value is the reward; ``before`` reads the
         state in which the token was chosen, which is what a critic has to judge.
         """
-        mask_NT = batch.mask_NT
+        mask_NT = batch.host.mask_NT
         value_M = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
-        empty_NT = torch.zeros(mask_NT.shape, dtype=value_M.dtype, device=value_M.device)
-        return empty_NT.masked_scatter(mask_NT, value_M)
+        return scatter_to_mask(value_M, batch)
 
     def step_rewards(self, batch: TokenBatch, end_NC: Int[Tensor, "N C"]) -> Float[Tensor, "N C"]:
         """The head at the last token of each step; ``end_NC`` counts from the completion's first token.
 
         −1 stands for no step, and gives 0. (Process rewards: Lightman et al. 2023, arXiv:2305.20050.)
+        Hand over ``end_NC`` as it was made, on the host: there it is checked without waiting for the device.
         """
-        _refuse_steps_outside(batch, end_NC)
+        end_NC = end_NC.cpu()
+        _refuse_steps_outside(batch.host, end_NC)
         value_NC = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
-        return value_NC.masked_fill(end_NC < 0, 0.0)
+        return value_NC.masked_fill((end_NC < 0).to(value_NC.device, non_blocking=True), 0.0)
 
     def forward(self, batch: TokenBatch, where: StateSelector) -> Tensor:
         """The head at the wanted states; inside this call sharded weights are whole.

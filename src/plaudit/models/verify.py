@@ -150,7 +150,7 @@ def _fast_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
     """Log-probs ``[N, T]`` of a policy; directions of the states ``[N, T, H]`` that a reward is read in."""
     if isinstance(model, Policy):
         return model.score(batch).logp_NT
-    hidden_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[batch.mask_NT])
+    hidden_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[batch.host.mask_NT])
     direction_NTH = hidden_MH.new_zeros(*batch.mask_NT.shape, hidden_MH.shape[-1])
     direction_NTH[batch.mask_NT] = _direction(hidden_MH)
     return direction_NTH

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from plaudit.config import Setting, all_settings, did_you_mean, item_type, load_yaml, read_values, resolve
 from plaudit.errors import UserError
-from plaudit.methods.registry import OWN_ALGORITHMS, config_type
+from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.pipeline.spec import (
+    KINDS_WITHOUT_TRAINING,
     START_MODEL,
     WORLD,
     Pipeline,
     PipelineSettings,
     Stage,
+    StageKind,
     absolute_word,
+    flatten,
+    stage_kinds,
     word_path,
 )
-from plaudit.pipeline.stages import StageKind, kind_names, stage_kinds
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
@@ -40,29 +43,28 @@ def read_pipeline(
     if not isinstance(loaded, dict) or not loaded.get("stages"):
         raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}")
     head_values = {name: value for name, value in loaded.items() if name != "stages"}
-    bodies: dict[str, FlatSettings] = {}
-    places: dict[str, str] = {}
+    bodies, places = dict[str, FlatSettings](), dict[str, str]()
     for name, body, where in _stage_entries(loaded["stages"], node, path):
         if name in bodies:
             raise UserError(f"{where}: another stage is called {name}; give one of them another name")
         bodies[name], places[name] = _flat_settings(body, where), where
     _apply_changes(head_values, bodies, changes)
-    overrides = {"seed": seed, "jobs": jobs}
-    head_values |= {name: value for name, value in overrides.items() if value is not None}
+    head_values |= {} if seed is None else {"seed": seed}
+    head_values |= {} if jobs is None else {"jobs": jobs}
     head = _read_head(head_values, path)
     reader = _StageReader(head, [*bodies])
     for name, body in bodies.items():
         reader.read(name, body, places[name])
     model = head.model if head.model in (None, WORLD) else str(Path(head.model).absolute())
-    values = {"name": head.name or path.stem, "seed": head.seed, "jobs": head.jobs, "threads": head.threads}
-    return Pipeline(**values, model=model, stages=tuple(reader.stages.values()))
+    values = asdict(head) | {"name": head.name or path.stem, "model": model}
+    return Pipeline(**values, stages=tuple(reader.stages.values()))
 
 
 def pipeline_yaml(pipeline: Pipeline) -> str:
     """The pipeline as YAML with absolute paths: it means the same from any folder."""
     import yaml
 
-    head = {name: getattr(pipeline, name) for name in ("name", "seed", "model", "jobs", "threads")}
+    head = {one.name: getattr(pipeline, one.name) for one in fields(PipelineSettings)}
     stages = [
         {stage.name: {"do": stage.kind.name, "weight": stage.weight, **_nest(stage.raw_settings)}}
         for stage in pipeline.stages
@@ -88,23 +90,16 @@ def _stage_entries(stages: object, node: Any, path: Path) -> Iterator[tuple[str,
         yield name, body, f"{where}: stage {name}"
 
 
-def _flatten(body: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Whole names with underscores; a group may be written as ``policy.beta`` or have its own lines."""
-    for name, value in body.items():
-        key = prefix + str(name).replace("-", "_")
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{key}.")
-        else:
-            yield key, value
-
-
 def _flat_settings(body: Mapping[Any, Any], where: str) -> FlatSettings:
-    """Refuses two spellings of one name, and a value beside settings of the group of that name."""
-    keys = [key for key, _ in _flatten(body)]
+    """Settings by whole names, whether a group is written ``policy.beta`` or has its own lines.
+
+    Refuses two spellings of one name, and a value beside settings of the group of that name.
+    """
+    keys = [key for key, _ in flatten(body)]
     for key in keys:
         if keys.count(key) > 1 or any(other.startswith(f"{key}.") for other in keys):
             raise UserError(f"{where}: {key} is set twice; keep one of the two")
-    return dict(_flatten(body))
+    return dict(flatten(body))
 
 
 def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +115,7 @@ def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply_changes(
-    head_values: dict[str, Any], bodies: Mapping[str, FlatSettings], changes: Sequence[str]
+    head_values: FlatSettings, bodies: Mapping[str, FlatSettings], changes: Sequence[str]
 ) -> None:
     """Write what the command line says over what the file says."""
     import yaml
@@ -135,8 +130,9 @@ def _apply_changes(
         except yaml.YAMLError as error:
             raise UserError(f"--set {change}: {word!r} is not YAML") from error
         if dot and stage_name not in bodies:
-            hint = did_you_mean(stage_name, bodies)
-            raise UserError(f"--set {change}: there is no stage {stage_name!r}{hint}")
+            raise UserError(
+                f"--set {change}: there is no stage {stage_name!r}{did_you_mean(stage_name, bodies)}"
+            )
         target, name = (bodies[stage_name], setting.replace("-", "_")) if dot else (head_values, key)
         target[name] = value
 
@@ -167,35 +163,28 @@ class _StageReader:
             settings = {key: value for key, value in body.items() if key not in ("do", "weight")}
             if kind.trains and "out" in settings:
                 raise UserError("out: the pipeline says where a run lies; leave it out")
-            inputs = dict(self._read_inputs(name, kind, settings))
+            inputs = self._read_inputs(name, kind, settings)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         # Rows of several sources are one file when the stage runs.
         lists = {setting.key for setting in all_settings(kind.settings) if item_type(setting.value_type)}
         single = {key: words[0] for key, words in inputs.items() if key not in lists}
         values = read_values(_nest(settings | single), kind.settings, where)
-        for path, value in values.items():
-            if ".".join(path) not in kind.accepts and str(value).startswith("$"):
-                raise UserError(
-                    f"{where}: {'.'.join(path)}: takes no stage's result, and {value} stands there"
-                )
+        for key, value in ((".".join(path), value) for path, value in values.items()):
+            if key not in kind.accepts and str(value).startswith("$"):
+                raise UserError(f"{where}: {key}: takes no stage's result, and {value} stands there")
         if any(setting.path == ("seed",) for setting in all_settings(kind.settings)):
             values.setdefault(("seed",), self._head.seed)
-        self.stages[name] = stage = Stage(
-            name=name,
-            kind=kind,
-            raw_settings=settings,
-            values=values,
-            inputs=inputs,
-            where=where,
-            weight=weight,
-        )
+        checked = {"values": values, "inputs": inputs, "where": where, "weight": weight}
+        self.stages[name] = stage = Stage(name=name, kind=kind, raw_settings=settings, **checked)
         stage.config({})
 
-    def _read_inputs(
-        self, name: str, kind: StageKind, settings: FlatSettings
-    ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The settings that name something outside of the stage; one word may stand for a list of one."""
+    def _read_inputs(self, name: str, kind: StageKind, settings: FlatSettings) -> dict[str, tuple[str, ...]]:
+        """The words of what lies outside of the stage; they replace those in ``settings``, absolute.
+
+        One word may stand for a list of one.
+        """
+        inputs: dict[str, tuple[str, ...]] = {}
         for setting in all_settings(kind.settings):
             key, value = setting.key, settings.get(setting.key)
             if value is None or setting.group is not None:
@@ -205,13 +194,14 @@ class _StageReader:
                 settings[key] = value = [value]
             if key not in kind.accepts:
                 continue
-            words = [str(word) for word in value] if isinstance(value, list) else [str(value)]
+            words = [str(word) for word in (value if isinstance(value, list) else [value])]
             checked = [self._checked_word(word, name, setting, kind) for word in words]
             if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
                 raise UserError(f"{key}: {', '.join(checked)}: only rows can be several")
             settings[key] = checked if takes_list or len(checked) > 1 else checked[0]
             if checked:
-                yield key, tuple(checked)
+                inputs[key] = tuple(checked)
+        return inputs
 
     def _checked_word(self, word: str, name: str, setting: Setting, kind: StageKind) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
@@ -229,18 +219,19 @@ class _StageReader:
         """What a reference gives; refuses a reference to nothing."""
         if name in self.stages:
             return self.stages[name].kind.produces
-        if name == START_MODEL and self._head.model is not None:
+        has_model = self._head.model is not None
+        if name == START_MODEL and has_model:
             return "model"
         if name == START_MODEL:
-            raise UserError(
-                f"{key}: ${START_MODEL} is the pipeline's own model, and none is named: add model: world"
-            )
-        if name == here:
-            raise UserError(f"{key}: ${name} is this stage itself; name a stage above it")
-        if name in self._names:
-            raise UserError(f"{key}: ${name} comes later; a stage reads what stands above it")
-        start_model = [] if self._head.model is None else [START_MODEL]
-        raise UserError(f"{key}: there is no stage ${name}{did_you_mean(name, [*start_model, *self.stages])}")
+            reason = "is the pipeline's own model, and none is named: add model: world"
+        elif name == here:
+            reason = "is this stage itself; name a stage above it"
+        elif name in self._names:
+            reason = "comes later; a stage reads what stands above it"
+        else:
+            known = [START_MODEL, *self.stages] if has_model else self.stages
+            raise UserError(f"{key}: there is no stage ${name}{did_you_mean(name, known)}")
+        raise UserError(f"{key}: ${name} {reason}")
 
 
 def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
@@ -248,7 +239,8 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if name is None:
         raise UserError("say what it does, as in do: sft")
     if name not in kinds:
-        hint = did_you_mean(str(name), kinds) or f"; there are {', '.join(kind_names())} and the algorithms"
+        without_table = ", ".join((*(kind.name for kind in KINDS_WITHOUT_TRAINING), *METHODS))
+        hint = did_you_mean(str(name), kinds) or f"; there are {without_table} and the algorithms"
         raise UserError(f"there is no kind of stage {name!r}{hint} (plaudit train --list)")
     weight = body.get("weight", kinds[name].weight)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or weight <= 0:

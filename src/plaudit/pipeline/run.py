@@ -1,23 +1,44 @@
-"""All stages of a pipeline: what is finished is kept, the rest runs, some side by side; or what would run."""
+"""All stages of a pipeline: what is finished is kept, the rest runs, some side by side; or what would run.
+
+A stage runs in this process, or, with several jobs, in one of its own that ends when its parent ends.
+"""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
+from typing import Any, Literal
 
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.alignment_tax import check_libraries
 from plaudit.files import atomic, lock
-from plaudit.pipeline.read import pipeline_yaml
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
+from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
+from plaudit.methods.iterative.rlhf import policy_config, rlhf_round
+from plaudit.methods.policy.config import PolicyConfig
+from plaudit.methods.policy.conflicts import configured_algorithm as configured_policy_algorithm
+from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
+from plaudit.methods.reference import refuse_unused_reference_settings
+from plaudit.methods.registry import preflight_methods
+from plaudit.methods.reward_model.losses import loss_name_for
+from plaudit.pipeline.read import pipeline_yaml, read_pipeline
 from plaudit.pipeline.spec import Pipeline, Stage
 from plaudit.pipeline.status import (
+    GOES_ON,
     PipelineContext,
+    StageKey,
     StageStatus,
     expected_seconds,
     format_clock,
@@ -26,11 +47,11 @@ from plaudit.pipeline.status import (
     stage_status,
 )
 from plaudit.pipeline.store import PipelineFolder, read_manifest, restore_stage, set_aside
-from plaudit.pipeline.validate import cost_lines, validate_pipeline
-from plaudit.pipeline.worker import StageOutcome, Workers
 
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
+POLL_SECONDS = 0.5
+"""Seconds between two looks at what a signal may have asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +70,7 @@ class StageSelection:
 
     def forced_reasons(self, pipeline: Pipeline) -> dict[str, str]:
         """The stages that run whatever is there, with the reason; refuses names of no stage."""
-        names = [name for name in (self.from_stage, *self.only) if name]
-        refuse_unknown_stages(pipeline, names, "stages")
+        refuse_unknown_stages(pipeline, [name for name in (self.from_stage, *self.only) if name], "stages")
         if self.fresh:
             return {stage.name: "--fresh" for stage in pipeline.stages}
         if self.from_stage is None:
@@ -71,6 +91,21 @@ class ProgressReporter:
     """Called with what runs just now."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOutcome:
+    """How a stage ended.
+
+    Example: ``StageOutcome(name="sft", status="done", detail="9f86…")``
+    """
+
+    name: str
+    """The stage."""
+    status: Literal["done", "fault", "stopped"]
+    """Whether it ended, failed, or was asked to stop."""
+    detail: str
+    """The hash of the result, or what went wrong."""
+
+
 class StoppedError(Exception):
     """A signal asked the pipeline to stop; ``signum`` says which."""
 
@@ -89,29 +124,60 @@ def run_pipeline(
 
     Whatever ends it, the same call goes on from there to the same results.
     """
-    selection = selection or StageSelection()
-    folder, forced = PipelineFolder(path=out.absolute()), selection.forced_reasons(pipeline)
+    folder, selection = PipelineFolder(path=out.absolute()), selection or StageSelection()
+    forced = selection.forced_reasons(pipeline)
     _refuse_foreign_folder(folder)
     atomic.make_folder(folder.path / "stages")
     with lock.hold_lock(folder.path), _catch_signals() as caught:
         atomic.remove_leftovers(folder.path)
-        for stage_folder in sorted((folder.path / "stages").iterdir()):
-            if stage_folder.is_dir() and stage_folder.name not in {stage.name for stage in pipeline.stages}:
-                set_aside(folder, stage_folder.name)
+        names = {stage.name for stage in pipeline.stages}
+        for path in sorted((folder.path / "stages").iterdir()):
+            if path.is_dir() and path.name not in names:
+                set_aside(folder, path.name)
         text = pipeline_yaml(pipeline)
         if not folder.config.exists() or folder.config.read_text("utf-8") != text:
             atomic.write_text(folder.config, text)
         # What would fail in an hour fails now.
         validate_pipeline(pipeline)
-        workers = Workers(folder.path, pipeline.jobs)
-        run = _Run(
-            PipelineContext.of(folder, pipeline), selection, forced, workers, reporter or ProgressReporter()
-        )
+        context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline.jobs)
         try:
-            run.run_stages(caught)
+            _Run(context, selection, forced, workers, reporter or ProgressReporter()).run_stages(caught)
         finally:
             workers.close()
     return folder
+
+
+def validate_pipeline(pipeline: Pipeline) -> None:
+    """Refuse a pipeline with a stage that would fail whatever the stages above it give."""
+    for stage in pipeline.stages:
+        try:
+            if stage.kind.name == "evaluate":
+                check_libraries()
+            config = stage.config({})
+            for config_type, validate in _VALIDATORS.items():
+                if isinstance(config, config_type):
+                    validate(stage.kind.name, config)
+        except UserError as error:
+            raise UserError(f"{stage.where}: {error}") from error
+
+
+def _validate_preference(name: str, config: PreferenceConfig) -> None:
+    needs_reference = "reference" in configured_algorithm(name, config).needs
+    refuse_unused_reference_settings(name, config.reference, referenced=needs_reference)
+
+
+def _validate_rlhf(_: str, config: RlhfConfig) -> None:
+    configured_policy_algorithm(config.loop.teach, policy_config(config, rlhf_round(config, 1)))
+    loss_name_for("comparisons", config.reward_run.reward)
+
+
+_VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
+    PolicyConfig: configured_policy_algorithm,
+    PreferenceConfig: _validate_preference,
+    LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
+    RlhfConfig: _validate_rlhf,
+}
+"""What refuses the settings that an algorithm does not read."""
 
 
 def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterator[str]:
@@ -121,17 +187,17 @@ def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterato
     forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
     width = max(len(stage.name) for stage in pipeline.stages)
     for number, stage in enumerate(pipeline.stages, 1):
-        status = stage_status(context, stage, results, forced)
+        status, is_asked = stage_status(context, stage, results, forced), True
         if selection.only and stage.name not in selection.only:
-            status = replace(status, state="waits", reason="not asked for")
+            status, is_asked = replace(status, state="waits", reason="not asked for"), False
         if status.result_hash is not None:
             results[stage.name] = status.result_hash
-        elif status.reason != "not asked for":
+        elif is_asked:
             to_run.add(stage.name)
         state = f"{status.state}: {status.reason}" if status.reason else status.state
         yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"
         if stage.kind.trains and stage.name in to_run:
-            yield from (f"      {line}" for line in cost_lines(context, status))
+            yield from (f"      {line}" for line in _cost_lines(context, stage, status))
     seconds = context.earlier_seconds()
     finished = {stage.name for stage in pipeline.stages} - to_run
     times = expected_seconds(pipeline.stages, seconds, {})
@@ -139,6 +205,18 @@ def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterato
     basis = "as long as they took before" if to_run <= set(seconds) else "by the weights of the stages"
     count = f"{len(to_run)} of {len(pipeline.stages)} stages to run"
     yield f"{context.folder.path}: {count}, about {clock} ({basis})"
+
+
+def _cost_lines(context: PipelineContext, stage: Stage, status: StageStatus) -> Iterator[str]:
+    """The arithmetic and the memory of plaudit plan; nothing is measured."""
+    if status.stage_key is None:
+        yield "its cost is known when what it needs is there"
+    elif stage.kind.name not in preflight_methods():
+        yield "it is made of other runs: plaudit plan tells the cost of each"
+    else:
+        from plaudit.planner.render import cost_sentences
+
+        yield from cost_sentences(stage.kind.name, context.config(stage))
 
 
 class _Run:
@@ -163,7 +241,7 @@ class _Run:
 
     def run_stages(self, caught: list[int]) -> None:
         """Until all are finished; a fault or a signal lets what runs come to its end, and is raised then."""
-        waiting, failure, stopped = list(self._stages), None, 0
+        waiting, failure, stopped = self._stages, None, 0
         while self._started or (waiting and failure is None and not stopped):
             if caught and not stopped:
                 stopped = caught[0]
@@ -171,11 +249,11 @@ class _Run:
             if failure is None and not stopped:
                 waiting = self._start_ready(waiting)
             for outcome in self._workers.wait():
+                seconds = time.monotonic() - self._started.pop(outcome.name)
                 if outcome.status == "done":
-                    self._finish(outcome, is_last=not waiting and len(self._started) == 1)
+                    self._finish(outcome, seconds, is_last=not waiting and not self._started)
                 else:
                     failure = failure or outcome
-                self._started.pop(outcome.name)
             self._reporter.status(self._status_line())
         if stopped or (failure is not None and failure.status == "stopped"):
             raise StoppedError(stopped or signal.SIGINT)
@@ -184,51 +262,45 @@ class _Run:
 
     def _start_ready(self, waiting: list[Stage]) -> list[Stage]:
         """Reuse what is finished, start what is ready, the longest way first; returns what still waits."""
-        remaining = [stage for stage in waiting if not self._reuse(stage)]
+        keys: dict[str, StageKey | None] = {}
+        # A stage stands below those that it needs, so one pass sees every result that is there.
+        for stage in waiting:
+            status = stage_status(self._context, stage, self._results, self._forced)
+            if status.result_hash is None or status.stage_key is None:
+                keys[stage.name] = status.stage_key
+                continue
+            if status.state == "taken back":
+                restore_stage(self._context.folder, stage.name, status.stage_key.key)
+            self._results[stage.name] = status.result_hash
+            note = f" ({status.reason})" if status.reason else ""
+            self._reporter.message(f"{self._numbered(stage.name)}  {status.state}{note}")
+        remaining = [stage for stage in waiting if stage.name in keys]
         for stage in sorted(remaining, key=lambda stage: -self._seconds_from(stage)):
-            if self._workers.free and set(stage.needs) <= set(self._results):
-                stage_key = self._status(stage).stage_key
-                assert stage_key is not None, "all that it needs has a result"
+            stage_key = keys[stage.name]
+            if stage_key is not None and self._workers.free:
                 self._started[stage.name] = time.monotonic()
                 self._reporter.status(self._status_line())
                 remaining.remove(stage)
                 self._workers.start(stage.name, stage_key, fresh=self._selection.fresh)
         return remaining
 
-    def _status(self, stage: Stage) -> StageStatus:
-        return stage_status(self._context, stage, self._results, self._forced)
-
-    def _reuse(self, stage: Stage) -> bool:
-        """Take the result of the stage as it is, where there is one of these settings and inputs."""
-        status = self._status(stage)
-        if status.result_hash is None or status.stage_key is None:
-            return False
-        if status.state == "taken back":
-            restore_stage(self._context.folder, stage.name, status.stage_key.key)
-        self._results[stage.name] = status.result_hash
-        note = f" ({status.reason})" if status.reason else ""
-        self._reporter.message(f"{self._numbered(stage.name)}  {status.state}{note}")
-        return True
-
-    def _finish(self, outcome: StageOutcome, *, is_last: bool) -> None:
+    def _finish(self, outcome: StageOutcome, seconds: float, *, is_last: bool) -> None:
         name = outcome.name
-        self._results[name] = outcome.detail
-        self._seconds[name] = time.monotonic() - self._started[name]
+        self._results[name], self._seconds[name] = outcome.detail, seconds
         manifest = read_manifest(self._context.folder.stage(name)) or {}
         sentence = (manifest.get("said") or [""])[0]
         left = "" if is_last else f"; about {format_clock(self._seconds_left())} left"
-        clock = format_clock(self._seconds[name])
-        self._reporter.message(f"{self._numbered(name)}  {clock}  {sentence}{left}")
+        self._reporter.message(f"{self._numbered(name)}  {format_clock(seconds)}  {sentence}{left}")
 
     def _results_above(self) -> dict[str, str]:
         """The results that ``--only`` rests on, as they are; refuses where one is not there."""
-        context, results = self._context, dict[str, str]()
+        context, only, results = self._context, set(self._selection.only), dict[str, str]()
         needed = set[str]()
         for stage in reversed(context.pipeline.stages):
-            if stage.name in {*self._selection.only, *needed}:
+            if stage.name in only | needed:
                 needed.update(stage.needs)
         for stage in context.pipeline.stages:
-            if stage.name not in needed - set(self._selection.only):
+            if stage.name not in needed - only:
                 continue
             status = stage_status(context, stage, results, {})
             manifest = read_manifest(context.folder.stage(stage.name))
@@ -251,17 +323,19 @@ class _Run:
         below = [self._seconds_from(other) for other in self._stages if stage.name in other.needs]
         return self._times()[stage.name] + max(below, default=0.0)
 
+    def _elapsed(self) -> dict[str, float]:
+        now = time.monotonic()
+        return {name: now - start for name, start in self._started.items()}
+
     def _seconds_left(self) -> float:
-        now, jobs = time.monotonic(), self._context.pipeline.jobs
-        running = {name: now - start for name, start in self._started.items()}
-        return seconds_left(self._stages, set(self._results), running, self._times(), jobs)
+        jobs = self._context.pipeline.jobs
+        return seconds_left(self._stages, set(self._results), self._elapsed(), self._times(), jobs)
 
     def _status_line(self) -> str:
         """What runs, for how long, and how long it will be."""
-        now = time.monotonic()
         running = [
-            f"{name} {format_clock(now - start)}{_training_step(self._context.folder.stage(name))}"
-            for name, start in self._started.items()
+            f"{name} {format_clock(seconds)}{_training_step(self._context.folder.stage(name))}"
+            for name, seconds in self._elapsed().items()
         ]
         return f"{', '.join(running)}; about {format_clock(self._seconds_left())} left" if running else ""
 
@@ -287,8 +361,7 @@ def _catch_signals() -> Iterator[list[int]]:
     """The signals that came while the block runs; a second one raises KeyboardInterrupt."""
     caught: list[int] = []
 
-    def handle(signum: int, frame: FrameType | None) -> None:
-        del frame
+    def handle(signum: int, _: FrameType | None) -> None:
         if caught:
             raise KeyboardInterrupt
         caught.append(signum)
@@ -307,11 +380,113 @@ def _refuse_foreign_folder(folder: PipelineFolder) -> None:
     if not folder.path.is_dir():
         raise UserError(f"{folder.path}: a file is in the way; choose another folder with --out")
     own = ("stages", "earlier", lock.LOCK_NAME, "fingerprints.json")
-    foreign = sorted(
-        path.name for path in folder.path.iterdir() if path.name not in own and path.name[0] != "."
-    )
+    names = sorted(path.name for path in folder.path.iterdir())
+    foreign = [name for name in names if name not in own and name[0] != "."]
     if foreign:
         raise UserError(
             f"{folder.path}: this folder is no pipeline's (it has no pipeline.yaml) and is not empty: "
             f"{', '.join(foreign[:5])}. Choose an empty or new folder with --out"
         )
+
+
+class Workers:
+    """Runs stages of the pipeline in a folder: one here, or up to ``jobs`` in processes of their own."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self._folder, self._jobs = folder, jobs
+        self._outcomes: list[StageOutcome] = []
+        self._running: dict[Any, tuple[str, BaseProcess]] = {}
+        # What training needs is loaded once, in the process that all others are forked from.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["plaudit.methods.registry"])
+
+    @property
+    def free(self) -> bool:
+        """Whether another stage can be started."""
+        return len(self._running) + len(self._outcomes) < self._jobs
+
+    def start(self, name: str, stage_key: StageKey, *, fresh: bool) -> None:
+        """Run the stage; with one job it has ended when this returns."""
+        if self._jobs == 1:
+            self._outcomes.append(_run_one(self._folder, name, stage_key, fresh))
+            return
+        connection, theirs = self._context.Pipe()
+        process = self._context.Process(target=_main, args=(theirs, self._folder, name, stage_key, fresh))
+        process.start()
+        # Ours is closed, so that the pipe ends with the process and a killed one is noticed.
+        theirs.close()
+        self._running[connection] = name, process
+
+    def wait(self) -> list[StageOutcome]:
+        """The outcomes of the stages that have ended, after `POLL_SECONDS` at most."""
+        ready = wait([*self._running], POLL_SECONDS) if self._running else []
+        outcomes, self._outcomes = self._outcomes + [self._outcome(one) for one in ready], []
+        return outcomes
+
+    def stop(self) -> None:
+        """Send SIGTERM to what runs: it saves and ends."""
+        for _, process in self._running.values():
+            process.terminate()
+
+    def close(self) -> None:
+        """End every process."""
+        self.stop()
+        for _, process in self._running.values():
+            process.join()
+
+    def _outcome(self, connection: Any) -> StageOutcome:
+        """What the process sends; a fault, or a stop, where it is gone without a word."""
+        name, process = self._running.pop(connection)
+        try:
+            outcome: StageOutcome = connection.recv()
+        except EOFError:
+            process.join()
+            code = process.exitcode
+            killed = "; the system kills what takes too much memory" if code == -signal.SIGKILL else ""
+            detail = f"stage {name}: its process ended with {code}{killed}. What {GOES_ON}"
+            status = "stopped" if code == -signal.SIGTERM else "fault"
+            outcome = StageOutcome(name=name, status=status, detail=detail)
+        connection.close()
+        process.join()
+        return outcome
+
+
+def _main(connection: Connection, folder: Path, name: str, stage_key: StageKey, fresh: bool) -> None:
+    """One stage in a process of its own."""
+    # Ctrl-C reaches every process of a terminal; the one that was called asks the others to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection.send(_run_one(folder, name, stage_key, fresh))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _run_one(folder: Path, name: str, stage_key: StageKey, fresh: bool) -> StageOutcome:
+    """Carry out a stage of the pipeline in a folder, in this process."""
+    import torch
+
+    from plaudit.engine.checkpoint.state import seed_everything
+    from plaudit.engine.loop import InterruptedRunError
+    from plaudit.pipeline.stages import run_stage
+
+    outcome, pipeline_folder = partial(StageOutcome, name=name), PipelineFolder(path=folder)
+    threads = torch.get_num_threads()
+    try:
+        pipeline = read_pipeline(pipeline_folder.config)
+        # The same threads and the same seed for a stage, whatever ran before it in this process.
+        torch.set_num_threads(pipeline.threads or threads)
+        seed_everything(pipeline.seed, 0)
+        context = PipelineContext.of(pipeline_folder, pipeline)
+        result = run_stage(context, pipeline.stage(name), stage_key, fresh=fresh)
+    except UserError as error:
+        return outcome(status="fault", detail=str(error))
+    except InterruptedRunError as stop:
+        return outcome(status="stopped", detail=str(stop))
+    finally:
+        torch.set_num_threads(threads)
+    return outcome(status="done", detail=result)

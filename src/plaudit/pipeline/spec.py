@@ -1,20 +1,106 @@
-"""A pipeline as it was written down, checked: stages in the order in which they run, and what they name."""
+"""A pipeline as it was written down, checked: kinds of stages, the stages in order, and what they name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from plaudit.config import Setting, SettingPath, resolve
+from plaudit.config import Setting, SettingPath, all_settings, resolve
+from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
-from plaudit.pipeline.stages import StageKind
+from plaudit.methods.registry import TABLES, config_types
+from plaudit.rewards.combine.manifest import CombineSettings
 from plaudit.world.shipped import base_model_folder
+from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
 
 START_MODEL = "model"
 """What the pipeline's own model is called, where a stage names it: ``$model``."""
+WORLD = "world"
+"""The word for the model that comes with plaudit."""
+ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
+"""What a stage gives to those below it."""
+_MODEL: tuple[ResultType, ...] = ("model",)
+_REWARD: tuple[ResultType, ...] = ("reward",)
+_ROWS: tuple[ResultType, ...] = ("rows",)
+_TRAINING_INPUTS: Mapping[str, tuple[ResultType, ...]] = {
+    **dict.fromkeys(("model", "critic.model"), _MODEL + _REWARD),
+    **dict.fromkeys(("reference.model", "teacher"), _MODEL),
+    **dict.fromkeys(("reward", "judge.by", "process.by", "comparisons"), _REWARD),
+    **dict.fromkeys(("data", "prompts", "held_out", "reward.normalise"), _ROWS),
+    **dict.fromkeys(("ptx.data", "loop.data", "pretraining.data"), _ROWS),
+    "context": (),
+}
+"""The settings of training that name something outside of it, and what of a pipeline each may name."""
+_REWARD_METHODS = ("reward", "text-reward", "ranker", "critic")
+_TABLE_WEIGHTS = {
+    "Preference optimisation": 30,
+    "Policy optimisation": 90,
+    "Loops that make their own rows": 120,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageKind:
+    """One kind of stage.
+
+    Example: ``stage_kinds()["dpo"].produces`` is "model"
+    """
+
+    name: str
+    """What a config calls it."""
+    produces: ResultType
+    """What it makes."""
+    settings: type
+    """The record of its settings."""
+    accepts: Mapping[str, tuple[ResultType, ...]]
+    """The settings that name rows, models or rewards, and which of them a stage above may give."""
+    weight: int
+    """How long it takes beside others, where nobody has measured: seconds of a small run."""
+    trains: bool = False
+    """Whether it is a training run, with checkpoints and a run folder of its own."""
+
+
+_EVALUATED: Mapping[str, tuple[ResultType, ...]] = {
+    **dict.fromkeys(("policies", "against"), _MODEL),
+    **dict.fromkeys(("judge", "reward"), _REWARD),
+    **{"prompts": _ROWS, "choices": ()},
+}
+_COMBINED = {**dict.fromkeys(("policy", "reference"), _MODEL), "members": _REWARD, "normalise": _ROWS}
+_JUDGED = {"models": _REWARD, "data": _ROWS}
+KINDS_WITHOUT_TRAINING = (
+    StageKind(name="world-rows", produces="rows", settings=RowRequest, accepts={"model": _MODEL}, weight=5),
+    StageKind(name="rows", produces="rows", settings=RowsSettings, accepts={"data": _ROWS}, weight=2),
+    StageKind(name="combine", produces="reward", settings=CombineSettings, accepts=_COMBINED, weight=1),
+    StageKind(
+        name="evaluate", produces="evaluation", settings=EvaluateSettings, accepts=_EVALUATED, weight=20
+    ),
+    StageKind(
+        name="judge-reward", produces="evaluation", settings=JudgeRewardSettings, accepts=_JUDGED, weight=10
+    ),
+)
+"""Rows, combined rewards and evaluations."""
+
+
+@cache
+def stage_kinds() -> Mapping[str, StageKind]:
+    """All kinds of stages by name: rows, rewards, evaluations, and every training method."""
+    weights = {name: _TABLE_WEIGHTS[table.title] for table in TABLES for name in table.rows}
+    kinds = {kind.name: kind for kind in KINDS_WITHOUT_TRAINING}
+    for name, config in config_types().items():
+        leaves = {setting.key for setting in all_settings(config) if setting.group is None}
+        kinds[name] = StageKind(
+            name=name,
+            produces="reward" if name in _REWARD_METHODS else "groups" if name == "group" else "model",
+            settings=config,
+            accepts={key: types for key, types in _TRAINING_INPUTS.items() if key in leaves},
+            weight=weights.get(name, 120 if name == "rlhf" else 20),
+            trains=True,
+        )
+    return kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +115,7 @@ class Stage:
     kind: StageKind
     """What it does."""
     raw_settings: Mapping[str, Any]
-    """Its settings as they were said, by the names of the settings."""
+    """Its settings as they were written, by their whole names."""
     values: Mapping[SettingPath, object]
     """The same checked, by the names that lead to them."""
     inputs: Mapping[str, tuple[str, ...]]
@@ -43,12 +129,10 @@ class Stage:
     def needs(self) -> tuple[str, ...]:
         """The stages whose results it reads."""
         words = [word for input_words in self.inputs.values() for word in input_words]
-        return tuple(
-            dict.fromkeys(word[1:] for word in words if word[:1] == "$" and word != f"${START_MODEL}")
-        )
+        return tuple(dict.fromkeys(word[1:] for word in words if is_reference(word)))
 
     def config(self, input_values: Mapping[SettingPath, object], out: Path = Path("run")) -> Any:
-        """The record that the kind is told, with what inputs really are."""
+        """The record of its kind's settings, with ``input_values`` in place of the words of its inputs."""
         values = {**self.values, **input_values}
         if self.kind.trains:
             values["out",] = out
@@ -93,41 +177,35 @@ class Pipeline(PipelineSettings):
 
     def with_dependents(self, names: set[str]) -> set[str]:
         """These stages and all that read their results, however far down."""
-        names_found = set(names)
+        found = set(names)
         for stage in self.stages:
-            if names_found & set(stage.needs):
-                names_found.add(stage.name)
-        return names_found
+            if found & set(stage.needs):
+                found.add(stage.name)
+        return found
 
 
-WORLD = "world"
-"""The word for the model that comes with plaudit."""
-_NO_REWARDS = ("gold", "people")
-_PATH_SETTINGS = ("policies", "against", "members")
-_NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
+def flatten(settings: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their whole names, with underscores.
+
+    >>> dict(flatten({"policy": {"kl-coef": 0.1}, "policy.beta": 1}))
+    {'policy.kl_coef': 0.1, 'policy.beta': 1}
+    """
+    for name, value in settings.items():
+        key = prefix + str(name).replace("-", "_")
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def is_reference(word: str) -> bool:
+    """Whether the word of an input names a stage; the pipeline's own model is none."""
+    return word.startswith("$") and word != f"${START_MODEL}"
 
 
 def word_path(word: str) -> Path:
     """The folder or file of a word; world is the shipped model, unless a folder is called so."""
     return base_model_folder() if word == WORLD and not Path(word).exists() else Path(word)
-
-
-def absolute_word(word: str, setting: Setting) -> str:
-    """The word of an input as it can be read from any folder; complains about what is not there."""
-    file = file_in_word(word)
-    if word != WORLD and file is not None:
-        return f"{file.absolute()}{word.removeprefix(str(file)) if word.startswith(str(file)) else ''}"
-    if word != WORLD and _must_be_path(word, setting):
-        raise UserError(f"{setting.key}: {word}: there is no such file or folder")
-    if setting.key not in _NO_REWARD_SETTINGS and word not in _NO_REWARDS and "://" not in word:
-        # Rules and functions are looked up now, so that a slip of the pen does not show after an hour.
-        from plaudit.rewards.registry import resolve_reward
-
-        try:
-            resolve_reward(word)
-        except UserError as error:
-            raise UserError(f"{setting.key}: {error}") from error
-    return word
 
 
 def file_in_word(word: str) -> Path | None:
@@ -140,6 +218,28 @@ def file_in_word(word: str) -> Path | None:
         return Path(word)
     file, colon, _ = word.rpartition(":")
     return Path(file) if colon and file.endswith(".py") and Path(file).is_file() else None
+
+
+_PATH_SETTINGS = ("policies", "against", "members")
+_NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
+
+
+def absolute_word(word: str, setting: Setting) -> str:
+    """The word of an input as it can be read from any folder; complains about what is not there."""
+    file = file_in_word(word)
+    if word != WORLD and file is not None:
+        return f"{file.absolute()}{word.removeprefix(str(file)) if word.startswith(str(file)) else ''}"
+    if word != WORLD and _must_be_path(word, setting):
+        raise UserError(f"{setting.key}: {word}: there is no such file or folder")
+    if setting.key not in _NO_REWARD_SETTINGS and word not in ("gold", "people") and "://" not in word:
+        # Rules and functions are looked up now, so that a slip of the pen does not show after an hour.
+        from plaudit.rewards.registry import resolve_reward
+
+        try:
+            resolve_reward(word)
+        except UserError as error:
+            raise UserError(f"{setting.key}: {error}") from error
+    return word
 
 
 def _must_be_path(word: str, setting: Setting) -> bool:

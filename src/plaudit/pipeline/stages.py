@@ -1,131 +1,246 @@
-"""The kinds of stages: what each gives, what it can be told, and which settings take another's result."""
+"""One stage carried out: what each kind does, with its results sealed and the command that does the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+import contextlib
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from plaudit.config import all_settings
-from plaudit.data.write import RowsSettings
-from plaudit.methods.registry import METHODS, TABLES, config_types
-from plaudit.rewards.combine.manifest import CombineSettings
-from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
-
-ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
-"""What a stage gives to those below it."""
-_MODEL: tuple[ResultType, ...] = ("model",)
-_REWARD: tuple[ResultType, ...] = ("reward",)
-_ROWS: tuple[ResultType, ...] = ("rows",)
-_SCORER: tuple[ResultType, ...] = ("model", "reward")
-_TRAINING_INPUTS: Mapping[str, tuple[ResultType, ...]] = {
-    "model": _SCORER,
-    "data": _ROWS,
-    "prompts": _ROWS,
-    "held_out": _ROWS,
-    "reward": _REWARD,
-    "judge.by": _REWARD,
-    "process.by": _REWARD,
-    "comparisons": _REWARD,
-    "reference.model": _MODEL,
-    "critic.model": _SCORER,
-    "ptx.data": _ROWS,
-    "loop.data": _ROWS,
-    "pretraining.data": _ROWS,
-    "reward.normalise": _ROWS,
-    "teacher": _MODEL,
-    "context": (),
-}
-"""The settings of training that name something outside of it, and what of a pipeline each may name."""
-_REWARD_METHODS = ("reward", "text-reward", "ranker", "critic")
-_TABLE_WEIGHTS = {
-    "Preference optimisation": 30,
-    "Policy optimisation": 90,
-    "Loops that make their own rows": 120,
-}
+from plaudit.data.write import RowsSettings, convert_rows
+from plaudit.errors import UserError
+from plaudit.evaluation.policies.result import write_policy_evaluation
+from plaudit.files import atomic, exact_json
+from plaudit.methods.registry import run_method
+from plaudit.methods.run import CHECKS_FILE
+from plaudit.pipeline.spec import Stage
+from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume
+from plaudit.pipeline.store import (
+    LOG_FILE,
+    MANIFEST_FILE,
+    START_FILE,
+    output_hashes,
+    result_hash,
+    running_code_version,
+    set_aside,
+)
+from plaudit.report.reward_models.page import write_reward_evaluations
+from plaudit.rewards.combine.manifest import CombineSettings, write_combination, write_implicit
+from plaudit.world.exam import evaluate_requested_policies, evaluate_requested_rewards
+from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageKind:
-    """One kind of stage.
+class StageResult:
+    """What the action of a stage reports.
 
-    Example: ``kind_named("dpo").produces`` is "model"
+    Example: ``StageResult(sentences=("2000 rows of comparisons",), command="plaudit world make …")``
     """
 
-    name: str
-    """What a config calls it."""
-    produces: ResultType
-    """What it makes."""
-    settings: type
-    """What it can be told."""
-    accepts: Mapping[str, tuple[ResultType, ...]]
-    """The settings that name rows, models or rewards, and which of them a stage above may give."""
-    weight: int
-    """How long it takes beside others, where nobody has measured: seconds of a small run."""
-    trains: bool = False
-    """Whether it is a training run, with checkpoints and a run folder of its own."""
+    sentences: tuple[str, ...]
+    """Sentences about the result, for the log and the summary."""
+    command: str
+    """The single command that does the same."""
+    checks: tuple[Mapping[str, Any], ...] = ()
+    """The checks that a training run made before it began."""
 
 
-@cache
-def stage_kinds() -> Mapping[str, StageKind]:
-    """All kinds of stages by name: rows, rewards, evaluations, and every training method."""
-    return {kind.name: kind for kind in (*_kinds_without_training(), *_training_kinds())}
+def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fresh: bool) -> str:
+    """Carry out a stage and write its manifest; returns the hash of its result.
 
-
-_EVALUATE_INPUTS: Mapping[str, tuple[ResultType, ...]] = {
-    "policies": _MODEL,
-    "against": _MODEL,
-    "judge": _REWARD,
-    "reward": _REWARD,
-    "prompts": _ROWS,
-    "choices": (),
-}
-_COMBINE_INPUTS: Mapping[str, tuple[ResultType, ...]] = {
-    "members": _REWARD,
-    "policy": _MODEL,
-    "reference": _MODEL,
-    "normalise": _ROWS,
-}
-_OTHER_KINDS: tuple[tuple[str, ResultType, type, Mapping[str, tuple[ResultType, ...]], int], ...] = (
-    ("world-rows", "rows", RowRequest, {"model": _MODEL}, 5),
-    ("rows", "rows", RowsSettings, {"data": _ROWS}, 2),
-    ("combine", "reward", CombineSettings, _COMBINE_INPUTS, 1),
-    ("evaluate", "evaluation", EvaluateSettings, _EVALUATE_INPUTS, 20),
-    ("judge-reward", "evaluation", JudgeRewardSettings, {"models": _REWARD, "data": _ROWS}, 10),
-)
-"""Name, result, settings, inputs and weight of the kinds that train nothing."""
-
-
-def _kinds_without_training() -> tuple[StageKind, ...]:
-    return tuple(
-        StageKind(name=name, produces=produces, settings=settings, accepts=accepts, weight=weight)
-        for name, produces, settings, accepts, weight in _OTHER_KINDS
-    )
-
-
-def _training_kinds() -> tuple[StageKind, ...]:
-    weights = {
-        name: weight for table in TABLES for name in table.rows for weight in [_TABLE_WEIGHTS[table.title]]
+    Whatever ends the process, what is there then is either whole and sealed, or goes on, or is made anew.
+    """
+    stage_folder = context.folder.stage(stage.name)
+    if fresh or not can_resume(context.folder, stage, stage_key.key):
+        set_aside(context.folder, stage.name, stage_key.key)
+    atomic.make_folder(stage_folder)
+    began, start = _utc_now(), time.perf_counter()
+    started = {"key": stage_key.key, "place": str(stage_folder), "began": began}
+    atomic.write_json(stage_folder / START_FILE, started)
+    report = _run_action(context, stage)
+    outputs = output_hashes(stage_folder)
+    result = result_hash(stage.kind, stage_key.key, outputs)
+    manifest = {
+        "name": stage.name,
+        "do": stage.kind.name,
+        "settings": stage_key.settings,
+        "needs": [*stage.needs],
+        "inputs": {name: dict(one) for name, one in stage_key.inputs.items()},
+        "key": stage_key.key,
+        "result": result,
+        "outputs": outputs,
+        "code": dict(running_code_version()),
+        "seconds": round(time.perf_counter() - start, 3),
+        "began": began,
+        "ended": _utc_now(),
+        "command": report.command,
+        "said": [*report.sentences],
+        "checks": [dict(one) for one in report.checks],
     }
-    return tuple(
-        StageKind(
-            name=name,
-            produces="reward" if name in _REWARD_METHODS else "groups" if name == "group" else "model",
-            settings=config,
-            accepts=_training_inputs(config),
-            weight=weights.get(name, 120 if name == "rlhf" else 20),
-            trains=True,
-        )
-        for name, config in config_types().items()
+    # The manifest is the seal: it is written last, so a stage without one is never taken as finished.
+    atomic.write_json(stage_folder / MANIFEST_FILE, manifest)
+    return result
+
+
+def _run_action(context: PipelineContext, stage: Stage) -> StageResult:
+    """Whatever is printed goes to the stage's own file, and a fault is told with the stage's name."""
+    out, kind = context.folder.stage(stage.name), stage.kind.name
+    name = f"stage {stage.name} ({kind})"
+    with (
+        (out / LOG_FILE).open("a", encoding="utf-8", buffering=1) as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+    ):
+        try:
+            settings = context.config(stage)
+            return (
+                _train(kind, settings) if stage.kind.trains else _ACTIONS[kind](settings, out, stage, context)
+            )
+        except UserError as error:
+            raise UserError(f"{name}: {error}\nWhat {GOES_ON}") from error
+        except Exception as error:
+            error.add_note(f"in {name}; what {GOES_ON}")
+            raise
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def command_line(verb: str, *words: object, **options: object) -> str:
+    """A command as it is typed; an option of None, False or nothing is left out, and a switch has no value.
+
+    A list is one option with several words, a tuple an option that is there several times.
+
+    >>> command_line("plaudit world make", "prompts", n=None, seed=0, out="my rows.jsonl")
+    "plaudit world make prompts --seed 0 --out 'my rows.jsonl'"
+    """
+    parts = [verb, *(shlex.quote(str(word)) for word in words)]
+    for name, value in options.items():
+        for given in value if isinstance(value, tuple) else (value,):
+            items = given if isinstance(given, list) else [given]
+            if items and given is not None and given is not False:
+                parts.append(f"--{name.replace('_', '-')}")
+                parts += [shlex.quote(str(item)) for item in items if item is not True]
+    return " ".join(parts)
+
+
+def _options(settings: Any, *without: str) -> dict[str, Any]:
+    """All settings of a stage as options, without those that its command does not have."""
+    return {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in without}
+
+
+def _train(name: str, config: Any) -> StageResult:
+    """A new run, or one that goes on from its last checkpoint."""
+    run_method(name, config)
+    # A run, or those that it is made of: members of an ensemble, rounds of a loop.
+    summaries = sorted(config.out.rglob("summary.json"))
+    runs = [path.parent for path in summaries if "checkpoints" not in path.parts]
+    runs = [config.out] if config.out in runs else runs
+    sentences = [sentence for run in runs for sentence in _run_sentences(run, config.out)]
+    checks = [check for run in runs for check in _read_json(run / CHECKS_FILE).get("checks", [])]
+    return StageResult(
+        sentences=tuple(dict.fromkeys(sentences)),
+        command=command_line("plaudit train", name, config=config.out / "config.yaml"),
+        checks=tuple({check["name"]: check for check in checks}.values()),
     )
 
 
-def _training_inputs(config: type) -> dict[str, tuple[ResultType, ...]]:
-    leaves = {setting.key for setting in all_settings(config) if setting.group is None}
-    return {name: result_types for name, result_types in _TRAINING_INPUTS.items() if name in leaves}
+def _run_sentences(run: Path, out: Path) -> list[str]:
+    """The last figures of a run, and its notes."""
+    summary = _read_json(run / "summary.json")
+    last, prefix = summary.get("last", {}), "" if run == out else f"{run.relative_to(out)}: "
+    names = ("held_out/judge", "held_out/reward", "held_out/accuracy", "held_out/loss", "loss")
+    metrics = ", ".join(
+        f"{name.replace('held_out/', 'held-out ')} {last[name]:.3f}" for name in names if last.get(name)
+    )
+    figures = [f"{prefix}{summary['step']} steps: {metrics}"] if metrics and "step" in summary else []
+    return [*figures, *summary.get("notes", [])]
 
 
-def kind_names() -> tuple[str, ...]:
-    """Kinds that are no rows of the tables of algorithms, for messages."""
-    return (*(kind.name for kind in _kinds_without_training()), *METHODS)
+def _read_json(path: Path) -> dict[str, Any]:
+    """A file that a run has written; nothing where it writes none."""
+    try:
+        return exact_json.loads(path.read_bytes()) if path.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{path}: cannot be read: {error}") from error
+
+
+def _make_world_rows(settings: RowRequest, out: Path, *_: object) -> StageResult:
+    path = out / "rows.jsonl"
+    sentence = settings.sentence(write_requested_rows(settings, path))
+    options = {**_options(settings, "make"), "category": [*settings.category]}
+    command = command_line("plaudit world make", settings.make, out=path, **options)
+    return StageResult(sentences=(sentence,), command=command)
+
+
+def _import_rows(settings: RowsSettings, out: Path, *_: object) -> StageResult:
+    sentences = convert_rows(settings, out)
+    options = _options(settings, "data", "n", "seed")
+    command = command_line("plaudit data convert", settings.data, out / "rows.jsonl", **options)
+    return StageResult(sentences=sentences, command=command)
+
+
+def _combine(settings: CombineSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    names = {key: [*map(context.display_name, words)] for key, words in stage.inputs.items()}
+    if settings.policy is not None:
+        sentence = write_implicit(settings, out, (*names["policy"], *names.get("reference", ())))
+        options = {"policy": settings.policy, "reference": settings.reference, "beta": settings.scale}
+        command = command_line("plaudit combine implicit", **options, out=out)
+    else:
+        write_combination(settings, out)
+        sentence = f"{settings.how} of {', '.join(names['members'])}"
+        options = {"how": settings.how, "weights": [*settings.weights], "k": settings.deviations}
+        options |= {"normalise": settings.normalise, "out": out}
+        command = command_line("plaudit combine rewards", *settings.members, **options)
+    return StageResult(sentences=(sentence,), command=command)
+
+
+def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
+    """Policies compared on prompts that none of them was trained on, as ``plaudit eval policy`` does."""
+    names = map(context.display_name, stage.inputs["policies"])
+    models = dict(zip(names, map(Path, settings.policies), strict=True))
+    evaluation = evaluate_requested_policies(settings, models, on_progress=print)
+    write_policy_evaluation(evaluation, out)
+    each = "an answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
+    overview = f"{evaluation.prompts} prompts, {each} of every policy to each; {evaluation.sampling}"
+    win_rates = (
+        f"{contest.policy} is preferred to {contest.against} by {contest.judge} in {contest.raw.value:.1%} "
+        f"({contest.raw.low:.1%} to {contest.raw.high:.1%})"
+        for contest in evaluation.contests
+        if contest.raw is not None
+    )
+    is_world = settings.prompts is None
+    options = _options(settings, "policies", "gold", *(() if is_world else ("split",)))
+    command = command_line("plaudit eval policy", *settings.policies, world=is_world, **options, out=out)
+    return StageResult(sentences=(overview, *win_rates, *evaluation.notes), command=command)
+
+
+def _judge_rewards(
+    settings: JudgeRewardSettings, out: Path, stage: Stage, context: PipelineContext
+) -> StageResult:
+    """Rewards on comparisons that none of them was trained on, as ``plaudit eval reward`` does."""
+    names = [context.display_name(word) for word in stage.inputs["models"]]
+    evaluated, notes = evaluate_requested_rewards(settings, names)
+    write_reward_evaluations(evaluated, out)
+    evaluations = [one.evaluation for one in evaluated]
+    accuracies = ", ".join(
+        f"{one.model}: {one.accuracy.value:.1%} right" for one in evaluations if one.accuracy is not None
+    )
+    options = _options(settings, "models")
+    command = command_line("plaudit eval reward", *settings.models, **options, out=out)
+    return StageResult(sentences=(accuracies or "no verdict on any pair", *notes), command=command)
+
+
+_ACTIONS: Mapping[str, Callable[..., StageResult]] = {
+    "world-rows": _make_world_rows,
+    "rows": _import_rows,
+    "combine": _combine,
+    "evaluate": _evaluate,
+    "judge-reward": _judge_rewards,
+}
+"""The kinds that train nothing; each gets its settings, its folder, the stage and the pipeline."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
-from plaudit.config import did_you_mean, to_plain_data
+from plaudit.config import SettingPath, all_settings, convert, did_you_mean, to_plain_data
+from plaudit.data.read import read_records
+from plaudit.data.write import write_records
 from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
 from plaudit.files import exact_json
-from plaudit.pipeline.spec import START_MODEL, WORLD, Pipeline, Stage, file_in_word, word_path
+from plaudit.pipeline.spec import WORLD, Pipeline, Stage, file_in_word, flatten, is_reference, word_path
 from plaudit.pipeline.store import (
     PipelineFolder,
     read_manifest,
@@ -20,9 +24,81 @@ from plaudit.pipeline.store import (
     running_code_version,
 )
 
-_NEUTRAL = "allow check keep.last memory out reference.cache sample sample_every save_every sinks"
-RESULT_NEUTRAL_SETTINGS = frozenset(_NEUTRAL.split())
+GOES_ON = "is finished is kept, and the same command goes on from here"
+"""What a fault ends with, after "What"."""
+RESULT_NEUTRAL_SETTINGS = (
+    *("allow", "check", "keep.last", "memory", "out", "reference.cache"),
+    *("sample", "sample_every", "save_every", "sinks"),
+)
 """Settings of training that leave the result as it is; all of them may change when a run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineContext:
+    """A pipeline in its folder, with the hashes of the files that it reads.
+
+    Example: ``PipelineContext.of(folder, pipeline)``
+    """
+
+    folder: PipelineFolder
+    """Where it lies."""
+    pipeline: Pipeline
+    """What it is."""
+    fingerprints: Fingerprints
+    """The content hashes of the files and folders that it reads from outside."""
+
+    @classmethod
+    def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
+        """The pipeline in this folder."""
+        stored = folder.path / "fingerprints.json"
+        return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
+
+    def config(self, stage: Stage) -> Any:
+        """The settings record of a stage's kind, with references replaced by paths."""
+        values: dict[SettingPath, object] = {}
+        for setting in all_settings(stage.kind.settings):
+            words = [
+                self._input_value(word, stage, setting.key) for word in stage.inputs.get(setting.key, ())
+            ]
+            if words:
+                takes_list = isinstance(stage.values[setting.path], tuple)
+                value = words if takes_list else self._one_file(words, stage, setting.key)
+                values[setting.path] = convert(value, setting.value_type)
+        return stage.config(values, self.folder.stage(stage.name) / "run")
+
+    def display_name(self, word: str) -> str:
+        """The name of a model or a reward in tables."""
+        if is_reference(word):
+            return word[1:]
+        path = Path((self.pipeline.model or "") if word[:1] == "$" else word)
+        if word[:1] == "$" and word_path(str(path)).name == "model":
+            return "base"
+        return path.parent.name if path.name == "model" else path.name
+
+    def _input_value(self, word: str, stage: Stage, setting: str) -> str:
+        """The path that a reference stands for; other words as they are written."""
+        if is_reference(word):
+            above = self.pipeline.stage(word[1:])
+            result_type = "model" if "model" in stage.kind.accepts[setting] else "reward"
+            return str(self.folder.result(above.name, above.kind, result_type))
+        if word[:1] == "$":
+            return str(word_path(self.pipeline.model or ""))
+        return str(word_path(word)) if setting == "model" else word
+
+    def _one_file(self, words: list[str], stage: Stage, setting: str) -> str:
+        """One file with the rows of all sources, however many there are."""
+        if len(words) == 1:
+            return words[0]
+        path = self.folder.stage(stage.name) / f"{setting.replace('.', '-')}.jsonl"
+        if not path.exists():
+            write_records((record for word in words for record in read_records(word).records), path)
+        return str(path)
+
+    def earlier_seconds(self) -> dict[str, float]:
+        """How long each finished stage took."""
+        names = [stage.name for stage in self.pipeline.stages]
+        manifests = {name: read_manifest(self.folder.stage(name)) for name in names}
+        return {name: float(one["seconds"]) for name, one in manifests.items() if one is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +131,11 @@ def compute_stage_key(
             if resolved:
                 inputs[setting if len(words) == 1 else f"{setting} {number}"] = resolved
     settings = to_plain_data(stage.config({}))
-    deciding = _deciding_settings(stage, settings)
-    identity = {"do": stage.kind.name, "settings": deciding, "inputs": identities}
+    identity = {
+        "do": stage.kind.name,
+        "settings": _deciding_settings(stage, settings),
+        "inputs": identities,
+    }
     settings.pop("out", None)
     key = hashlib.sha256(exact_json.dumps(identity).encode()).hexdigest()
     return StageKey(settings=settings, inputs=inputs, key=key)
@@ -64,7 +143,7 @@ def compute_stage_key(
 
 def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[str, str]) -> dict[str, str]:
     """Where an input is from and the hash of its content; nothing of a word that is no file."""
-    if word[:1] == "$" and word != f"${START_MODEL}":
+    if is_reference(word):
         return {"from": word[1:], "hash": result_hashes[word[1:]]}
     target = (context.pipeline.model or WORLD) if word[:1] == "$" else word
     file = word_path(target) if target == WORLD else file_in_word(target)
@@ -89,11 +168,9 @@ StageState = Literal["kept", "taken back", "goes on", "runs", "waits"]
 class StageStatus:
     """The status of one stage: its state, the reason, and its result where there is one.
 
-    Example: ``StageStatus(stage=stage, state="runs", reason="never run", stage_key=key)``
+    Example: ``StageStatus(state="runs", reason="never run", stage_key=key)``
     """
 
-    stage: Stage
-    """The stage."""
     state: StageState
     """What is to be done about it."""
     reason: str
@@ -104,74 +181,39 @@ class StageStatus:
     """The hash of its result, where that is there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineContext:
-    """A pipeline in its folder, with the hashes of the files that it reads.
-
-    Example: ``PipelineContext.of(folder, pipeline)``
-    """
-
-    folder: PipelineFolder
-    """Where it lies."""
-    pipeline: Pipeline
-    """What it is."""
-    fingerprints: Fingerprints
-    """The content hashes of the files and folders that it reads from outside."""
-
-    @classmethod
-    def of(cls, folder: PipelineFolder, pipeline: Pipeline) -> PipelineContext:
-        """The pipeline in this folder."""
-        fingerprints = Fingerprints(folder.path / "fingerprints.json")
-        return cls(folder=folder, pipeline=pipeline, fingerprints=fingerprints)
-
-    def earlier_seconds(self) -> dict[str, float]:
-        """How long each finished stage took."""
-        manifests = {
-            stage.name: read_manifest(self.folder.stage(stage.name)) for stage in self.pipeline.stages
-        }
-        return {
-            name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
-        }
-
-
 def stage_status(
     context: PipelineContext,
     stage: Stage,
     result_hashes: Mapping[str, str],
     forced_reasons: Mapping[str, str],
 ) -> StageStatus:
-    """The status of a stage, given the results of the stages above it.
+    """The status of a stage, given the results of the stages above it and why some run whatever is there.
 
-    ``forced`` has the stages that run whatever is there, with the reason. A result that is kept is checked.
+    The files of a result that is kept are compared with its manifest.
     """
     stage_key = compute_stage_key(context, stage, result_hashes)
+    status = partial(StageStatus, stage_key=stage_key)
     if stage_key is None:
         missing = ", ".join(name for name in stage.needs if name not in result_hashes)
-        return StageStatus(stage=stage, state="waits", reason=f"after {missing}", stage_key=None)
+        return status(state="waits", reason=f"after {missing}")
     if stage.name in forced_reasons:
-        return StageStatus(stage=stage, state="runs", reason=forced_reasons[stage.name], stage_key=stage_key)
-    return _status_on_disk(context, stage, stage_key)
-
-
-def _status_on_disk(context: PipelineContext, stage: Stage, stage_key: StageKey) -> StageStatus:
-    folder, key = context.folder, stage_key.key
-    here = folder.stage(stage.name)
-    manifest, aside = read_manifest(here), read_manifest(folder.set_aside_path(stage.name, key))
-    if manifest is not None and manifest["key"] == key:
+        return status(state="runs", reason=forced_reasons[stage.name])
+    here = context.folder.stage(stage.name)
+    aside = context.folder.set_aside_path(stage.name, stage_key.key)
+    manifest, manifest_aside = read_manifest(here), read_manifest(aside)
+    if manifest is not None and manifest["key"] == stage_key.key:
         refuse_changed_outputs(here, manifest, context.fingerprints)
-        status = StageStatus(stage=stage, state="kept", reason=_code_note(manifest), stage_key=stage_key)
-        return replace(status, result_hash=manifest["result"])
-    if can_resume(folder, stage, key):
-        reason = "was stopped; it goes on from its last checkpoint"
-        return StageStatus(stage=stage, state="goes on", reason=reason, stage_key=stage_key)
-    if aside is not None and aside["key"] == key:
-        refuse_changed_outputs(folder.set_aside_path(stage.name, key), aside, context.fingerprints)
+        return status(state="kept", reason=_code_note(manifest), result_hash=manifest["result"])
+    if can_resume(context.folder, stage, stage_key.key):
+        return status(state="goes on", reason="was stopped; it goes on from its last checkpoint")
+    # The name of a folder set aside has the first digits of its key only.
+    if manifest_aside is not None and manifest_aside["key"] == stage_key.key:
+        refuse_changed_outputs(aside, manifest_aside, context.fingerprints)
         reason = "these settings have been run before"
-        status = StageStatus(stage=stage, state="taken back", reason=reason, stage_key=stage_key)
-        return replace(status, result_hash=aside["result"])
-    reason = "was stopped" if here.exists() else "never run"
-    reason = reason if manifest is None else _describe_changes(manifest, stage_key)
-    return StageStatus(stage=stage, state="runs", reason=reason, stage_key=stage_key)
+        return status(state="taken back", reason=reason, result_hash=manifest_aside["result"])
+    not_sealed = "was stopped" if here.exists() else "never run"
+    reason = not_sealed if manifest is None else _describe_changes(manifest, stage_key)
+    return status(state="runs", reason=reason)
 
 
 def _code_note(manifest: Mapping[str, Any]) -> str:
@@ -186,15 +228,15 @@ def _code_note(manifest: Mapping[str, Any]) -> str:
 def can_resume(folder: PipelineFolder, stage: Stage, key: str) -> bool:
     """Whether training is half done, of this key, and in the place where it began."""
     stage_folder = folder.stage(stage.name)
-    start = read_start_file(stage_folder)
-    if read_manifest(stage_folder) is not None:
+    if not stage.kind.trains or read_manifest(stage_folder) is not None:
         return False
-    return stage.kind.trains and start.get("key") == key and start.get("place") == str(stage_folder)
+    start = read_start_file(stage_folder)
+    return start.get("key") == key and start.get("place") == str(stage_folder)
 
 
 def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
     """What has changed since the stage was run, in words."""
-    before, after = _flatten(manifest["settings"]), _flatten(stage_key.settings)
+    before, after = dict(flatten(manifest["settings"])), dict(flatten(stage_key.settings))
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     words = [f"{name}: {before.get(name)} → {after.get(name)}" for name in changed]
     for name in {**manifest["inputs"], **stage_key.inputs}:
@@ -202,13 +244,6 @@ def _describe_changes(manifest: Mapping[str, Any], stage_key: StageKey) -> str:
         if old != new and name not in changed:
             words.append(f"{name} has another content")
     return "; ".join(words) or "it was made in another way"
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
 
 
 def refuse_unknown_stages(pipeline: Pipeline, names: Sequence[str], option: str) -> None:
@@ -231,14 +266,11 @@ def expected_seconds(
 ) -> dict[str, float]:
     """Seconds of each stage: as measured before, or by its weight at the pace of those that ended ``now``.
 
-    What little was seen at first, with all that is loaded once, says little of the pace.
+    The prior keeps the first stages, with all that is loaded once, from setting the pace of a whole run.
     """
     finished = [stage for stage in stages if stage.name in seconds_now]
-    finished_seconds, weight = (
-        sum(seconds_now[stage.name] for stage in finished),
-        sum(stage.weight for stage in finished),
-    )
-    pace = (finished_seconds + PRIOR_SECONDS) / (weight + PRIOR_SECONDS)
+    seconds = PRIOR_SECONDS + sum(seconds_now[stage.name] for stage in finished)
+    pace = seconds / (PRIOR_SECONDS + sum(stage.weight for stage in finished))
     return {stage.name: float(earlier_seconds.get(stage.name) or pace * stage.weight) for stage in stages}
 
 
@@ -251,19 +283,17 @@ def seconds_left(
 ) -> float:
     """Until the last of the stages ends, when each takes what is expected; ``running`` has elapsed seconds.
 
-    Each stage takes the lane that is free first, as soon as those that it needs have ended.
+    Each stage takes the worker that is free first, as soon as those that it needs have ended.
     """
     ends = dict.fromkeys(finished, 0.0)
     worker_ends = [0.0] * jobs
     for index, (name, elapsed) in enumerate(running.items()):
-        ends[name] = max(0.0, stage_seconds[name] - elapsed)
-        worker_ends[index % jobs] = ends[name]
+        worker_ends[index % jobs] = ends[name] = max(0.0, stage_seconds[name] - elapsed)
     for stage in stages:
-        if stage.name in ends:
-            continue
-        worker = min(range(jobs), key=lambda index: worker_ends[index])
-        start = max([worker_ends[worker], *(ends.get(name, 0.0) for name in stage.needs)])
-        worker_ends[worker] = ends[stage.name] = start + stage_seconds[stage.name]
+        if stage.name not in ends:
+            worker = worker_ends.index(min(worker_ends))
+            start = max(worker_ends[worker], *(ends.get(name, 0.0) for name in stage.needs), 0.0)
+            worker_ends[worker] = ends[stage.name] = start + stage_seconds[stage.name]
     return max(ends.values(), default=0.0)
 
 
@@ -273,4 +303,4 @@ def format_clock(seconds: int | float) -> str:
     >>> format_clock(83.7)
     '1:24'
     """
-    return f"{round(seconds) // 60}:{round(seconds) % 60:02}"
+    return "{}:{:02}".format(*divmod(round(seconds), 60))

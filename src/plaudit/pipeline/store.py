@@ -12,12 +12,15 @@ from typing import Any
 from plaudit.engine.run_folder import Fingerprints, code_version, hash_file
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.pipeline.stages import StageKind
+from plaudit.pipeline.spec import StageKind
 
 MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE)
-_RESULT_FOLDERS = ("model", "adapter")
+"""What serves a restart or a reader only: it is no part of a result."""
+
+running_code_version = cache(code_version)
+"""The version of the code of this process: package version, commit, changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +38,21 @@ class PipelineFolder:
         """The pipeline as it runs again from anywhere."""
         return self.path / "pipeline.yaml"
 
-    @property
-    def earlier(self) -> Path:
-        """Stages that were set aside because something above them changed."""
-        return self.path / "earlier"
-
     def stage(self, name: str) -> Path:
         """The folder of a stage."""
         return self.path / "stages" / name
 
     def set_aside_path(self, name: str, key: str) -> Path:
-        """Where the result of a stage with this key lies when it is set aside."""
-        return self.earlier / f"{name}-{key[:12]}"
+        """Where the result of a stage with this key lies after something above it has changed."""
+        return self.path / "earlier" / f"{name}-{key[:12]}"
 
     def result(self, name: str, kind: StageKind, result_type: str) -> Path:
         """What a stage gives to one that wants a model, rows or a reward."""
-        stage_folder = self.stage(name)
-        if kind.produces == "rows":
-            return stage_folder / "rows.jsonl"
+        folder = self.stage(name)
         if not kind.trains:
-            return stage_folder
-        return (
-            stage_folder / "run"
-            if kind.produces == "reward" and result_type == "reward"
-            else stage_folder / "run" / "model"
-        )
+            return folder / "rows.jsonl" if kind.produces == "rows" else folder
+        # An ensemble has its combined.json in the folder of the run, beside its members.
+        return folder / "run" if kind.produces == result_type == "reward" else folder / "run" / "model"
 
 
 def read_manifest(stage_folder: Path) -> dict[str, Any] | None:
@@ -75,19 +68,24 @@ def read_manifest(stage_folder: Path) -> dict[str, Any] | None:
         ) from error
 
 
-running_code_version = cache(code_version)
-"""The version of the code of this process: package version, commit, changes."""
-
-
 def read_start_file(stage_folder: Path) -> dict[str, Any]:
     """What a stage has written when it began; nothing where that was torn or is not there."""
-    return _read_json(stage_folder / START_FILE)
+    try:
+        return exact_json.loads((stage_folder / START_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
 
 
 def output_hashes(stage_folder: Path) -> dict[str, str]:
-    """Every file that a stage has made, with the sha256 of its content; what only serves a restart is not."""
+    """Every file that a stage has made, with the sha256 of its content."""
     files = _output_files(stage_folder)
     return {path.relative_to(stage_folder).as_posix(): hash_file(path) for path in files}
+
+
+def _output_files(parent: Path) -> Iterator[Path]:
+    for path in sorted(parent.iterdir()):
+        if path.name not in _EXCLUDED_OUTPUTS and not path.name.startswith("."):
+            yield from _output_files(path) if path.is_dir() else (path,)
 
 
 def result_hash(kind: StageKind, key: str, outputs: Mapping[str, str]) -> str:
@@ -97,8 +95,17 @@ def result_hash(kind: StageKind, key: str, outputs: Mapping[str, str]) -> str:
     """
     if kind.name == "combine":
         return key
-    results = {name: digest for name, digest in outputs.items() if _is_result(name, kind)}
-    return hashlib.sha256(exact_json.dumps(dict(sorted(results.items()))).encode()).hexdigest()
+    results = {name: digest for name, digest in sorted(outputs.items()) if _is_result(name, kind)}
+    return hashlib.sha256(exact_json.dumps(results).encode()).hexdigest()
+
+
+def _is_result(name: str, kind: StageKind) -> bool:
+    """Whether a file is what others read, and not what is written about it."""
+    if not kind.trains:
+        return name == "rows.jsonl" or kind.produces == "evaluation"
+    parts = set(Path(name).parts)
+    is_in_run = name.startswith("run/") and not {"rounds", "pretraining", "parts"} & parts
+    return is_in_run and (bool({"model", "adapter"} & parts) or Path(name).name == "combined.json")
 
 
 def refuse_changed_outputs(
@@ -121,14 +128,13 @@ def set_aside(folder: PipelineFolder, name: str, key: str | None = None) -> None
 
     A result of the very same ``key`` is being replaced, so it is not found again under that key.
     """
-    stage_folder = folder.stage(name)
-    manifest = read_manifest(stage_folder)
+    stage_folder, manifest = folder.stage(name), read_manifest(folder.stage(name))
     if manifest is None:
         atomic.remove_path(stage_folder)
         return
     target = folder.set_aside_path(name, manifest["key"])
     target = target.with_name(f"{target.name}-replaced") if manifest["key"] == key else target
-    atomic.make_folder(folder.earlier)
+    atomic.make_folder(target.parent)
     atomic.remove_path(target)
     stage_folder.rename(target)
 
@@ -138,29 +144,3 @@ def restore_stage(folder: PipelineFolder, name: str, key: str) -> None:
     set_aside(folder, name)
     atomic.make_folder(folder.stage(name).parent)
     folder.set_aside_path(name, key).rename(folder.stage(name))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return exact_json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-
-
-def _is_result(name: str, kind: StageKind) -> bool:
-    """Whether a file is what others read, and not what is written about it."""
-    parts = Path(name).parts
-    if not kind.trains:
-        return name == "rows.jsonl" or kind.produces == "evaluation"
-    is_in_run = parts[0] == "run" and not {"rounds", "pretraining", "parts"} & set(parts)
-    return is_in_run and (bool(set(_RESULT_FOLDERS) & set(parts)) or parts[-1] == "combined.json")
-
-
-def _output_files(parent: Path) -> Iterator[Path]:
-    for path in sorted(parent.iterdir()):
-        if path.name in _EXCLUDED_OUTPUTS or path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield from _output_files(path)
-        else:
-            yield path

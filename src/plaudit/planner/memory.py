@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -285,13 +285,8 @@ def _hidden_states(
     batch = batch_of(microbatch)
     inputs = layout_batch(batch, backbone.layout, share_prompts=backbone.share_prompts)
     wanted = where(inputs, batch)
-    meta_inputs = replace(
-        inputs,
-        ids_RS=inputs.ids_RS.to("meta"),
-        position_RS=inputs.position_RS.to("meta"),
-        real_RS=None if inputs.real_RS is None else inputs.real_RS.to("meta"),
-    )
-    return backbone.all_states(meta_inputs, wanted.unique().to("meta"))[wanted.to("meta")]
+    meta = torch.device("meta")
+    return backbone.all_states(inputs.to(meta), wanted.unique().to(meta))[wanted.to(meta)]
 
 
 def _last_token(inputs: ForwardInputs, batch: TokenBatch) -> Tensor:

@@ -6,14 +6,13 @@ run itself uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
@@ -22,7 +21,7 @@ from plaudit.engine.loop import BatchOrder
 from plaudit.errors import UserError
 from plaudit.methods.config import RunConfig
 from plaudit.methods.data import hold_out, load_rows
-from plaudit.methods.policy.batch import ExperienceTensors, Round
+from plaudit.methods.policy.batch import minibatches_of
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.run import encode_prompts_with_room
@@ -83,43 +82,30 @@ def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -
             "--answer-tokens N"
         ) from error
     encoder = encoder_for(config)
+    example_of: Callable[[Any], Example] = attrgetter("example")
     if isinstance(config, PolicyConfig):
         rows_read: Any = load_rows(config, encoder, partial(encode_prompts_with_room, config), None)
-        train, held_out = (
-            [Example(prompt=row.prompt, completions=()) for row in rows]
-            for rows in _train_and_held_out(rows_read)
-        )
-        return PlannedRows(train=tuple(train), held_out=tuple(held_out), notes=rows_read.notes)
-    if isinstance(config, PreferenceConfig):
+        example_of = _prompt_alone
+    elif isinstance(config, PreferenceConfig):
         rows_read = load_preference_rows(method, config, encoder, None)
     elif isinstance(config, RewardConfig):
         rows_read = load_rows(config, encoder, partial(encode_judged_rows, config.reward), None)
-        train_rows = bootstrap_rows(rows_read.train, config.ensemble, config.seed)
-        return PlannedRows(
-            train=_row_examples(train_rows), held_out=_row_examples(rows_read.held_out), notes=rows_read.notes
-        )
+        rows_read = replace(rows_read, train=bootstrap_rows(rows_read.train, config.ensemble, config.seed))
     else:
         rows_read = load_rows(config, encoder, SUPERVISED_METHODS[method].encode, None)
         return PlannedRows(train=rows_read.train, held_out=rows_read.held_out, notes=rows_read.notes)
-    return PlannedRows(
-        train=_row_examples(rows_read.train),
-        held_out=_row_examples(rows_read.held_out),
-        notes=rows_read.notes,
-    )
+    train, held_out = (tuple(map(example_of, rows)) for rows in (rows_read.train, rows_read.held_out))
+    return PlannedRows(train=train, held_out=held_out, notes=rows_read.notes)
+
+
+def _prompt_alone(row: Any) -> Example:
+    return Example(prompt=row.prompt, completions=())
 
 
 def with_answers(prompt: Example, answers: int, tokens: int) -> Example:
     """A prompt with so many answers of so many tokens, none of which is looked at."""
     answer = Completion(ids=(0,) * tokens, mask=(True,) * tokens, finished=True)
     return Example(prompt=prompt.prompt, completions=(answer,) * answers)
-
-
-def _train_and_held_out(rows: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    return rows.train, rows.held_out
-
-
-def _row_examples(rows: Sequence[Any]) -> tuple[Example, ...]:
-    return tuple(row.example for row in rows)
 
 
 def _stated_rows(config: RunConfig, lengths: StatedLengths) -> PlannedRows:
@@ -304,19 +290,7 @@ def _step_examples(
     if rounds is None:
         yield list(batch)
         return
-    nothing_NT = torch.zeros(0, 0)
-    tensors = ExperienceTensors(
-        old_logp_NT=nothing_NT,
-        ref_logp_NT=nothing_NT,
-        advantage_NT=nothing_NT,
-        value_NT=nothing_NT,
-        return_NT=nothing_NT,
-        weight_NT=nothing_NT,
-    )
-    round_of_batch = Round(
-        number=number, examples=tuple(batch), experience=tensors, metrics=(), max_tokens=rounds.longest
-    )
-    for epoch in round_of_batch.minibatches(rounds.epochs, rounds.minibatches, seed):
+    for epoch in minibatches_of(len(batch), rounds.epochs, rounds.minibatches, f"{seed}/{number}"):
         yield from ([batch[group] for group in groups] for groups in epoch if groups)
 
 

@@ -12,11 +12,11 @@ from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import measure_memory, values_of
 from plaudit.engine.step import take_step
 from plaudit.methods.config import RunConfig
-from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.preference.config import PreferenceConfig
-from plaudit.methods.registry import prepare_run
+from plaudit.methods.registry import drawn_completions, prepare_run
 from plaudit.methods.run import start_run
 from plaudit.planner.models import CACHED
+from plaudit.tokens.microbatch import Microbatch
 
 MEASURE_SECONDS = 10.0
 """Seconds after which no further step is begun."""
@@ -103,16 +103,13 @@ class _Trial:
 
     def measure_rows(self, max_seconds: int | float) -> _TrialCost:
         """Steps on rows: one micro-batch to warm up, then as many as there is time for."""
-        warmup_cost, cost = _TrialCost(), _TrialCost()
-        self._take_step(1, self._microbatches(1, self._order.batch_rows(1))[:1], warmup_cost)
-        microbatch_seconds, deadline = (
-            warmup_cost.step_seconds,
-            time.perf_counter() + max_seconds - warmup_cost.step_seconds,
-        )
-        number = 1
+        warmup_cost, cost, number = _TrialCost(), _TrialCost(), 1
+        deadline = time.perf_counter() + max_seconds
+        self._take_step(1, self._microbatches(1)[:1], warmup_cost)
+        microbatch_seconds = max(warmup_cost.step_seconds, 1e-9)
         while not cost.steps or time.perf_counter() + microbatch_seconds < deadline:
-            microbatches = self._microbatches(number, self._order.batch_rows(number))
-            microbatches_left = max(1, int((deadline - time.perf_counter()) / max(microbatch_seconds, 1e-9)))
+            microbatches = self._microbatches(number)
+            microbatches_left = max(1, int((deadline - time.perf_counter()) / microbatch_seconds))
             if cost.steps and len(microbatches) > microbatches_left:
                 break
             self._take_step(number, microbatches[:microbatches_left], cost)
@@ -132,25 +129,25 @@ class _Trial:
             round_seconds = self._take_round(number, size, cost)
         return cost
 
-    def _microbatches(self, step: int, rows: Sequence[int]) -> Sequence[Any]:
-        return next(self._job.microbatches(step, lambda _: rows))
+    def _microbatches(self, step: int) -> Sequence[Microbatch]:
+        return self._job.microbatches_of_step(step, self._order.batch_rows(step))
 
     def _take_round(self, number: int, size: int, cost: _TrialCost) -> float:
         inner, started = self._job.updates_per_batch, time.perf_counter()
         for step in range((number - 1) * inner + 1, number * inner + 1):
             requested = time.perf_counter()
-            microbatches = self._microbatches(step, self._order.batch_rows(number)[:size])
+            microbatches = self._job.microbatches_of_step(step, self._order.batch_rows(number)[:size])
             cost.generation_seconds += time.perf_counter() - requested
             if not microbatches:
                 continue
             if step == (number - 1) * inner + 1:
-                completions = [one for row in _round_examples(microbatches[0]) for one in row.completions]
-                cost.answers += len(completions)
-                cost.answer_tokens += sum(len(one.ids) for one in completions)
+                lengths = [len(one.ids) for one in drawn_completions(microbatches[0])]
+                cost.answers += len(lengths)
+                cost.answer_tokens += sum(lengths)
             self._take_step(step, microbatches, cost)
         return time.perf_counter() - started
 
-    def _take_step(self, step: int, microbatches: Sequence[Any], cost: _TrialCost) -> None:
+    def _take_step(self, step: int, microbatches: Sequence[Microbatch], cost: _TrialCost) -> None:
         started = time.perf_counter()
         outcome = take_step(self._stepper, microbatches, 0.0)
         figures = values_of(outcome.metrics)
@@ -159,7 +156,3 @@ class _Trial:
         cost.steps += 1
         for part in self._job.state.values():
             part.after_step(step, figures)
-
-
-def _round_examples(microbatch: Any) -> Sequence[Any]:
-    return microbatch.round.examples if isinstance(microbatch, PolicyMicrobatch) else ()

@@ -224,7 +224,7 @@ class BlockSums:
             head=head,
             words_C=words_C,
             target_m=target_m,
-            target_logit_m=torch.empty_like(target_m, dtype=dtype),
+            target_logit_m=torch.full_like(target_m, torch.nan, dtype=dtype),
             lse_Cm=lse_Cm,
             mean_Cm=mean_Cm,
             double_lse_Cm=twice_Cm,
@@ -235,8 +235,12 @@ class BlockSums:
         """Adds one block of the vocabulary; returns exp(z − the block's largest z)."""
         words, target_m = self.words_C[c], self.target_m
         logits_mv = self.head.logits(hidden_mH, words)
-        in_block = ((target_m >= words.start) & (target_m < words.stop)).nonzero()[:, 0]
-        self.target_logit_m[in_block] = logits_mv[in_block, target_m[in_block] - words.start]
+        # Every row picks a logit and those of other blocks are thrown away: to select rows would be to count
+        # them, which is to wait for the device once a block.
+        place_m = target_m - words.start
+        picked_m = logits_mv.gather(1, place_m.clamp(0, logits_mv.shape[1] - 1)[:, None])[:, 0]
+        in_block_m = (place_m >= 0) & (place_m < logits_mv.shape[1])
+        self.target_logit_m.copy_(torch.where(in_block_m, picked_m, self.target_logit_m))
         if self.head.arithmetic.with_entropy:
             self.mean_Cm[c] = logits_mv.softmax(-1).mul_(logits_mv).sum(-1)
         self.top_Cm[c] = logits_mv.amax(-1)
@@ -382,7 +386,10 @@ _apply = cast(
 def _score(
     arithmetic: Arithmetic, hidden_MH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, target_M: Tensor
 ) -> TokenScores:
-    _refuse_unknown_tokens(target_M, weight_VH.shape[0])
+    # On a device the answer would have to be waited for: there whoever makes the targets asks (`Policy`), and
+    # a token that is unknown all the same has a log-prob that is not a number.
+    if target_M.device.type == "cpu":
+        refuse_unknown_tokens(target_M, weight_VH.shape[0])
     logp_M, entropy_M, greedy_M, repeat_M = _apply(arithmetic, hidden_MH, weight_VH, bias_V, target_M)
     return TokenScores(
         logp_M=logp_M,
@@ -413,6 +420,8 @@ def _gradients(ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor) -> Project
 
 
 def _all_equal(value_M: Tensor) -> bool:
+    # The one place where backward waits for the device: which of two ways to the gradient is right depends on
+    # its numbers, and the quick one saves a product with the whole vocabulary for each token.
     return len(value_M) > 0 and bool((value_M == value_M[0]).all())
 
 
@@ -443,7 +452,8 @@ def _logit_sums(
     return sums_5M
 
 
-def _refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:
+def refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:
+    """Complain about a target that no row of the head stands for; it is read, so best on the host."""
     unknown = target_M[(target_M < 0) | (target_M >= vocabulary)]
     if len(unknown) > 0:
         raise ValueError(

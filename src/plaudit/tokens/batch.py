@@ -339,16 +339,55 @@ class TokenBatch:
     extras: Mapping[str, BatchExtra] = field(default_factory=dict[str, BatchExtra])
     """What the model takes beside tokens, by the name of its argument."""
 
+    # What `to` knows of the batch it moves; `replace` makes a batch that knows nothing of it.
+    _host: TokenBatch | None = field(default=None, init=False, repr=False, compare=False)
+    _trained_M: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def host(self) -> TokenBatch:
+        """This batch in the memory of the host, where reading its numbers waits for no device."""
+        if self.completion_NT.device.type == "cpu" and self._host is None:
+            return self
+        if self._host is None:
+            object.__setattr__(self, "_host", self._moved(torch.device("cpu"), non_blocking=False))
+        assert self._host is not None
+        return self._host
+
+    @property
+    def trained_M(self) -> Int[Tensor, " M"]:
+        """Where the trained tokens stand in the flattened ``[N·T]``, on the batch's own device.
+
+        How many there are has to be known to select them, so a mask on a device would be waited for.
+        """
+        if self._trained_M is None:
+            place_M = self.host.mask_NT.flatten().nonzero()[:, 0]
+            moved_M = place_M.to(self.mask_NT.device, non_blocking=True)
+            object.__setattr__(self, "_trained_M", moved_M)
+        assert self._trained_M is not None
+        return self._trained_M
+
     def to(self, device: torch.device | str) -> TokenBatch:
-        """The same batch on another device."""
+        """The same batch on another device; what it was made of on the host stays at hand."""
+        target, is_on_host = torch.device(device), self.completion_NT.device.type == "cpu"
+        if target.type == "cpu":
+            return self.host
+        # What is copied from ordinary memory is read before the call returns: nothing has to be waited for.
+        moved = self._moved(target, non_blocking=is_on_host)
+        object.__setattr__(moved, "_host", self if is_on_host else self._host)
+        return moved
+
+    def _moved(self, device: torch.device, *, non_blocking: bool) -> TokenBatch:
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
         return TokenBatch(
-            prompt_PL=self.prompt_PL.to(device),
-            prompt_length_P=self.prompt_length_P.to(device),
-            completion_NT=self.completion_NT.to(device),
-            length_N=self.length_N.to(device),
-            mask_NT=self.mask_NT.to(device),
-            group_N=self.group_N.to(device),
-            finished_N=self.finished_N.to(device),
+            prompt_PL=move(self.prompt_PL),
+            prompt_length_P=move(self.prompt_length_P),
+            completion_NT=move(self.completion_NT),
+            length_N=move(self.length_N),
+            mask_NT=move(self.mask_NT),
+            group_N=move(self.group_N),
+            finished_N=move(self.finished_N),
             origin_N=self.origin_N,
             extras={name: extra.to(device) for name, extra in self.extras.items()},
         )

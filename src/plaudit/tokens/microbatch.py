@@ -216,9 +216,27 @@ class ForwardInputs:
     """What the model takes beside tokens, in the order in which it reads prompts: a row for each group of a
     packed row or each padded row, and items as often as their prompt stands there."""
 
+    def to(self, device: torch.device) -> ForwardInputs:
+        """The same on another device; what is read on the host is copied there without waiting."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=tensor.device.type == "cpu")
+
+        return replace(
+            self,
+            ids_RS=move(self.ids_RS),
+            position_RS=move(self.position_RS),
+            real_RS=None if self.real_RS is None else move(self.real_RS),
+            state_NT=move(self.state_NT),
+            own_NT=move(self.own_NT),
+            extras={name: move(value) for name, value in self.extras.items()},
+        )
+
 
 def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:
-    """The batch in one of its layouts.
+    """The batch in one of its layouts, on its device.
+
+    Lengths decide on shapes, so it is laid out on the host, where they can be read at once, and then moved.
 
     >>> from plaudit.tokens.batch import Completion, Example, batch_of
     >>> answer = Completion(ids=(7, 2), mask=(True, True), finished=True)
@@ -230,9 +248,9 @@ def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = Tru
     >>> layout_batch(batch, "packed").own_NT.tolist()
     [[2, 3], [4, 5]]
     """
-    if layout == "packed":
-        return _packed(batch, share_prompts)
-    return _padded(batch, left=layout == "left")
+    host = batch.host
+    laid_out = _packed(host, share_prompts) if layout == "packed" else _padded(host, left=layout == "left")
+    return laid_out if host is batch else laid_out.to(batch.completion_NT.device)
 
 
 def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
@@ -257,7 +275,7 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
             offset += answers[n]
     return ForwardInputs(
         ids_RS=torch.cat(ids)[None],
-        position_RS=torch.cat(positions).to(batch.completion_NT.device)[None],
+        position_RS=torch.cat(positions)[None],
         real_RS=None,
         segments=Segments(
             prompts=tuple(prompts[p] for p, _ in members),

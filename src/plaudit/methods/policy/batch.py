@@ -47,8 +47,10 @@ class ExperienceTensors:
 
     def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> ExperienceTensors:
         """The tensors of some completions, cut to the given width."""
+        rows = {one.name: getattr(self, one.name)[index_n, :width] for one in fields(self)}
+        # A round lies on the host, and a copy from there to a device need not be waited for.
         return ExperienceTensors(
-            **{one.name: getattr(self, one.name)[index_n, :width].to(device) for one in fields(self)}
+            **{name: one.to(device, non_blocking=one.device.type == "cpu") for name, one in rows.items()}
         )
 
 
@@ -98,13 +100,7 @@ class Round:
 
     def minibatches(self, epochs: int, minibatches: int, seed: int) -> list[list[list[int]]]:
         """For each epoch and minibatch the indices of its groups; the first epoch is not shuffled."""
-        epochs_of_minibatches: list[list[list[int]]] = []
-        for epoch in range(epochs):
-            order = list(range(len(self.examples)))
-            if epoch:
-                random.Random(f"{seed}/{self.number}/{epoch}").shuffle(order)
-            epochs_of_minibatches.append(split_evenly(order, minibatches))
-        return epochs_of_minibatches
+        return minibatches_of(len(self.examples), epochs, minibatches, f"{seed}/{self.number}")
 
     def rank_microbatches(
         self, groups: Sequence[int], *, ranks: int, tokens_at_once: int
@@ -158,6 +154,21 @@ class Round:
                 **{one.name: tensors[one.name] for one in fields(ExperienceTensors)}
             ),
         )
+
+
+def minibatches_of(groups: int, epochs: int, minibatches: int, seed: str) -> list[list[list[int]]]:
+    """For each epoch and minibatch the indices of its groups; the first epoch is not shuffled.
+
+    >>> minibatches_of(4, 1, 2, "0/1")
+    [[[0, 1], [2, 3]]]
+    """
+    epochs_of_minibatches: list[list[list[int]]] = []
+    for epoch in range(epochs):
+        order = list(range(groups))
+        if epoch:
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+        epochs_of_minibatches.append(split_evenly(order, minibatches))
+    return epochs_of_minibatches
 
 
 def split_evenly(order: Sequence[int], parts: int) -> list[list[int]]:

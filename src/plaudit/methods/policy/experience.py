@@ -76,7 +76,7 @@ class MixtureScorer:
         policy_MV = self.policy.distributions(batch)
         reference_MV = self.reference.distributions(batch).to(policy_MV.dtype)
         mixed_MV = mixture_logits(policy_MV, reference_MV, share=self.reference_share).log_softmax(-1)
-        token_M1 = batch.completion_NT[batch.mask_NT][:, None]
+        token_M1 = batch.completion_NT.flatten()[batch.trained_M][:, None]
         return scatter_to_mask(mixed_MV.gather(-1, token_M1)[:, 0], batch)
 
     def logp_of_first(

@@ -153,15 +153,21 @@ def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastConte
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         labelled = _labels_of(microbatch, StepLabels)
-        ends = [torch.tensor(one.ends, device=model.device) for one in labelled]
+        ends = [torch.tensor(one.ends) for one in labelled]
         batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
         with arithmetic():
             score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
         label_NC = pad_sequence([score_NC.new_tensor(one.labels) for one in labelled], batch_first=True)
         mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
+        # By place and not by mask: how many steps a mask has would be asked of the device.
+        places = [n * mask_NC.shape[1] + c for n, end in enumerate(ends) for c in range(len(end))]
+        step_M = torch.tensor(places, device=model.device)
+        mask_NC = mask_NC.to(model.device, non_blocking=True)
         loss_NC = loss(score_NC, label_NC, mask_NC)
         scored = _ScoredRows(
-            batch=batch, reward_N=score_NC[mask_NC], counted_R=_counted_rows(microbatch, model.device)
+            batch=batch,
+            reward_N=score_NC.flatten()[step_M],
+            counted_R=_counted_rows(microbatch, model.device),
         )
         decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
         lead_NC = score_NC.detach() * (label_NC - 0.5).sign()

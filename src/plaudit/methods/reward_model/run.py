@@ -82,9 +82,7 @@ def _row_rewards(model: RewardModel, row: JudgedRow) -> list[float]:
     """The reward of each completion; of a solution with steps, the score of its weakest step."""
     batch = batch_of([row.example]).to(model.device)
     if isinstance(row.judgement, StepLabels):
-        return [
-            float(model.step_rewards(batch, torch.tensor([row.judgement.ends], device=model.device)).min())
-        ]
+        return [float(model.step_rewards(batch, torch.tensor([row.judgement.ends])).min())]
     return model.rewards(batch).tolist()
 
 

@@ -113,9 +113,7 @@ class LearnedReward:
         self, micro_batch: Sequence[Example], ends: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[float, ...]]:
         longest = max(map(len, ends))
-        end_NC = torch.tensor(
-            [[*row_ends, *[-1] * (longest - len(row_ends))] for row_ends in ends], device=self._model.device
-        )
+        end_NC = torch.tensor([[*row_ends, *[-1] * (longest - len(row_ends))] for row_ends in ends])
         with evaluation_mode(self._model):
             numbers = self._scorer.finite_scores(
                 lambda batch: self._model.step_rewards(batch, end_NC), micro_batch
