@@ -1,4 +1,4 @@
-"""What every test relies on: no network, one thread a process; what this machine cannot run is named."""
+"""What every test relies on: no network, one thread a process, no waiting for the disk; skips are named."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from tests.peer import PEER
 # Read by the libraries when they are imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _no_fsync(descriptor: int) -> None:
+    """No test can take the power away, and a toy's run would wait for the disk for half of its time."""
+    os.fstat(descriptor)
+
+
+# Of this process alone: a command that a test starts forces its bytes to the disk as it does for a user.
+os.fsync = _no_fsync
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

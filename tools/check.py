@@ -31,6 +31,8 @@ class Part:
     """A pattern that stands in the output only when something was looked at."""
     counter_evidence: str = r"No Python files found"
     """A pattern that stands in the output when nothing was."""
+    shown: str | None = None
+    """A pattern of what is shown of the output also when all went well."""
     alone: bool = False
     """True for a part whose timings others would disturb."""
 
@@ -77,8 +79,9 @@ def parts(root: Path) -> tuple[Part, ...]:
         Part(name="docs", command=("python", "-m", "tools.docs"), evidence=r"[1-9]\d* files, [1-9]\d* pages"),
         Part(
             name="tests",
-            command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal"),
+            command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations=10"),
             evidence=r"[1-9]\d* passed",
+            shown=r"^=+ slowest 10 durations =+\n(?:.+\n)+",
             alone=True,
         ),
     )
@@ -127,21 +130,26 @@ def tell(outcome: Outcome) -> None:
     print(f"{outcome.part.name:12} {verdict:7} {outcome.seconds:6.1f} s", flush=True)
     if not outcome.passed:
         print(outcome.output.strip(), end="\n\n", flush=True)
+    elif outcome.part.shown and (shown := re.search(outcome.part.shown, outcome.output, re.MULTILINE)):
+        print(shown[0].strip(), flush=True)
 
 
 def main(names: Sequence[str], root: Path) -> int:
     """Runs the parts, the quick ones side by side; returns the exit code."""
     selected = chosen(names, parts(root))
-    passed: list[bool] = []
+    outcomes: list[Outcome] = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for outcome in pool.map(lambda part: run_part(part, root), [p for p in selected if not p.alone]):
             tell(outcome)
-            passed.append(outcome.passed)
+            outcomes.append(outcome)
     for part in [p for p in selected if p.alone]:
         outcome = run_part(part, root)
         tell(outcome)
-        passed.append(outcome.passed)
-    return 0 if all(passed) else 1
+        outcomes.append(outcome)
+    if len(outcomes) > 1:
+        longest = max(outcomes, key=lambda outcome: outcome.seconds)
+        print(f"{longest.part.name} took longest")
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ def test_only_the_judge_meets_the_true_reward(monkeypatch):
         train_actor(settings, preferences(settings), quiet)
 
 
+@pytest.mark.slow
 def test_a_judge_of_the_opposite_opinion_makes_the_opposite_policy():
     """What is learnt is the judge's taste: one who is wrong nearly always wants the pendulum to hang."""
     right, opposite = (

@@ -71,7 +71,13 @@ def bare(folder: Path, facts: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "more", [(), ("--epochs", "1.6"), ("--steps", "4"), ("--memory.tokens-at-once", "64")]
+    "more",
+    [
+        (),
+        pytest.param(("--epochs", "1.6"), marks=pytest.mark.slow),
+        pytest.param(("--steps", "4"), marks=pytest.mark.slow),
+        pytest.param(("--memory.tokens-at-once", "64"), marks=pytest.mark.slow),
+    ],
 )
 def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, more):
     toy = make_toy(tmp_path)
@@ -95,7 +101,14 @@ def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("more", [(), ("--steps", "5"), ("--rounds", "4")])
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        pytest.param(("--steps", "5"), marks=pytest.mark.slow),
+        pytest.param(("--rounds", "4"), marks=pytest.mark.slow),
+    ],
+)
 def test_the_arithmetic_of_ppo_is_that_of_the_run(tmp_path, more):
     toy = make_toy(tmp_path)
     words = ("ppo", "--model", toy.model, "--prompts", prompts(tmp_path), "--reward", "length:1-9", *QUIET)

@@ -111,7 +111,7 @@ def test_it_is_killed_in_every_place_that_can_be_seen(toy: Toy, undisturbed: Out
 
 @pytest.mark.parametrize(
     "manner",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in ("padded", "sgd") else []) for name in MANNERS],
+    [pytest.param(name, marks=[] if name == "lora" else [pytest.mark.slow]) for name in MANNERS],
 )
 def test_it_is_killed_at_random_however_it_learns(toy: Toy, tmp_path: Path, manner: str) -> None:
     chance = random.Random(manner)
@@ -137,6 +137,7 @@ def test_a_model_with_dropout_in_its_config_goes_on_exactly(gpt2: Toy, tmp_path:
     same(out, outcome(tmp_path / "undisturbed"))
 
 
+@pytest.mark.slow
 def test_it_is_killed_while_it_looks_at_what_it_has_learnt(toy: Toy, tmp_path: Path) -> None:
     """Nearly all of this run's time goes into held-out rows and samples."""
     long = ("--held-out", 0.5, "--evaluate-every", 1, "--sample-every", 1, "--sample.tokens", 32)

@@ -51,7 +51,7 @@ class Command:
         self._said = Path(mkdtemp(prefix="plaudit-said-"))
         for name in ("out", "err"):
             (self._said / name).touch()
-        self._process: ForkServerProcess = _server().Process(
+        self._process: ForkServerProcess = warm_server().Process(
             target=_be_the_command, args=([str(a) for a in arguments], self._said, largest_file)
         )
         self._process.start()
@@ -146,7 +146,8 @@ def outcome(run: Path) -> Outcome:
     )
 
 
-def _server() -> ForkServerContext:
+def warm_server() -> ForkServerContext:
+    """Processes that begin with every library imported; the server is started by the first of them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.engine.toy_warm"])
     return context

@@ -12,6 +12,10 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 import plaudit.cli.main
 import plaudit.engine.sinks.console
+import plaudit.methods.iterative.run
+import plaudit.methods.policy.run
+import plaudit.methods.preference.run
+import plaudit.methods.reward_model.run
 import plaudit.methods.supervised.run
 
 WARMED = (peft, plaudit, rich, torch, transformers)

@@ -142,6 +142,7 @@ def test_our_rewards_are_those_of_transformers_on_the_same_folder(judged: Path):
     assert max(wanted) - min(wanted) > 0.1
 
 
+@pytest.mark.slow
 @linux
 def test_a_ranking_and_its_pairs_have_one_loss_and_count_the_same_comparisons(judged: Path):
     """Σ over the pairs / pairs, of whole rankings and of pairs that each computed their prompt again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check import parts, run_part
+from tools.check import Outcome, parts, run_part, tell
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
@@ -74,10 +75,13 @@ def verdicts(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {row[0]: row[1] for row in rows if len(row) == 4}
 
 
+@pytest.mark.slow
 def test_all_parts_pass_where_all_is_well(repository):
     done = check(repository)
     assert done.returncode == 0, done.stdout
     assert verdicts(done) == dict.fromkeys((*STATIC, "tests"), "ok")
+    assert "slowest 10 durations" in done.stdout
+    assert re.search(r"^(types|tests) took longest$", done.stdout, re.MULTILINE)
 
 
 HEAD = '"""A module."""\n\nfrom __future__ import annotations\n\n'
@@ -146,6 +150,18 @@ def test_only_the_parts_that_are_named_run_and_all_that_fail_are_told(repository
     done = check(repository, "docs", "format", "budgets", "lint")
     assert done.returncode == 1
     assert verdicts(done) == {"docs": "FAILED", "format": "FAILED", "budgets": "FAILED", "lint": "FAILED"}
+
+
+def test_the_slowest_tests_are_told_also_when_all_pass(capsys):
+    (tests,) = (part for part in parts(ROOT) if part.name == "tests")
+    output = (
+        "....\n=== slowest 10 durations ===\n9.00s call a.py::test_a\n1.00s call b.py::test_b\n4 passed\n"
+    )
+    tell(Outcome(part=tests, passed=True, seconds=12.0, output=output))
+    told = capsys.readouterr().out
+    assert told.startswith("tests        ok        12.0 s\n=== slowest 10")
+    assert "9.00s call a.py::test_a\n1.00s call b.py::test_b" in told
+    assert "...." not in told
 
 
 def test_an_unknown_part_is_refused_with_the_nearest(repository):

@@ -11,26 +11,43 @@ from tests.house.docs_commands import DocsError, blocks_of, run_page, shows
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONG = {
-    f"{name}.md"
-    for name in (
-        *("control", "evaluating-policies", "judging-rewards", "loops", "parallel", "plan", "policy"),
-        *("preference", "proof", "report", "resume", "reward-models", "run", "supervised", "talking"),
-        *("by-hand", "world"),
-    )
+    "README.md",
+    *(
+        f"docs/{name}.md"
+        for name in (
+            *("by-hand", "checks", "control", "evaluating-policies", "judging-rewards", "lab", "loops"),
+            *("parallel", "plan", "policy", "preference", "proof", "python", "report", "resume"),
+            *("reward-models", "run", "supervised", "talking", "ten-minutes", "world"),
+        )
+    ),
 }
-"""Pages of many commands, each of which loads torch: a quarter of a minute and more."""
+"""Pages of commands that load torch: ten seconds and more, and minutes for README.md."""
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else []) for page in PAGES],
-    ids=[str(page.relative_to(ROOT)) for page in PAGES],
+    [
+        pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
+        for page, name in ((page, str(page.relative_to(ROOT))) for page in PAGES)
+    ],
 )
 def test_the_commands_of_a_page_run_as_shown(page, tmp_path):
     text = page.read_text("utf-8")
     commands = [block for block in blocks_of(text) if block.language == "bash" and block.mark != "not run"]
     assert run_page(text, ROOT / "examples", tmp_path) == len(commands)
+
+
+def test_the_first_commands_of_the_readme_run_as_shown(tmp_path):
+    """From a base model and rows to a fine-tuned model that answers; the whole page is slow."""
+    assert run_page((ROOT / "README.md").read_text("utf-8"), ROOT / "examples", tmp_path, most=1) == 1
+    assert (tmp_path / "runs" / "first" / "model").is_dir()
+
+
+def test_a_page_is_run_as_far_as_is_asked_for(tmp_path):
+    text = page(fenced("bash", "touch one"), fenced("bash", "touch two"), fenced("bash", "exit 1"))
+    assert run_page(text, tmp_path / "none", tmp_path, most=2) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}
 
 
 def test_the_readme_shows_commands_that_are_run():

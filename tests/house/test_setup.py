@@ -68,6 +68,7 @@ def test_an_environment_is_made_once_and_then_reused(repository):
     assert "making .venv" not in changed
 
 
+@pytest.mark.slow
 def test_a_set_up_that_was_cut_short_is_taken_up_again(repository):
     (repository / WHEEL).unlink()
     broken = setup(repository)
@@ -78,6 +79,7 @@ def test_a_set_up_that_was_cut_short_is_taken_up_again(repository):
     assert tiny(repository) == "hello"
 
 
+@pytest.mark.slow
 def test_an_environment_without_pip_or_from_another_place_is_made_anew(repository):
     environment = repository / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)

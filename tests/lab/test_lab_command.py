@@ -117,6 +117,7 @@ def test_the_same_command_keeps_what_is_there_and_says_the_same(out: Path) -> No
     assert lab("--look", "--out", out).out == went.out
 
 
+@pytest.mark.slow
 def test_what_is_not_finished_cannot_be_looked_at_and_the_others_can(out: Path, tmp_path: Path) -> None:
     (tmp_path / "pooling").symlink_to(out / "pooling")
     (tmp_path / "unseen" / "stages").mkdir(parents=True)

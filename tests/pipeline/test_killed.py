@@ -106,6 +106,7 @@ def test_settings_that_changed_are_never_gone_on_with(place: Path, config: Path,
     assert results(out) == results(again)
 
 
+@pytest.mark.slow
 def test_a_signal_saves_and_the_same_command_goes_on(
     config: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

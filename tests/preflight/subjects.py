@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Literal
 
 from plaudit.engine.distributed import process_group
@@ -22,9 +26,20 @@ BOS = "<|begin|>"
 
 def make_model_with_bos(folder: Path, family: str = "llama") -> Path:
     """The toy, with a tokenizer that begins texts with a BOS of its own."""
+    import torch
+
+    torch.manual_seed(0)
+    return shutil.copytree(_made_once(family), folder, dirs_exist_ok=True)
+
+
+@cache
+def _made_once(family: str) -> Path:
+    """What every test gets a copy of."""
     from tokenizers.processors import TemplateProcessing
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    folder = Path(mkdtemp(prefix="plaudit-toy-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     make_model(folder, family=family)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"bos_token": BOS})

@@ -50,7 +50,10 @@ def failing_check(monkeypatch: pytest.MonkeyPatch) -> Check:
     return broken
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[] if name in ("sft", "grpo") else [pytest.mark.slow]) for name in METHODS],
+)
 def test_looking_changes_nothing(tmp_path: Path, method: Method) -> None:
     make_model_with_bos(tmp_path / "base")
     looked = trained(method, tmp_path, "looked")

@@ -37,7 +37,7 @@ def _seen(subject: Any) -> dict[str, Any]:
     return {one.check.name: one.result for one in run_checks(subject, rewards.CHECKS)}
 
 
-@pytest.mark.parametrize("method", ["grpo", "ppo"])
+@pytest.mark.parametrize("method", ["grpo", pytest.param("ppo", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reward", ["length:1-20", "letters"])
 def test_sound_rules_and_functions_pass(tmp_path: Path, method: Any, reward: str) -> None:
     word = f"{write_functions(tmp_path)}:letters" if reward == "letters" else reward
@@ -47,7 +47,7 @@ def test_sound_rules_and_functions_pass(tmp_path: Path, method: Any, reward: str
     assert {name for name, one in found.items() if one.holds is None} == OF_MODELS
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", ["packed", "left", "right"])
 def test_a_sound_reward_model_that_learns_passes(tmp_path: Path, family: str, layout: Any) -> None:
     with healthy("reward", tmp_path, family=family) as subject:

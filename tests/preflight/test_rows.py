@@ -134,6 +134,7 @@ def test_labels_that_only_choose_answers_are_no_matter(tmp_path: Path) -> None:
         assert failing(subject) == {}
 
 
+@pytest.mark.slow
 def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) -> None:
     """Comparing all pairs of rows would."""
     texts = [row["completion"] for row in demonstrations(1000)]

@@ -38,7 +38,9 @@ def _seen(subject: Any) -> dict[str, Any]:
     return {one.check.name: one.result for one in run_checks(subject, sampling.CHECKS)}
 
 
-@pytest.mark.parametrize("how", SOUND)
+@pytest.mark.parametrize(
+    "how", [pytest.param(how, marks=[pytest.mark.slow] if "digits" in how else []) for how in SOUND]
+)
 def test_sound_samplers_pass(tmp_path: Path, how: str) -> None:
     with healthy("grpo", tmp_path, model=sharp(tmp_path / "sharp"), **SOUND[how]) as subject:
         found = _seen(subject)
@@ -46,7 +48,10 @@ def test_sound_samplers_pass(tmp_path: Path, how: str) -> None:
     assert set(found) == EVERY
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gemma2", "cohere", "phi"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen2", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gemma2", "cohere", "phi"))],
+)
 def test_sound_samplers_of_every_family_pass(tmp_path: Path, name: str) -> None:
     folder = write_talker(tmp_path / "model", name, stops=(2, 11))
     with healthy("grpo", tmp_path, model=folder, draw=DrawSettings(max_tokens=8)) as subject:

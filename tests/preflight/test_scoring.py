@@ -28,16 +28,16 @@ GRADIENTS = {"micro-batches", "accumulation", "ranks"}
         ("sft", {}, LEAN),
         ("reward", {}, LEAN),
         ("dpo", {}, LEAN | {"at-rest"}),
-        ("kto", {}, LEAN | {"at-rest"}),
+        pytest.param("kto", {}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
         ("grpo", {}, LEAN | {"at-rest"}),
         ("sft", {"dtype": "bfloat16"}, LEAN | {"bf16"}),
-        ("reward", {"dtype": "bfloat16"}, LEAN | {"bf16"}),
-        ("sft", {"dtype": "float64"}, LEAN),
-        ("dpo", {"family": "gpt2"}, LEAN | {"at-rest"}),
-        ("dpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}),
-        ("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}),
+        pytest.param("reward", {"dtype": "bfloat16"}, LEAN | {"bf16"}, marks=pytest.mark.slow),
+        pytest.param("sft", {"dtype": "float64"}, LEAN, marks=pytest.mark.slow),
+        pytest.param("dpo", {"family": "gpt2"}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
+        pytest.param("dpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
+        pytest.param("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
         ("sft", {"memory": MemorySettings(layout="left")}, LEAN - {"packing", "sharing"}),
-        ("sft", {"memory": MemorySettings(checkpointing=True)}, LEAN),
+        pytest.param("sft", {"memory": MemorySettings(checkpointing=True)}, LEAN, marks=pytest.mark.slow),
     ],
 )
 def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, passes: set[str]) -> None:
@@ -51,9 +51,13 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
     ("method", "breaks", "named", "fails", "settings"),
     [
         ("sft", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}),
-        ("reward", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}),
+        pytest.param(
+            "reward", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}, marks=pytest.mark.slow
+        ),
         ("dpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}),
-        ("grpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}),
+        pytest.param(
+            "grpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}, marks=pytest.mark.slow
+        ),
         ("sft", broken.blind_to_padding, "padded on the left", {"left-right"}, {}),
         ("reward", broken.blind_to_padding, "padded on the left", {"left-right", "reward-place"}, {}),
         ("sft", broken.counting_the_padding, "padded on the left", {"left-right"}, {"family": "gpt2"}),

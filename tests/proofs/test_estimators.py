@@ -53,7 +53,7 @@ from plaudit.proofs.prove import ESTIMATORS
 from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask
 
 SPOKEN = make_language(seed=3)
-PLACES = [(1, 0.25), (2, 1.0), (5, 2.0)]
+PLACES = [(2, 1.0), *(pytest.param(*place, marks=pytest.mark.slow) for place in ((1, 0.25), (5, 2.0)))]
 
 
 @cache
@@ -192,8 +192,12 @@ def test_an_ascent_on_another_leash_ends_elsewhere(row):
     assert objective(end_PY, SPOKEN, 0.5) < objective(optimum(SPOKEN, 0.5), SPOKEN, 0.5)
 
 
+@pytest.mark.slow
 def test_the_command_knows_them_by_name(capsys, tmp_path):
     assert main(["prove", "estimators", "--out", str(tmp_path)]) == 0
     assert f"{len(ESTIMATORS)} claims, all hold" in capsys.readouterr().out
+
+
+def test_the_command_knows_their_name_when_it_is_written_wrongly(capsys):
     assert main(["prove", "estimater"]) == 2
     assert "did you mean estimators?" in capsys.readouterr().err

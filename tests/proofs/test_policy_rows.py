@@ -42,7 +42,7 @@ from plaudit.tensors.masked import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
 
 SPOKEN = make_language(seed=3)
-PLACES = [(1, 0.25), (2, 1.0), (5, 2.0)]
+PLACES = [(2, 1.0), *(pytest.param(*place, marks=pytest.mark.slow) for place in ((1, 0.25), (5, 2.0)))]
 
 
 @cache
@@ -117,8 +117,8 @@ AT_PREFIXES = {claim for claim in POLICY_CLAIMS if "Ā" in claim.sentence}
 @pytest.mark.parametrize(
     ("wrong", "caught"),
     [
-        (without_the_std, RESTS),
-        (with_the_other_std, RESTS),
+        pytest.param(without_the_std, RESTS, marks=pytest.mark.slow),
+        pytest.param(with_the_other_std, RESTS, marks=pytest.mark.slow),
         pytest.param(turned, LEASHED, marks=pytest.mark.slow),
         pytest.param(on_twice_the_leash, LEASHED, marks=pytest.mark.slow),
         pytest.param(held_otherwise, LEASHED, marks=pytest.mark.slow),

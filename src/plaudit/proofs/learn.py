@@ -248,12 +248,22 @@ def _adam_descent(problem: LearningProblem, table: TablePolicy, *, steps: int = 
     """Adam with ever smaller steps."""
     adam = torch.optim.Adam(table.parameters(), lr=0.1)
     fall = torch.optim.lr_scheduler.ExponentialLR(adam, gamma=10 ** (-6 / steps))
+    frozen = frozen_terms(problem, table())
     for _ in range(steps):
         adam.zero_grad()
         logp_PYT = table()
-        expected_loss(problem, logp_PYT, frozen_terms(problem, logp_PYT)).backward()
+        if _follows_the_policy(problem):
+            frozen = frozen_terms(problem, logp_PYT)
+        expected_loss(problem, logp_PYT, frozen).backward()
         adam.step()
         fall.step()
+
+
+def _follows_the_policy(problem: LearningProblem) -> bool:
+    """Whether what is held outside the gradient changes with the policy."""
+    row = problem.row
+    weighs = isinstance(row, PreferenceAlgorithm) and row.weight is not None
+    return weighs or not {"running_mean", "mismatched", "sorted_batch"}.isdisjoint(row.needs)
 
 
 def _logps_at(

@@ -1,24 +1,27 @@
-"""Commands one after the other in the same ranks: ``torchrun runs.py PLAN.json``, or plain ``python``.
+"""Commands one after the other in the same ranks, which are forks of a process that has the libraries.
 
-Starting Python and its libraries takes longer than a toy's run, and the command's own ``main`` is what is
-under test. Each rank writes what came of each command to ``PLAN.rank<n>.json``.
+Starting Python and its libraries takes ten times as long as a toy's run, and the command's own ``main`` is
+what is under test: the ranks have the environment that ``torchrun`` gives; what is torchrun's own is tested
+in test_faults.py. Each rank writes what came of each command to ``said-PLAN.rank<n>.json``.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import multiprocessing
 import os
-import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
-from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.engine.distributed.launch import PATIENCE, ROOT, run
+from torch.distributed import TCPStore
+
+from tests.engine.distributed.launch import PATIENCE
+from tests.engine.toy_command import warm_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +58,16 @@ def run_all(plan: Mapping[str, Run], folder: Path, *, ranks: int) -> dict[str, l
     """Run each command on so many ranks; what each of them said, in rank order."""
     path = folder / f"plan-{len(list(folder.glob('plan-*.json')))}.json"
     path.write_text(json.dumps({name: asdict(one) for name, one in plan.items()}))
-    if ranks == 1:
-        process = _warm().Process(target=_main, args=([str(path)],))
+    # Where ranks find each other: torchrun's own store outlives their groups too.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    processes = [
+        warm_server().Process(target=_main, args=(path, _environment(store, rank, ranks, folder)))
+        for rank in range(ranks)
+    ]
+    for process in processes:
         process.start()
-        process.join(PATIENCE)
-        assert process.exitcode == 0
-    else:
-        done = run(__file__, path, ranks=ranks, cwd=folder)
-        assert done.code == 0, done.err
+    _join(processes)
+    assert [process.exitcode for process in processes] == [0] * ranks
     said = [json.loads(_result(path, rank).read_text()) for rank in range(ranks)]
     return {name: [_said(one[name]) for one in said] for name in plan}
 
@@ -71,13 +76,32 @@ def _said(one: Mapping[str, Any]) -> Said:
     return Said(code=one["code"], out=one["out"], err=one["err"], left=tuple(one["left"]))
 
 
-def _warm() -> ForkServerContext:
-    """One process alone need not begin cold: torchrun is not part of what is under test there."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["plaudit.methods.supervised.run", "torch.distributed.fsdp", "peft.tuners.lora"]
-    )
-    return context
+def _environment(store: TCPStore, rank: int, ranks: int, folder: Path) -> dict[str, str]:
+    """What torchrun tells a rank; nothing to one that is alone."""
+    if ranks == 1:
+        return {}
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": store.host,
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_ERROR_FILE": str(folder / f"error-of-rank-{rank}.json"),
+    }
+
+
+def _join(processes: Sequence[BaseProcess]) -> None:
+    """Until all have ended; one that dies takes the others along, as under torchrun."""
+    latest = time.monotonic() + PATIENCE
+    while any(process.is_alive() for process in processes):
+        if time.monotonic() > latest or any(process.exitcode for process in processes):
+            for process in processes:
+                process.kill()
+        processes[0].join(0.02)
+        time.sleep(0.005)
 
 
 def _result(plan: Path, rank: int) -> Path:
@@ -106,13 +130,8 @@ def _group_threads() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if "gloo" in name))
 
 
-def _main(arguments: Sequence[str]) -> None:
-    plan = Path(arguments[0])
+def _main(plan: Path, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
     runs = {name: Run(**one) for name, one in json.loads(plan.read_text()).items()}
     said = {name: asdict(_one(run)) for name, run in runs.items()}
     _result(plan, int(os.environ.get("RANK", "0"))).write_text(json.dumps(said))
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    _main(sys.argv[1:])

@@ -6,8 +6,11 @@ differs: 1e-10 relative in float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,8 +31,14 @@ STORIES = {
     "2 divided → 1": (2, True, 1),
     "1 → 2 divided": (1, True, 2),
 }
+QUICK = ("2 → 2", "2 → 1", "2 divided → 1")
+"""The others are slow."""
 CHANGED = [name for name, (before, _, after) in STORIES.items() if before != after]
 UNCHANGED = [name for name in STORIES if name not in CHANGED]
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +56,34 @@ class Told:
     """By the ranks that went on."""
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("stories")
+def tell(folder: Path, names: Sequence[str]) -> Told:
     toy = make_toy(folder / "toy")
     # The last rank is told to stop in its third step, which all ranks still finish.
-    stop = {name: command(toy, folder, name, TOY_STOP=f"{STORIES[name][0] - 1}:3") for name in STORIES}
-    go_on = {name: command(toy, folder, name) for name in STORIES}
-    whole = {f"whole {name}": command(toy, folder, f"whole {name}", like=name) for name in UNCHANGED}
+    stop = {name: command(toy, folder, name, TOY_STOP=f"{STORIES[name][0] - 1}:3") for name in names}
+    go_on = {name: command(toy, folder, name) for name in names}
+    # The first of them is what the stories of changed ranks are compared with.
+    wholes = [name for name in UNCHANGED if name in names or name == UNCHANGED[0]]
+    whole = {f"whole {name}": command(toy, folder, f"whole {name}", like=name) for name in wholes}
     stopped = run_all(of(stop, "stop", before=1), folder, ranks=1)
     both = of(stop, "stop", before=2) | of(go_on, "go on", after=2) | whole
     done = stopped | run_all(both, folder, ranks=2) | run_all(of(go_on, "go on", after=1), folder, ranks=1)
     return Told(
         folder=folder,
-        stopped={name: done[f"stop {name}"] for name in STORIES},
-        done={name: done[f"go on {name}"] for name in STORIES},
+        stopped={name: done[f"stop {name}"] for name in names},
+        done={name: done[f"go on {name}"] for name in names},
     )
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Told]:
+    """What became of a story, told when the first of its group is asked for."""
+
+    @cache
+    def group(quick: bool) -> Told:
+        names = [name for name in STORIES if (name in QUICK) == quick]
+        return tell(tmp_path_factory.mktemp("stories"), names)
+
+    return lambda name: group(name in QUICK)
 
 
 def of(
@@ -88,41 +109,46 @@ def command(toy: Toy, folder: Path, name: str, *, like: str | None = None, **env
     return Run(arguments=arguments, environment=environment)
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_every_rank_stops_at_the_same_step_and_one_says_so(told: Told, name: str) -> None:
-    first, *others = told.stopped[name]
+@pytest.mark.parametrize("name", marked(STORIES))
+def test_every_rank_stops_at_the_same_step_and_one_says_so(told: Callable[[str], Told], name: str) -> None:
+    first, *others = told(name).stopped[name]
     assert [said.code for said in (first, *others)] == [STOPPED] * STORIES[name][0]
     assert "stopped by SIGTERM; the same command goes on from here" in first.err
     assert [said.err for said in others] == [""] * len(others)
-    assert len(lines(told.folder / name)) == 6
+    assert len(lines(told(name).folder / name)) == 6
 
 
-@pytest.mark.parametrize("name", STORIES)
-def test_it_goes_on_and_only_the_first_rank_says_so(told: Told, name: str) -> None:
-    first, *others = told.done[name]
+@pytest.mark.parametrize("name", marked(STORIES))
+def test_it_goes_on_and_only_the_first_rank_says_so(told: Callable[[str], Told], name: str) -> None:
+    first, *others = told(name).done[name]
     assert [said.code for said in (first, *others)] == [0] * STORIES[name][2]
     assert [said.out + said.err for said in others] == [""] * len(others)
 
 
-def test_one_process_says_that_there_is_nobody_to_divide_with(told: Told) -> None:
-    assert "note: shard: one process alone" in told.done["2 divided → 1"][0].err
+def test_one_process_says_that_there_is_nobody_to_divide_with(told: Callable[[str], Told]) -> None:
+    assert "note: shard: one process alone" in told("2 divided → 1").done["2 divided → 1"][0].err
 
 
-@pytest.mark.parametrize("name", UNCHANGED)
-def test_on_as_many_ranks_it_goes_on_to_the_bit(told: Told, name: str) -> None:
-    assert lines(told.folder / name) == lines(told.folder / f"whole {name}")
+@pytest.mark.parametrize("name", marked(UNCHANGED))
+def test_on_as_many_ranks_it_goes_on_to_the_bit(told: Callable[[str], Told], name: str) -> None:
+    assert lines(told(name).folder / name) == lines(told(name).folder / f"whole {name}")
     found, expected = (
-        (told.folder / run / "model" / "model.safetensors").read_bytes() for run in (name, f"whole {name}")
+        (told(name).folder / run / "model" / "model.safetensors").read_bytes()
+        for run in (name, f"whole {name}")
     )
     assert found == expected
 
 
-@pytest.mark.parametrize("name", CHANGED)
-def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(told: Told, name: str) -> None:
-    whole = told.folder / f"whole {UNCHANGED[0]}"
-    for found, expected in zip(lines(told.folder / name), lines(whole), strict=True):
+@pytest.mark.parametrize("name", marked(CHANGED))
+def test_on_another_number_of_ranks_it_goes_on_but_for_the_order_of_sums(
+    told: Callable[[str], Told], name: str
+) -> None:
+    whole = told(name).folder / f"whole {UNCHANGED[0]}"
+    for found, expected in zip(lines(told(name).folder / name), lines(whole), strict=True):
         assert found.keys() == expected.keys()
         assert max(apart(found[key], expected[key]) for key in expected) < 1e-10
-    ours, theirs = (load_file(run / "model" / "model.safetensors") for run in (told.folder / name, whole))
+    ours, theirs = (
+        load_file(run / "model" / "model.safetensors") for run in (told(name).folder / name, whole)
+    )
     for key, weight in theirs.items():
         torch.testing.assert_close(ours[key], weight, rtol=1e-10, atol=1e-10)

@@ -35,7 +35,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "comparisons, several": (*EXACT, "--ensemble.members", "2", "--steps", "2"),
 }
 WAYS = ("data", "shard")
-QUICK = ("comparisons", "rankings", "comparisons, several")
+QUICK = ("comparisons", "comparisons, several")
 """The others are slow."""
 PAIRS = [
     pytest.param(manner, way, marks=[] if manner in QUICK else [pytest.mark.slow])

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -35,13 +37,20 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "bfloat16": ("--dtype", "bfloat16"),
 }
 WAYS = ("data", "shard")
+QUICK = ("plain", "untied, one by one", "lora")
+"""The others are slow."""
 PAIRS = [(manner, way) for manner in MANNERS for way in WAYS if (manner, way) != ("lora", "shard")]
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
+def marked(*pairs: tuple[str, ...]) -> list[Any]:
+    """Cases of a test, of which the first word is the manner."""
+    return [pytest.param(*pair, marks=[] if pair[0] in QUICK else [pytest.mark.slow]) for pair in pairs]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """All runs, and what was said in them.
+    """All runs of a group, and what was said in them.
 
     Example: ``Trained(folder=Path("runs"), alone={"plain": [Said(…)]}, together={"plain data": […]})``
     """
@@ -54,22 +63,33 @@ class Trained:
     """What each of two ranks said."""
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("ranks")
+def train(folder: Path, manners: Sequence[str]) -> Trained:
     toys = {"llama": make_toy(folder / "toys" / "llama")}
     toys["gpt2"] = make_toy(folder / "toys" / "gpt2", family="gpt2")
     toys["untied"] = untied(toys["llama"], folder / "toys" / "untied")
-    alone = {manner: command(toys, folder / manner, manner) for manner in MANNERS}
+    alone = {manner: command(toys, folder / manner, manner) for manner in manners}
     together = {
         f"{manner} {way}": command(toys, folder / f"{manner} {way}", manner, *["--shard"][: way == "shard"])
         for manner, way in PAIRS
+        if manner in manners
     }
     return Trained(
         folder=folder,
         alone=run_all(alone, folder, ranks=1),
         together=run_all(together, folder, ranks=2),
     )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
+    """The runs of a manner, made when the first of its group is asked for."""
+
+    @cache
+    def group(quick: bool) -> Trained:
+        manners = [manner for manner in MANNERS if (manner in QUICK) == quick]
+        return train(tmp_path_factory.mktemp("ranks"), manners)
+
+    return lambda manner: group(manner in QUICK)
 
 
 def untied(toy: Toy, folder: Path) -> Toy:
@@ -106,9 +126,14 @@ def apart(found: object, expected: object) -> float:
     return abs(found - expected) / max(abs(expected), 1e-3)
 
 
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_two_ranks_report_the_figures_of_one_process(trained: Trained, manner: str, way: str) -> None:
-    alone, together = lines(trained.folder / manner), lines(trained.folder / f"{manner} {way}")
+@pytest.mark.parametrize(("manner", "way"), marked(*PAIRS))
+def test_two_ranks_report_the_figures_of_one_process(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    alone, together = (
+        lines(trained(manner).folder / manner),
+        lines(trained(manner).folder / f"{manner} {way}"),
+    )
     assert len(alone) >= 4
     for expected, found in zip(alone, together, strict=True):
         assert found.keys() == expected.keys()
@@ -117,10 +142,12 @@ def test_two_ranks_report_the_figures_of_one_process(trained: Trained, manner: s
     assert sum(line["rows"] for line in alone) == sum(line["rows"] for line in together)
 
 
-@pytest.mark.parametrize(("manner", "way"), [pair for pair in PAIRS if pair[0] != "bfloat16"])
-def test_two_ranks_end_with_the_weights_of_one_process(trained: Trained, manner: str, way: str) -> None:
+@pytest.mark.parametrize(("manner", "way"), marked(*(pair for pair in PAIRS if pair[0] != "bfloat16")))
+def test_two_ranks_end_with_the_weights_of_one_process(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
     alone, together = (
-        load_file(trained.folder / name / "model" / "model.safetensors")
+        load_file(trained(manner).folder / name / "model" / "model.safetensors")
         for name in (manner, f"{manner} {way}")
     )
     assert alone.keys() == together.keys()
@@ -130,39 +157,46 @@ def test_two_ranks_end_with_the_weights_of_one_process(trained: Trained, manner:
         )
 
 
-@pytest.mark.parametrize(("manner", "way"), [pair for pair in PAIRS if pair[0] not in TOLERANCE])
-def test_two_ranks_say_what_one_process_says(trained: Trained, manner: str, way: str) -> None:
+@pytest.mark.parametrize(("manner", "way"), marked(*(pair for pair in PAIRS if pair[0] not in TOLERANCE)))
+def test_two_ranks_say_what_one_process_says(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
     alone, together = (
-        (trained.folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}")
+        (trained(manner).folder / name / "samples.jsonl").read_bytes() for name in (manner, f"{manner} {way}")
     )
     assert alone
     assert together == alone
 
 
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_only_the_first_rank_speaks(trained: Trained, manner: str, way: str) -> None:
-    first, second = trained.together[f"{manner} {way}"]
-    (one,) = trained.alone[manner]
+@pytest.mark.parametrize(("manner", "way"), marked(*PAIRS))
+def test_only_the_first_rank_speaks(trained: Callable[[str], Trained], manner: str, way: str) -> None:
+    first, second = trained(manner).together[f"{manner} {way}"]
+    (one,) = trained(manner).alone[manner]
     assert (first.code, second.code) == (0, 0)
     assert (second.out, second.err) == ("", "")
     assert first.out == one.out.replace(manner, f"{manner} {way}")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_folder_of_two_ranks_is_the_folder_of_one(trained: Trained, way: str) -> None:
+def test_the_folder_of_two_ranks_is_the_folder_of_one(trained: Callable[[str], Trained], way: str) -> None:
     alone, together = (
-        {str(path.relative_to(trained.folder / name)) for path in (trained.folder / name).rglob("*")}
+        {
+            str(path.relative_to(trained("plain").folder / name))
+            for path in (trained("plain").folder / name).rglob("*")
+        }
         for name in ("plain", f"plain {way}")
     )
     assert together == alone
 
 
-@pytest.mark.parametrize("manner", ["plain", "untied, one by one", "gpt2, in one piece"])
-def test_plain_transformers_gives_the_trained_logits(trained: Trained, manner: str) -> None:
+@pytest.mark.parametrize("manner", marked(("plain",), ("untied, one by one",), ("gpt2, in one piece",)))
+def test_plain_transformers_gives_the_trained_logits(trained: Callable[[str], Trained], manner: str) -> None:
     """Of a model that was divided while it learnt; its held-out loss is computed here once more."""
-    run = trained.folder / f"{manner} shard"
+    run = trained(manner).folder / f"{manner} shard"
     model = AutoModelForCausalLM.from_pretrained(run / "model", dtype=torch.float64).eval()
-    one = AutoModelForCausalLM.from_pretrained(trained.folder / manner / "model", dtype=torch.float64).eval()
+    one = AutoModelForCausalLM.from_pretrained(
+        trained(manner).folder / manner / "model", dtype=torch.float64
+    ).eval()
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         logits = model(ids).logits
@@ -170,13 +204,16 @@ def test_plain_transformers_gives_the_trained_logits(trained: Trained, manner: s
     assert math.isfinite(logits.abs().sum().item())
 
 
-def test_learning_was_worth_comparing(trained: Trained) -> None:
+@pytest.mark.parametrize("manner", marked(*((manner,) for manner in MANNERS)))
+def test_learning_was_worth_comparing(trained: Callable[[str], Trained], manner: str) -> None:
     """The runs do move: what stands still is the same on any number of ranks."""
-    for manner in MANNERS:
-        losses = [line["held_out/loss"] for line in lines(trained.folder / manner) if "held_out/loss" in line]
-        assert losses[-1] < losses[0] - 0.01, manner
+    reported = lines(trained(manner).folder / manner)
+    losses = [line["held_out/loss"] for line in reported if "held_out/loss" in line]
+    assert losses[-1] < losses[0] - 0.01
 
 
-@pytest.mark.parametrize(("manner", "way"), PAIRS)
-def test_no_thread_of_a_group_outlives_its_run(trained: Trained, manner: str, way: str) -> None:
-    assert [said.left for said in trained.together[f"{manner} {way}"]] == [(), ()]
+@pytest.mark.parametrize(("manner", "way"), marked(*PAIRS))
+def test_no_thread_of_a_group_outlives_its_run(
+    trained: Callable[[str], Trained], manner: str, way: str
+) -> None:
+    assert [said.left for said in trained(manner).together[f"{manner} {way}"]] == [(), ()]

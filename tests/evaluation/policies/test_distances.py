@@ -41,7 +41,7 @@ def test_every_answer_has_the_log_prob_that_transformers_gives_it(folders, tempe
     assert [one.tokens for one in found] == [len(ids) for ids in known]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("temperature", [1.0, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folders, temperature):
     mine, other = folders
     drawing = GenerationSettings(

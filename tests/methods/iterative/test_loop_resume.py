@@ -88,7 +88,9 @@ def test_it_is_killed_at_every_step_between_rounds_and_inside_them(
     assert not [path for path in out.rglob("*.partial") if path.parent != out / "rounds"]
 
 
-@pytest.mark.parametrize("name", ["iterated", pytest.param("rejection", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) for name in ("iterated", "rejection")]
+)
 def test_it_is_killed_at_random(toy: Toy, undisturbed: dict[str, Path], tmp_path: Path, name: str) -> None:
     chance, out = random.Random(name), tmp_path / "loop"
     again = command(name, toy, out)

@@ -136,7 +136,7 @@ def test_an_episode_without_a_verdict_is_left_out(place: Place) -> None:
     assert any(0 < share < 1 for share in went.figures("undecided"))
 
 
-@pytest.mark.parametrize("name", ["grpo", "ppo"])
+@pytest.mark.parametrize("name", [pytest.param("grpo", marks=pytest.mark.slow), "ppo"])
 def test_it_goes_on_in_the_middle_of_a_round(
     place: Place, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -127,7 +127,7 @@ def test_settings_that_would_teach_nothing_are_refused() -> None:
         GrpoSettings(sampling=SamplingSettings(top_p=0.9))
 
 
-@pytest.mark.parametrize("inner", [1, 2])
+@pytest.mark.parametrize("inner", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: int) -> None:
     place = make_place(tmp_path)
     policy, reference, encoder = parts(place.model, torch.float64)

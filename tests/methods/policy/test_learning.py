@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        pytest.param(*one, marks=[] if one[0] in ("ppo", "reinforce") else [pytest.mark.slow])
+        pytest.param(*one, marks=[] if one[0] == "ppo" else [pytest.mark.slow])
         for one in {**LEARNING, **HARDER}.items()
     ],
 )

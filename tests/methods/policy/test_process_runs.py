@@ -102,7 +102,9 @@ def words(place: Place, manner: str, out: str) -> tuple[object, ...]:
     return (place, name, f"{out} {manner}", *PAID, *SPARSE, "--reward", rule(place, "sure"), *own)
 
 
-@pytest.mark.parametrize("manner", ["ppo", "replay", pytest.param("unlike", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "manner", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("replay", "unlike"))]
+)
 def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(
     place: Place, monkeypatch: pytest.MonkeyPatch, manner: str
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_run_that_was_stopped_in_the_middle_of_a_round_ends_as_if_it_had_not(
     assert max(whole.figures("steps_mean")) > 1.5
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
     def run(out: str) -> Run:
         more = ("--rounds", 2, "--batch-size", 5, "--dtype", "float64", "--evaluate-every", 1, *PAID)

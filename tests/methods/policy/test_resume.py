@@ -41,7 +41,7 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--update-epochs", 2)),
     "nash-ema": ("nash-md", ("--mixture-coef", 1, *FOLLOWING, "--update-epochs", 2)),
 }
-QUICK = ("ppo", "dapo", "reinforce", "ppo-penalty", "following", "ipo-md", "nash-md", "nash-ema")
+QUICK = ("ppo", "dapo", "following", "nash-md")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
 
 
@@ -137,8 +137,9 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
 @pytest.mark.parametrize(
     "manners",
     [
-        ("ppo", "grpo", "one held out", "ipo-md", "nash-md"),
+        ("ppo", "grpo"),
         pytest.param(("dapo", "trpo", "ptx"), marks=pytest.mark.slow),
+        pytest.param(("one held out", "ipo-md", "nash-md"), marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_learn_what_one_process_learns(place: Place, manners: tuple[str, ...]) -> None:

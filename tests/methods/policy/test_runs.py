@@ -26,10 +26,7 @@ CRITICS = [name for name in POLICY_ALGORITHMS if "ppo" in name or name in ("a2c"
 OWN = {"learning_rate", "grad_norm", "step", "steps", "epoch", "timing"}
 
 
-QUICK = (
-    *("ppo", "trpo", "ppo-ptx", "ppo-penalty", "rloo", "remax", "grpo", "dapo", "gspo", "online-dpo"),
-    *("ipo-md", "nash-md"),
-)
+QUICK = (*("ppo", "trpo", "ppo-ptx", "remax", "grpo", "dapo", "online-dpo", "nash-md"),)
 """Of each kind one: the others are slow, all together."""
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in POLICY_ALGORITHMS]
 
@@ -86,7 +83,7 @@ def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
     assert ("value_loss" in first) == (name in CRITICS)
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c"])
+@pytest.mark.parametrize("name", ["ppo", pytest.param("a2c", marks=pytest.mark.slow)])
 def test_the_critic_is_a_reward_models_folder(runs: Runs, name: str) -> None:
     reward = resolve_reward(str(runs.of(name).run / "critic"))
     said = tuple(assistant_turn(text) for text in ("w33", "w12 w13"))

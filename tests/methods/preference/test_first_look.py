@@ -179,7 +179,7 @@ def test_where_all_is_well_the_first_loss_is_said(looker: Looker, name: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["live", "average"])
-@pytest.mark.parametrize("numbers", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("numbers", ["float32", "bfloat16", pytest.param("float64", marks=pytest.mark.slow)])
 def test_no_honest_run_is_stopped(looker: Looker, kind: str, numbers: str) -> None:
     """In whatever numbers, and however a batch is divided."""
     own = ("--dtype", numbers, "--memory.tokens-at-once", 60)

@@ -210,7 +210,13 @@ def test_sorted_rankings_have_one_gradient_in_any_pieces(name: str) -> None:
         same(learnt(one, pieces), wanted)
 
 
-@pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("dpo", "kto", "aot", "bco", "orpo") else [pytest.mark.slow])
+        for name in PREFERENCE_ALGORITHMS
+    ],
+)
 def test_a_row_that_does_not_count_adds_exactly_nothing(name: str) -> None:
     one = replace(scene(name), rows=scene(name).rows[:1])
     (mine,), (stand_in,) = one.on_two_ranks()

@@ -137,6 +137,7 @@ def test_a_run_that_is_killed_ends_as_if_it_had_not_been(toy: Toy, data: Path, t
     assert "this run is finished; nothing was done" in finished(*again)
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns(toy: Toy, data: Path, tmp_path: Path) -> None:
     """A batch of 3 is divided unevenly, and of one of 1 a rank has nothing."""
     exact = ("--dtype", "float64", "--steps", 5, "--evaluate-every", 2, "--optimizer.weight-decay", 0.3)
