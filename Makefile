@@ -14,7 +14,7 @@ demo: .venv  ## the whole of RLHF on the embedded world, judged and told on one 
 test: .venv  ## every test that this machine can run
 	.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
-check: .venv  ## format, lint, types, imports, budgets, duplication, docs, tests
+check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs, tests
 	./check $(ARGS)
 
 bench-peer:  ## the environments with TRL that benchmarks/ compares with; 1.12 is the last line with PPO

@@ -76,6 +76,9 @@ def parts(root: Path) -> tuple[Part, ...]:
             command=("python", "-m", "tools.duplication"),
             evidence=r"of [1-9]\d* code lines",
         ),
+        Part(
+            name="words", command=("python", "-m", "tools.words"), evidence=r"[1-9]\d* files, 0 private names"
+        ),
         Part(name="docs", command=("python", "-m", "tools.docs"), evidence=r"[1-9]\d* files, [1-9]\d* pages"),
         Part(
             name="tests",

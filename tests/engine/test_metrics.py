@@ -20,8 +20,9 @@ from plaudit.engine.metrics import (
     training_flops,
     values_of,
 )
+from plaudit.engine.settings import KeepSettings
 from plaudit.engine.sinks.base import BestValue, summarise
-from plaudit.engine.step_report import StepReport
+from plaudit.engine.step_report import OLD_METRIC_NAMES, StepReport
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -245,3 +246,20 @@ def test_on_a_gpu_the_rate_and_the_peak_are_the_devices():
     assert memory.reported == memory.device_peak
     assert memory.reported >= held.nbytes / 2**20
     assert matmul_rate("cuda", torch.bfloat16) > matmul_rate("cpu", torch.float32)
+
+
+def test_names_that_metrics_had_once_are_read_as_those_that_they_have_now():
+    line = {"step": 1, "steps": 2, "epoch": 0.5, "flat": 0.25, "held_out/kl_root": 0.5, "reward/value": 1.0}
+    report = StepReport.from_json({**line, "timing": {}})
+    assert report.values == {"frac_zero_std": 0.25, "held_out/sqrt_kl": 0.5, "reward/value": 1.0}
+    names = {doc.name.removeprefix("held_out/") for doc in METRIC_DOCS}
+    assert set(OLD_METRIC_NAMES.values()) <= names
+    assert not set(OLD_METRIC_NAMES) & names
+
+
+def test_the_best_model_may_still_be_chosen_by_an_old_name(capsys):
+    assert KeepSettings(best="held_out/error").best == "held_out/mae"
+    note = "keep.best: held_out/error is called held_out/mae now; the old name is taken for this release"
+    assert note in capsys.readouterr().err
+    assert KeepSettings(best="held_out/loss").best == "held_out/loss"
+    assert not capsys.readouterr().err

@@ -91,6 +91,12 @@ def test_each_changed_key_is_named_with_both_values(tmp_path: Path) -> None:
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["steps"] == 100
 
 
+def test_a_metric_that_was_called_otherwise_is_the_same_setting(tmp_path: Path) -> None:
+    begun(tmp_path, {"keep": {"best": "held_out/error"}})
+
+    assert opened(tmp_path, {"keep": {"best": "held_out/mae"}}).resumed
+
+
 def test_true_is_not_one(tmp_path: Path) -> None:
     begun(tmp_path, {"clip": 1})
 

@@ -39,7 +39,7 @@ PACKAGES = (
 )
 MODULES = ("__init__", "__main__", "api", "index")
 RECORDS = ("records", "judging", "transforms", "generative_judging")
-STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "docs")
+STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "words", "docs")
 
 
 @pytest.fixture
@@ -95,6 +95,7 @@ HEAD = '"""A module."""\n\nfrom __future__ import annotations\n\n'
         ("lint", "tools/long.py", f'"""A module."""\n\n_X = "{"x" * 120}"\n', "E501"),
         ("budgets", "tools/a.py", "_x = 1\n" * 601, "file of 601 lines"),
         ("duplication", "src/plaudit/a.py", "".join(f"_x = {i}\n" for i in range(6)) * 2, "elsewhere"),
+        ("words", "src/plaudit/data/a.py", HEAD + "_asked = 1\n", "'_asked' has the private word 'asked'"),
         ("docs", "src/plaudit/data/a.py", HEAD + "X = 1\n", "X is public"),
         ("docs", "docs/page.md", "# A page\n", "no link leads here from README.md or docs/README.md"),
         ("tests", "tests/test_two.py", "def test_two():\n    assert 1 + 1 == 3\n", "assert (1 + 1) == 3"),
@@ -174,12 +175,12 @@ def test_an_unknown_part_is_refused_with_the_nearest(repository):
 def test_no_part_passes_by_looking_at_nothing(part, tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     write(tmp_path, "tools/__init__.py", "")
-    for checker in ("budgets", "duplication", "docs", "tree", "links", "ancestry"):
+    for checker in ("budgets", "duplication", "words", "docs", "tree", "links", "ancestry"):
         shutil.copy(ROOT / "tools" / f"{checker}.py", tmp_path / "tools")
     for folder in ("src", "tests", "examples", "benchmarks"):
         (tmp_path / folder).mkdir()
     if part.name == "imports":
         write(tmp_path, "src/plaudit/__init__.py", "")
-    if part.name in ("format", "lint", "types", "budgets"):
+    if part.name in ("format", "lint", "types", "budgets", "words"):
         shutil.rmtree(tmp_path / "tools")
     assert not run_part(part, tmp_path).passed

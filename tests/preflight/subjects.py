@@ -12,7 +12,8 @@ from tempfile import mkdtemp
 from typing import Any, Literal
 
 from plaudit.engine.distributed import process_group
-from plaudit.methods.registry import config_type, prepare_run
+from plaudit.methods.named_runs import prepare_run
+from plaudit.methods.registry import config_type
 from plaudit.methods.run import start_run
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.checks import CHECKS

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config, write_json
 from plaudit.cli.sample import make_console
-from plaudit.config import did_you_mean
-from plaudit.errors import UserError
 from plaudit.methods.registry import preflight_methods
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the checks, print the table, write the file; 1 when a check fails that may not."""
     from rich.text import Text
 
-    from plaudit.methods.registry import preflight_findings
+    from plaudit.methods.named_runs import preflight_findings
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
     selected = _selected_checks(args.only or ())
@@ -75,13 +73,10 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
 
 
 def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
-    from plaudit.preflight.checks import CHECKS
+    from plaudit.preflight.checks import CHECKS, named_checks
 
-    for name in only:
-        if name not in CHECKS:
-            hint = did_you_mean(name, CHECKS) or f"; they are {', '.join(CHECKS)}"
-            raise UserError(f"--only {name}: there is no such check{hint}")
-    return [check for name, check in CHECKS.items() if not only or name in only]
+    selected = named_checks("--only", only)
+    return [check for name, check in CHECKS.items() if not selected or name in selected]
 
 
 def _summary_line(findings: list[Finding]) -> str:

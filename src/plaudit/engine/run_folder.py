@@ -22,6 +22,7 @@ from typing import Any
 import yaml
 
 import plaudit
+from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, lock
 
@@ -386,6 +387,8 @@ def _has_checkpoint_or_result(path: Path) -> bool:
 
 def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
     old, new = _flat_settings(_read_config(path)), _flat_settings(resolved)
+    if isinstance(best := old.get("keep.best"), str):
+        old["keep.best"] = current_metric_name(best)
     keys = [
         key for key in {**old, **new} if not _equal_values(old.get(key, _MISSING), new.get(key, _MISSING))
     ]

@@ -12,6 +12,39 @@ _RESERVED_KEYS = frozenset({"step", "steps", "epoch", "timing"})
 Number = int | float
 """A figure; counts stay whole."""
 
+OLD_METRIC_NAMES: Mapping[str, str] = {
+    "beta": "kl_coef",
+    "clipped_high": "clip_frac_high",
+    "clipped_low": "clip_frac_low",
+    "dropped": "frac_filtered",
+    "error": "mae",
+    "explained": "explained_variance",
+    "finished": "frac_finished",
+    "flat": "frac_zero_std",
+    "kl_old": "approx_kl",
+    "kl_root": "sqrt_kl",
+    "penalty": "penalty_coef",
+    "preferred": "win_prob",
+    "replayed": "frac_replayed",
+    "sampler_gap": "sampling_logp_diff_mean",
+    "sampler_gap_max": "sampling_logp_diff_max",
+    "step_lowest": "step_score_min",
+    "step_share": "line_search_frac",
+    "undecided": "frac_no_verdict",
+    "value": "value_mean",
+}
+"""Metrics that were called otherwise, with their names now; the old ones are read for one release."""
+
+
+def current_metric_name(name: str) -> str:
+    """The name that a metric has now, with its prefix.
+
+    >>> current_metric_name("held_out/kl_root"), current_metric_name("loss")
+    ('held_out/sqrt_kl', 'loss')
+    """
+    prefix, slash, last = name.rpartition("/")
+    return f"{prefix}{slash}{OLD_METRIC_NAMES.get(last, last)}" if prefix in ("", "held_out") else name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
@@ -52,12 +85,14 @@ class StepReport:
 
     @classmethod
     def from_json(cls, line: Mapping[str, object]) -> StepReport:
-        """The report that a line of metrics.jsonl was written from."""
+        """The report that a line of metrics.jsonl was written from; old names of metrics are read too."""
         return cls(
             step=cast("int", line["step"]),
             steps=cast("int", line["steps"]),
             epoch=cast("Number", line["epoch"]),
-            values=_with_nan({name: value for name, value in line.items() if name not in _RESERVED_KEYS}),
+            values=_with_nan(
+                {current_metric_name(key): value for key, value in line.items() if key not in _RESERVED_KEYS}
+            ),
             timing=_with_nan(cast("Mapping[str, object]", line["timing"])),
         )
 

@@ -1,23 +1,17 @@
-"""Every training method by name: entry point, config, and a run made ready; importing this is quick."""
+"""Every training method by its name, with its entry point and its config; importing this is quick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from plaudit.engine.distributed import process_group
-from plaudit.engine.loop import TrainingJob
-from plaudit.errors import UserError
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
-from plaudit.methods.policy.config import POLICY, OwnPolicyConfig, PolicyConfig
-from plaudit.methods.policy.objective import PolicyMicrobatch
-from plaudit.methods.policy.run import prepare_policy_run
-from plaudit.methods.preference.config import PREFERENCE, OwnPreferenceConfig, PreferenceConfig
-from plaudit.methods.preference.run import prepare_preference
+from plaudit.methods.policy.config import POLICY, OwnPolicyConfig
+from plaudit.methods.preference.config import PREFERENCE, OwnPreferenceConfig
 from plaudit.methods.reward_model.config import (
     CriticConfig,
     GroupConfig,
@@ -25,12 +19,6 @@ from plaudit.methods.reward_model.config import (
     RewardConfig,
     TextRewardConfig,
 )
-from plaudit.methods.reward_model.run import prepare_reward
-from plaudit.methods.run import Run, refuse_unknown_checks, start_run
-from plaudit.methods.supervised.run import PREFERRED, SFT, prepare_supervised
-from plaudit.preflight.check import Check, Finding, PreflightSubject, run_checks
-from plaudit.tokens.batch import Completion
-from plaudit.tokens.microbatch import Microbatch
 
 METHODS: dict[str, tuple[str, str, type]] = {
     "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", RunConfig),
@@ -175,37 +163,3 @@ def run_method(name: str, config: Any) -> Any:
 def _load_entry_point(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
-
-
-SUPERVISED_METHODS = {"sft": SFT, "preferred": PREFERRED}
-"""Supervised methods that need no settings beside ``RunConfig``."""
-METHODS_WITHOUT_TABLE = (*SUPERVISED_METHODS, "reward")
-"""Methods without a table that can be prepared without being run."""
-
-
-def prepare_run(config: RunConfig, run: Run) -> tuple[TrainingJob[Any], PreflightSubject]:
-    """What this run would train, and what is checked before; raises for methods of several runs."""
-    if isinstance(config, PreferenceConfig):
-        return prepare_preference(run.method, config, run)
-    if isinstance(config, PolicyConfig):
-        return prepare_policy_run(run.method, config, run)
-    if isinstance(config, RewardConfig):
-        return prepare_reward(config, run)
-    if run.method not in SUPERVISED_METHODS:
-        raise UserError(f"{run.method} is made of other runs: look at those, one by one")
-    return prepare_supervised(config, SUPERVISED_METHODS[run.method], run)
-
-
-def drawn_completions(microbatch: Microbatch) -> tuple[Completion, ...]:
-    """All completions of the round that a micro-batch belongs to; none where a run draws none."""
-    examples = microbatch.round.examples if isinstance(microbatch, PolicyMicrobatch) else ()
-    return tuple(completion for example in examples for completion in example.completions)
-
-
-def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) -> Iterator[Finding]:
-    """Prepare a run and yield the findings of these checks; nothing is written and no step is taken."""
-    refuse_unknown_checks(config.allow)
-    with process_group(config.device) as ranks:
-        run = start_run(config, ranks, method)
-        with run.resources:
-            yield from run_checks(prepare_run(config, run)[1], checks, config.allow)

@@ -5,7 +5,7 @@ Samples for a run's log: greedy completions of a few held-out prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
@@ -39,7 +39,7 @@ from plaudit.methods.models import autocast_context
 from plaudit.models.load import Precision, precision
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
-from plaudit.preflight.checks import CHECKS
+from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
 from plaudit.preflight.report import as_dict
 from plaudit.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
@@ -104,7 +104,7 @@ class Run:
         if not config.check:
             return
         start_checks = [check for check in CHECKS.values() if check.at_start]
-        findings = list(run_checks(subject, start_checks, config.allow))
+        findings = list(run_checks(subject, start_checks, current_check_names(config.allow)))
         error_message = refusal_message(findings)
         if error_message is not None:
             raise UserError(error_message)
@@ -165,7 +165,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     ``inputs`` are files and folders that it reads beside rows and model: a run that goes on wants the same
     ones. Where its result is there already the user is told, and ``finished`` is true.
     """
-    refuse_unknown_checks(config.allow)
+    named_checks("--allow", config.allow)
     with process_group(config.device) as ranks, _open_folder(config, ranks) as folder:
         path = None if folder is None else folder.path
         run = start_run(config, ranks, method, folder=path, finished=_is_finished(config, ranks))
@@ -199,13 +199,6 @@ def encoder_for(config: RunConfig) -> Encoder:
     """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
     reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
     return make_encoder(config.model, turns=config.turns, read_extras=reader)
-
-
-def refuse_unknown_checks(names: Iterable[str]) -> None:
-    """Raise for a name in ``--allow`` that is no check."""
-    for name in names:
-        if name not in CHECKS:
-            raise UserError(f"--allow {name}: there is no such check; they are {', '.join(CHECKS)}")
 
 
 def reserve_run_folder(config: RunConfig) -> None:

@@ -21,13 +21,13 @@ from plaudit.engine.loop import BatchOrder
 from plaudit.errors import UserError
 from plaudit.methods.config import RunConfig
 from plaudit.methods.data import hold_out, load_rows
+from plaudit.methods.named_runs import SUPERVISED_METHODS
 from plaudit.methods.policy.batch import minibatches_of
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.run import encode_prompts_with_room
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import load_preference_rows
-from plaudit.methods.registry import SUPERVISED_METHODS
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.data import encode_judged_rows
 from plaudit.methods.reward_model.run import bootstrap_rows

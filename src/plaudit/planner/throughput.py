@@ -12,8 +12,8 @@ from plaudit.engine.loop import BatchOrder, TrainingJob
 from plaudit.engine.metrics import measure_memory, values_of
 from plaudit.engine.step import take_step
 from plaudit.methods.config import RunConfig
+from plaudit.methods.named_runs import drawn_completions, prepare_run
 from plaudit.methods.preference.config import PreferenceConfig
-from plaudit.methods.registry import drawn_completions, prepare_run
 from plaudit.methods.run import start_run
 from plaudit.planner.models import CACHED
 from plaudit.tokens.microbatch import Microbatch

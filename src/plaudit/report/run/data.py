@@ -19,6 +19,7 @@ from plaudit.engine import run_folder
 from plaudit.engine.metric_docs import lower_is_better
 from plaudit.engine.run_folder import Lineage
 from plaudit.engine.sinks.files import METRICS_FILE, NOTES_FILE, SAMPLES_FILE, SUMMARY_FILE
+from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.report.words import Number
@@ -96,7 +97,9 @@ class MetricHistory:
     def add(self, line: dict[str, Any]) -> None:
         """Takes up one line of metrics.jsonl."""
         self.step, self.steps, self.epoch = line["step"], line["steps"], line["epoch"]
-        self._append((name, value) for name, value in line.items() if name not in _REPORT_KEYS)
+        self._append(
+            (current_metric_name(name), value) for name, value in line.items() if name not in _REPORT_KEYS
+        )
         self._append((f"timing/{name}", value) for name, value in line["timing"].items())
 
     def total(self, name: str) -> float:
