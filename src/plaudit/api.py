@@ -171,6 +171,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     own = settings.get("algorithm") if method == OWN else None
     kind = _record_entry(record).config_type() if record is not None else config_type(method, own)
     folder = Path(out)
+    # One word for all methods in Python: what a policy run calls prompts may be given as data.
     prompts = "prompts" in kind.__dataclass_fields__
     if prompts and "data" in settings and "prompts" not in settings:
         settings["prompts"] = settings.pop("data")
@@ -246,6 +247,8 @@ def _resolve_algorithm(algorithm: Algorithm, settings: dict[str, Any]) -> tuple[
         return str(getattr(algorithm, "name", "own")), algorithm, settings
     name = getattr(algorithm, "__name__", "own")
     for table in TABLES:
+        # `plaudit.simpo` itself means the method "simpo" with all its
+        # settings, not one call with its defaults.
         found = [row for row in table.rows.values() if getattr(row, "function", None) is algorithm]
         if found:
             return found[0].name, None, settings
@@ -292,6 +295,7 @@ def _rows_file(rows: Rows, folder: Path, name: str) -> str:
     from plaudit.data.write import write_records
     from plaudit.files import atomic
 
+    # Beside the run folder: a file in one that has not begun would be refused as somebody else's.
     path = folder.with_name(f"{folder.name}.{name}.jsonl")
     atomic.make_folder(path.parent)
     given = list(rows)
@@ -359,6 +363,7 @@ def _is_reward(model: Any) -> bool:
         return hasattr(model, "scores")
     folder = Path(model)
     if not folder.exists():
+        # What is no folder is a rule ("length:1-20") or a function ("mine.py:name"): both have a colon.
         return ":" in str(model)
     from plaudit.rewards.load import check_reward
 
@@ -427,6 +432,8 @@ def _evaluation_prompts(data: Rows, n: int | None, seed: int) -> tuple[Any, ...]
         prompts = evaluation_prompts(read_records(path).records)
     if n is None or n >= len(prompts):
         return prompts
+    # A generator of its own, so that n changes nothing else;
+    # sorted, so that prompts keep the file's order.
     chosen = sorted(random.Random(f"prompts {seed}").sample(range(len(prompts)), n))
     return tuple(prompts[index] for index in chosen)
 
@@ -449,6 +456,7 @@ def _scorers(options: _PolicyOptions) -> Scorers:
 @contextmanager
 def _as_file(rows: Rows) -> Iterator[Path]:
     """The file of the rows; those that were given themselves lie in one for as long as this lasts."""
+    # Rows go through a file from Python too: one reader, and so the same checks and messages.
     with TemporaryDirectory() as folder:
         yield Path(_rows_file(rows, Path(folder) / "rows", "data"))
 

@@ -40,6 +40,8 @@ def nearest_word(word: str, candidates: Iterable[str]) -> str | None:
     normalised = {name: _normalised(name) for name in names}
     target = _normalised(word)
     for name in names:
+        # The last part first: who left out the group ("--beta2")
+        # should not be sent to the nearest spelling.
         if normalised[name].rpartition(".")[2] == target:
             return name
     close = get_close_matches(target, normalised.values(), n=1)
@@ -137,6 +139,7 @@ def _convert_to(value: object, member: object) -> object:
 
 def _choice(value: object, choices: tuple[object, ...]) -> object:
     for choice in choices:
+        # As text, since YAML reads a choice named 8 as a number; what is kept is the choice itself.
         if str(choice) == str(value):
             return choice
     raise ValueError(value)
@@ -162,12 +165,14 @@ def _bool(value: object) -> bool:
 
 
 def _int(value: object) -> int:
+    # A bool is an int in Python: `steps: true` would be one step.
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
     return int(value)
 
 
 def _float(value: object) -> float:
+    # NaN would slip through every range check that is written as "refuse when x < low".
     if isinstance(value, bool) or not isinstance(value, int | float | str) or math.isnan(float(value)):
         raise ValueError(value)
     return float(value)
@@ -266,12 +271,16 @@ def direct_settings(
         setting = Setting(
             path=(*path, field.name),
             value_type=value_type,
+            # A group's own default may differ from its class's: --help
+            # shows what this config starts from.
             default=_field_default(field) if defaults is MISSING else getattr(defaults, field.name),
             doc=doc,
             group=_group_type(value_type),
             hidden=bool(path) or field.metadata.get("hidden", False),
         )
         if setting.group is None:
+            # Only for its error: a field of a type that no word can
+            # express fails wherever the config is first read.
             describe_type(value_type)
         yield setting
 
@@ -311,6 +320,7 @@ def _docstrings(config_type: type) -> dict[str, str]:
 
 def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
     docs: dict[str, str] = {}
+    # Python keeps no docstring of a field: it is the text right behind the annotation in the source.
     for statement, following in pairwise(body):
         match statement, following:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
@@ -385,6 +395,7 @@ OLD_WORDS = {"yes": True, "no": False}
 def _put(values: dict[str, Any], path: list[str], value: object) -> None:
     for group in path[:-1]:
         values = values.setdefault(group, {})
+    # A file that has both names keeps what it says under the new one.
     values.setdefault(path[-1], value)
 
 
@@ -400,7 +411,10 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
     import yaml
 
     try:
+        # Editors on Windows begin UTF-8 with a mark that would become part of the first key.
         text = path.read_text("utf-8-sig")
+        # Composed as well as loaded: only nodes know their lines, and
+        # loading has merged repeated keys already.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         loaded = yaml.safe_load(text)
     except OSError as error:
@@ -450,6 +464,7 @@ def _collect(
         setting = settings_by_name[name]
         if setting.group is None:
             values[setting.path] = _convert_value(value, setting.value_type, f"{source}: {setting.key}")
+        # False stands for "off, and said so", which the default of the group may not turn on again.
         elif setting.optional_group and value is None:
             values[setting.path] = False
         else:
@@ -497,6 +512,7 @@ def _merge(
     merged = {**file_values, **command_line}
     for setting in all_settings(config_type):
         depth = len(setting.path)
+        # One option such as --lora.rank turns its whole group on, over a file that has it off.
         group_paths = [path for path in command_line if path[:depth] == setting.path and len(path) > depth]
         if not setting.optional_group or not group_paths:
             continue

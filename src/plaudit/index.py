@@ -20,6 +20,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
         if name not in homes:
             raise AttributeError(f"{package} has no {name!r}; its public names are {', '.join(names)}")
         home = homes[name]
+        # `from plaudit import losses` in the stub names a module, not a name within one.
         return import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
 
     return fetch, lambda: names, names

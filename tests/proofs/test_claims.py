@@ -113,6 +113,12 @@ def test_a_loss_of_ones_own_in_five_lines_is_proven():
     assert "reaches π*" in proof.sentence
 
 
+def test_an_algorithm_is_proven_by_name_in_a_language_of_ones_own():
+    language = make_language(seed=2)
+    assert prove("dpo", language=language, beta=0.1).reaches_optimum
+    assert not prove("ipo", language=language).reaches_optimum
+
+
 def test_a_row_that_says_another_beta_than_its_loss_has_is_caught():
     proof = prove(PreferenceAlgorithm(loss=mine, beta=0.2), language=make_language(seed=2))
     assert not proof.is_stationary

@@ -58,11 +58,13 @@ def steps_z_score(
     tensor([[0., 1.],
             [0., 0.]])
     """
+    # ended − end is the number of steps that are over before this token: the index of its own step.
     ended_NT = end_NT.cumsum(-1)
     reward_NS = torch.zeros_like(reward_NT).scatter_add(
         1, ended_NT - end_NT.long(), reward_NT.masked_fill(~mask_NT, 0.0)
     )
     exists_NS = torch.arange(reward_NT.shape[1], device=reward_NT.device) < ended_NT[:, -1:]
+    # The M steps of all rows in one list: the mean of a group runs over steps, not over completions.
     score_M = z_score(reward_NS[exists_NS], group_N[:, None].expand_as(exists_NS)[exists_NS], epsilon=epsilon)
     score_NS = torch.zeros_like(reward_NS).masked_scatter(exists_NS, score_M)
     return reward_to_go(step_rewards(score_NS, end_NT), mask_NT, gamma=1)

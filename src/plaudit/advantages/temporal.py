@@ -27,6 +27,7 @@ def token_rewards(
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[2.0, 4.0]]), torch.tensor([[True, True]]), beta=0.5)
     tensor([[-1., -1.]])
     """
+    # The score stands at the last trained token, which an answer that was cut has as well.
     return (-beta * kl_NT).masked_fill(~mask_NT, 0.0) + broadcast_to_tokens(
         reward_N, last_token_mask(mask_NT)
     )
@@ -42,6 +43,7 @@ def step_rewards(score_NS: Float[Tensor, "N S"], end_NT: Bool[Tensor, "N T"]) ->
     >>> step_rewards(torch.tensor([[1.0, 2.0]]), torch.tensor([[False, True, True, False]]))
     tensor([[0., 1., 2., 0.]])
     """
+    # Before the first end the index would be −1: it reads step 0, and the mask takes that away.
     step_NT = (end_NT.cumsum(-1) - 1).clamp(min=0)
     return score_NS.gather(1, step_NT).masked_fill(~end_NT, 0.0)
 
@@ -94,6 +96,8 @@ def one_step(
         bootstrap_N[:, None], (mask_NT.shape[1], 0)
     )
     next_NT = _discounted_suffix_sum(padded_NT, pad(mask_NT, (0, 1), value=True), 0.0)[:, 1:]
+    # V of the next trained token is found without γ, which then
+    # counts one moment whatever lies in between.
     return (reward_NT + gamma * next_NT - value_NT).masked_fill(~mask_NT, 0.0)
 
 
@@ -182,11 +186,14 @@ def _discounted_suffix_sum(value_NT: Tensor, mask_NT: Tensor, factor: int | floa
 
     After a step of width w, x holds what the 2w places from t on add, and keep what x beyond them counts.
     """
+    # Doubling in place of a loop over T: a recurrence would launch T small kernels one after another.
     x_NT = value_NT.masked_fill(~mask_NT, 0.0)
+    # A hole hands on undiscounted what comes after it: its factor is 1.
     keep_NT = x_NT.new_full((), factor).where(mask_NT, x_NT.new_ones(()))
     width = 1
     while width < x_NT.shape[1]:
         x_NT = x_NT + keep_NT * pad(x_NT[:, width:], (0, width))
+        # Padded with 0: beyond the end there is nothing to hand on.
         keep_NT = keep_NT * pad(keep_NT[:, width:], (0, width))
         width *= 2
     return x_NT

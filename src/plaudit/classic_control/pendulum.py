@@ -66,6 +66,7 @@ class Pendulum:
         angle_N, speed_N = state_N2.unbind(-1)
         push_N = self.torque * (action_N - 1)
         speed_N = speed_N + self.tick * (angle_N.sin() + push_N - self.friction * speed_N)
+        # Semi-implicit Euler: by the old speed every tick would add energy.
         return torch.stack((angle_N + self.tick * speed_N, speed_N), -1)
 
 

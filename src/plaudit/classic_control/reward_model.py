@@ -68,6 +68,7 @@ class RewardEnsemble(nn.Module):
         sizes = (FEATURE_SIZE, settings.width, settings.width, 1)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for into, out in pairwise(sizes):
+            # Variance 1/into: a layer hands on about the spread that it is given.
             weight_Eio = torch.randn(settings.members, into, out, generator=generator) * into**-0.5
             self.weights.append(nn.Parameter(weight_Eio))
             self.biases.append(nn.Parameter(torch.zeros(settings.members, 1, out)))
@@ -76,6 +77,7 @@ class RewardEnsemble(nn.Module):
         """Every member's reward of every step, as it is: its level and its scale mean nothing."""
         x_ENH = feature_NF.reshape(1, -1, feature_NF.shape[-1]).expand(len(self.weights[0]), -1, -1)
         for layer, (weight_Eio, bias_E1o) in enumerate(zip(self.weights, self.biases, strict=True)):
+            # All members in one product, [E, N, i] @ [E, i, o]; a network each would be as many small ones.
             x_ENH = torch.baddbmm(bias_E1o, leaky_relu(x_ENH) if layer else x_ENH, weight_Eio)
         return x_ENH.reshape(-1, *feature_NF.shape[:-1])
 
@@ -84,6 +86,7 @@ class RewardEnsemble(nn.Module):
     ) -> Float[Tensor, " E *N"]:
         """The same with mean 0 and deviation 1 over the steps of ``among_MF``, for each member by itself."""
         reward_EM = self(reference_MF).flatten(1)
+        # A member that says the same of every step would be divided by 0.
         mean_E, deviation_E = reward_EM.mean(1), reward_EM.std(1).clamp(min=1e-6)
         reward_EN = self(feature_NF)
         shape = (-1, *[1] * (reward_EN.ndim - 1))
@@ -183,14 +186,17 @@ class EnsembleTrainer:
     def fit(self, labelled: LabelledClips) -> None:
         """Some steps of gradient descent on these answers, more at the first time; then the decay anew."""
         for _ in range(self.settings.steps if self._has_fitted else self.settings.first_steps):
+            # With replacement: not the batches but the bootstrap weights say which member sees what.
             place_b = torch.randint(len(labelled), (self.settings.batch,), generator=self._generator)
             batch = labelled.select(place_b)
             loss_EB = comparison_losses(self.ensemble, batch, self.settings.noise)
+            # A small batch may weigh 0 altogether for a member.
             weight_sum_E = batch.weight_EB.sum(1).clamp(min=1)
             loss_E = (batch.weight_EB * loss_EB).sum(
                 1
             ) / weight_sum_E + self.decay_E * self.ensemble.squared_norm_E()
             self._optimizer.zero_grad()
+            # A sum and no mean: members share no parameter, and each has its own whole gradient.
             loss_E.sum().backward()
             self._optimizer.step()
         self._has_fitted = True
@@ -260,6 +266,7 @@ class QuerySettings:
         """
         rate_R = self.half / (self.half + torch.arange(rounds, dtype=torch.float64))
         share_R = self.first + (1 - self.first) * rate_R.cumsum(0) / rate_R.sum()
+        # Rounding the running sum keeps the total exact, which rounding every round would not.
         until_R = (self.comparisons * share_R).round().long()
         return until_R.diff(prepend=until_R.new_zeros(1)).tolist()
 
@@ -277,6 +284,7 @@ def sample_clip_pairs(
         raise UserError(f"a clip of {length} steps is longer than an episode of {steps}")
     copy_2B1 = torch.randint(copies, (2, pairs, 1), generator=generator)
     start_2B1 = torch.randint(steps - length + 1, (2, pairs, 1), generator=generator)
+    # [2, B, 1] and [2, B, C] broadcast to whole clips, [2, B, C, F].
     return feature_NTF[copy_2B1, start_2B1 + torch.arange(length)]
 
 
@@ -286,6 +294,7 @@ def most_disputed_pairs(
 ) -> Float[Tensor, "2 b C F"]:
     """The pairs over which the members' P(first is better) varies most."""
     first_EB, second_EB = ensemble(pair_2BCF).sum(-1).unbind(1)
+    # Of P and not of the reward: members may differ in scale and agree about every pair.
     spread_B = (first_EB - second_EB).sigmoid().var(0)
     return pair_2BCF[:, spread_B.topk(count).indices]
 
@@ -330,6 +339,7 @@ class ClipJudge:
         right_B = (gap_B > 0).to(gap_B.dtype)
         label_B = torch.where(error_draw_B < self.wrong, 1 - right_B, right_B)
         return ClipVerdicts(
+            # After errors: nobody mistakes two clips of the same worth for unequal ones.
             label_B=label_B.masked_fill(gap_B.abs() <= self.tie, 0.5),
             answered_B=silence_draw_B >= self.silent,
         )
@@ -405,6 +415,7 @@ class PreferenceReward:
         if not len(self.answers):
             return torch.zeros_like(episodes.value_NT)
         self.trainer.fit(self.answers)
+        # Each on one scale first, or the member with the largest numbers would speak for all.
         return self.trainer.ensemble.normalised(episodes.feature_NTF, self.answers.pair_2BCF).mean(0)
 
     def _clip_pairs(self, feature_NTF: Tensor, count: int) -> Tensor:

@@ -66,14 +66,18 @@ def ppo_update(
     generator: torch.Generator,
 ) -> None:
     """Move the policy and its critic, in place, by what these episodes were worth."""
+    # All episodes have one length: nothing is padded.
     mask_NT = torch.ones_like(episodes.action_NT, dtype=torch.bool)
     value_NT = episodes.value_NT
+    # An episode ends by the clock and in no last state, so V of what would follow still counts.
     advantage_NT = gae(
         reward_NT, value_NT, mask_NT, gamma=settings.gamma, lam=settings.lam, bootstrap_N=episodes.bootstrap_N
     )
+    # Before whitening: the critic learns returns in the reward's own units.
     return_NT = returns(advantage_NT, value_NT, mask_NT)
     advantage_NT = whiten(advantage_NT, mask_NT)
     for _ in range(settings.passes):
+        # Whole episodes are dealt out, and anew in each pass.
         for part_N in torch.randperm(len(reward_NT), generator=generator).chunk(settings.parts):
             loss = _ppo_loss(actor, episodes, advantage_NT, return_NT, part_N, settings)
             optimizer.zero_grad()
@@ -193,6 +197,7 @@ def train_actor(settings: ControlSettings, source: RewardSource, report: ReportL
 
 def true_return(actor: Actor, settings: ControlSettings) -> float:
     """The mean sum of the true reward over fresh episodes, the same beginnings for every policy."""
+    # Far from the seeds of training: no policy has practised these beginnings.
     generator = torch.Generator().manual_seed(settings.seed + 1_000_000)
     episodes = collect_episodes(actor, settings.pendulum, copies=EVALUATION_EPISODES, generator=generator)
     return true_reward(episodes.feature_NTF).sum(1).mean().item()

@@ -155,6 +155,7 @@ class ChatSession:
                 self.console.print(f"{name}:", style="cyan")
             turns = (*self._histories[name][-1], *user_turn(question))
             reply = self._stream_reply(sampler, turns, settings)
+            # Also without a reply, with what was there before: /undo takes one entry from every model alike.
             self._histories[name].append(
                 self._histories[name][-1] if reply is None else turns + assistant_turn(reply)
             )
@@ -166,6 +167,7 @@ class ChatSession:
         """The reply of one model, as far as it was let; None when it could not reply at all."""
         received: list[str] = []
         try:
+            # closing: a reply that is stopped leaves the decoder's attention, and frees its cache, at once.
             with closing(sampler.stream(turns, settings)) as stream:
                 stream_answer(self.console, stream, received)
         except KeyboardInterrupt:

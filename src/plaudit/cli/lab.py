@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.write is not None:
         return _write_config(selected[0], args.write, args.out)
     if args.look:
+        # One that was named is looked at in any case, so that the fault can say what is missing.
         return _run_exercises(
             [(one, None) for one in selected if len(selected) == 1 or _was_run(one, args.out)], args
         )

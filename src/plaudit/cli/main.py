@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _run_verb(argv)
         finally:
+            # Here a closed pipe is still caught below; at exit Python could only print a traceback.
             sys.stdout.flush()
     except UserError as error:
         print(f"plaudit: {error}", file=sys.stderr)
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         # Python flushes once more at its end: let it do so into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # As a shell reports a program that SIGPIPE ended.
         return 141
 
 

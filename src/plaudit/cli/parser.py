@@ -104,6 +104,7 @@ def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
     renamed: Mapping[str, str] = getattr(config_type, "renamed", {})
     for name, why in {
         **refused,
+        # The old name of an option that an algorithm lacks is refused in the same words.
         **{old: refused[new] for old, new in renamed.items() if new in refused},
     }.items():
         option = "--" + name.replace("_", "-")
@@ -188,6 +189,7 @@ def add_method_options(parser: argparse.ArgumentParser, words: Sequence[str], *,
 
 def _own_algorithm(words: Sequence[str]) -> str | None:
     """What ``--algorithm`` says, or the file of ``--config``; None where nobody says it."""
+    # Looked for before the real parse: which options there are depends on the file that it names.
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--algorithm")
     finder.add_argument("--config", type=Path)
@@ -262,6 +264,7 @@ def _add_option(
         dest=dest,
         type=partial(_parse_option, value_type=setting.value_type if item is None else item),
         nargs=None if item is None else "+",
+        # Absent unless it was said: only so does the command line beat the file, and the file the defaults.
         default=argparse.SUPPRESS,
         metavar=_metavar(setting.value_type if item is None else item),
         help=text,
@@ -320,6 +323,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, *arguments: Any, **settings: Any) -> tuple[Any, list[str]]:
         """As argparse, but the parser that knows the options complains about one that does not exist."""
         if self.add_options_on_use is not None:
+            # Taken away first: a second parse must not add the same options again.
             add_options_on_use, self.add_options_on_use = self.add_options_on_use, None
             add_options_on_use(self, arguments[0] if arguments and arguments[0] else ())
         namespace, unknown = super().parse_known_args(*arguments, **settings)

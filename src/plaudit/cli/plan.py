@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.planner.render import plan_as_dict
     from plaudit.planner.suggestions import smallest_suggestion, suggest
 
+    # --out has no default, and nothing is written: any name will do.
     method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
@@ -129,6 +130,7 @@ def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
             raise UserError(f"--tokens-per-second is above 0, not {args.tokens_per_second:g}")
         return Throughput(tokens=args.tokens_per_second)
     config = cost.request.config
+    # A pace that is measured here says nothing of another machine, or of rows that are only stated.
     is_this_machine = args.on is None and args.machine_memory is None and args.prompt_tokens is None
     if args.no_measure or not is_this_machine or not cost.fits or not has_weights(config.model):
         return None

@@ -97,6 +97,7 @@ def load_user_row(path: str) -> PreferenceLossRow:
     from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorithm
 
     user_row = load_object(path, "--own")
+    # What can be called with nothing is a factory of a row; the row's loss itself takes arguments.
     if callable(user_row) and all(
         parameter.default is not parameter.empty for parameter in signature(user_row).parameters.values()
     ):

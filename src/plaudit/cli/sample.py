@@ -139,6 +139,7 @@ def stream_answer(console: Console, pieces: Generator[str, None, Answer], receiv
             answer: Answer = end.value
             console.print(ending_note(answer), style="dim")
             return answer
+        # out neither wraps nor styles: a piece may be half a word.
         console.out(escape_terminal(piece), end="", highlight=False)
         received.append(piece)
 

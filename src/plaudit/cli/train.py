@@ -137,6 +137,7 @@ def run(args: argparse.Namespace) -> int:
     except InterruptedRunError as stop:
         if is_first_process():
             print(f"plaudit: {stop}; the same command goes on from here", file=sys.stderr)
+        # As a shell reports a program that a signal ended.
         return 128 + stop.signum
     if summary is not None:
         model = config.out / "model"

@@ -1,6 +1,6 @@
 """``plaudit world``: rows, annotators, scores and the base model of the embedded world.
 
-``plaudit world print_base_folder``, ``build_base_model`` and ``score_models``: the base model,
+``plaudit world base``, ``build`` and ``score``: the base model,
 and what models are worth in the world.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def add_parsers(verbs: Subparsers) -> None:
-    """Add ``world print_base_folder``, ``world build_base_model`` and ``world score_models``."""
+    """Add ``world base``, ``world build`` and ``world score``."""
     verbs.add_parser("base", help="print where the shipped base model lies")
     build = verbs.add_parser("build", help="train the base model again, from a seed: a few minutes")
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="where its run lies")
@@ -46,7 +46,7 @@ def add_parsers(verbs: Subparsers) -> None:
 
 
 def print_base_folder(args: argparse.Namespace) -> int:
-    """Print the folder: for ``--model $(plaudit world print_base_folder)``."""
+    """Print the folder: for ``--model $(plaudit world base)``."""
     del args
     print(base_model_folder())
     return 0

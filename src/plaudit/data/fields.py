@@ -185,10 +185,12 @@ def parse_line(line: bytes, origin: str) -> RawRow:
         return bad_row(
             "broken row", origin, expected="a JSON object", found="thousands of brackets", text=text
         )
+    # Before ValueError, of which it is a kind.
     except json.JSONDecodeError as error:
         found = f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
         return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
     except ValueError as error:
+        # Python itself refuses integers of more than 4,300 digits; behind the semicolon stands its advice.
         kind = "non-finite number" if isinstance(error, _NonFiniteError) else "broken row"
         return bad_row(kind, origin, expected="finite numbers", found=str(error).split(";")[0], text=text)
     return row_from_value(value, origin, text)
@@ -274,6 +276,7 @@ class Node:
             raise BadRowError(
                 "NUL", self.path, expected="a text without NUL", found=describe_value(self.value)
             )
+        # JSON can spell half a surrogate pair; a tokenizer would fail on it in the middle of a run.
         try:
             self.value.encode("utf-8")
         except UnicodeEncodeError:
@@ -287,6 +290,7 @@ class Node:
         value = self._decoded()
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong_type_error("a number")
+        # An integer is compared as one: float() and isfinite() raise from 2^1024 on.
         if not (math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1000):
             raise BadRowError(
                 "non-finite number", self.path, expected="a finite number", found=describe_value(value)
@@ -495,6 +499,7 @@ def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
     n = 0
     while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
         n += 1
+    # Back to a blank: half a word on either side of the cut would be other tokens than the word.
     while n > 0 and not chosen[n - 1].isspace():
         n -= 1
     if chosen[:n].endswith(" "):
@@ -520,6 +525,7 @@ def _read_message(node: Node) -> Message:
             expected=f"one of {', '.join(ROLES)}",
             found=describe_value(role),
         )
+    # Dropped in silence, they would teach the model to answer without having called.
     if node.optional("tool_calls") is not None and node.get("tool_calls").value != []:
         raise BadRowError(
             "unsupported",

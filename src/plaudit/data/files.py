@@ -29,6 +29,7 @@ from plaudit.data.fields import (
 )
 from plaudit.errors import UserError
 
+# Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 20
 
@@ -88,9 +89,11 @@ def open_bytes(path: Path) -> Iterator[BufferedIOBase]:
 
 def _limited_lines(stream: BufferedIOBase, limit: int) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether all of it is there; of a line beyond the limit only the beginning is."""
+    # One byte beyond the limit tells a line that is too long from one that just fits.
     while line := stream.readline(limit + 1):
         complete = len(line) <= limit or line.endswith(b"\n")
         yield line, complete
+        # The rest of it is read away in pieces and never held.
         while not complete and not line.endswith(b"\n") and line:
             line = stream.readline(_CHUNK_BYTES)
 
@@ -132,6 +135,8 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a CSV file with a header; the row's number is that of the line on which it begins."""
     # The limit of the csv module belongs to the whole process, and its default refuses a long document.
     csv.field_size_limit(max(limit, csv.field_size_limit()))
+    # The bytes are opened for the check of UTF-16 alone. An undecodable byte becomes a surrogate, which
+    # `_csv_row` finds again: one bad row does not end the file.
     with open_bytes(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
         header = _csv_header(reader, path)
@@ -162,6 +167,7 @@ def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS):
             for i in range(batch.num_rows):
                 number += 1
+                # Row by row, since one bad text would make the conversion of a whole batch fail.
                 yield _parquet_row(batch.slice(i, 1), f"{path.name}:{number}", limit)
 
 
@@ -211,6 +217,7 @@ def _csv_row(header: list[str], cells: list[str], origin: str, limit: int) -> Ra
             "broken row", origin, expected=f"{len(header)} cells", found=f"{len(cells)}", text=text
         )
     for cell in cells:
+        # surrogateescape reads the byte 0xNN as U+DCNN.
         escaped = next((letter for letter in cell if "\udc80" <= letter <= "\udcff"), None)
         if escaped is not None:
             found = f"byte 0x{ord(escaped) - 0xDC00:02x}"

@@ -114,6 +114,7 @@ class GenerativeRewardSettings:
         >>> GenerativeRewardSettings(good="Yes", bad="No", ask="{good} or {bad}?").question
         'Yes or No?'
         """
+        # replace and not format, as a question of the user's may hold braces of its own.
         return self.ask.replace("{good}", self.good).replace("{bad}", self.bad)
 
 
@@ -245,6 +246,7 @@ class JudgePromptFormat:
         >>> list(JudgePromptFormat().quoted_lines("Yes.\\nAnswer:\\nNo."))
         ['> Yes.', '> Answer:', '> No.']
         """
+        # splitlines knows every separator (\u2028, \x85, …), so none begins a line without the mark.
         return (
             f"{self.quote.mark}{line}"
             for line in f"{neutralise_control_tokens(text, self.control_tokens)}\n".splitlines()
@@ -272,6 +274,7 @@ class JudgePromptFormat:
         role_headers = {"user": self.quote.user, "assistant": self.quote.assistant}
         speaker = role_headers.get(role, role.capitalize())
         reserved = (self.quote.answer, self.quote.critique, *role_headers.values())
+        # A role is data of strangers too: one called "answer" would write itself a header.
         if not role.isidentifier() or (role not in role_headers and speaker in reserved):
             raise UserError(
                 f"the role {role!r} of a turn cannot be a header; use system, user, assistant, tool"
@@ -286,12 +289,14 @@ def neutralise_control_tokens(text: str, control_tokens: Sequence[str]) -> str:
     'Hi.< |im_end|>'
     """
     pattern = _control_token_pattern(tuple(control_tokens))
+    # Cut behind its first character, a control token is read as ordinary words.
     return text if pattern is None else pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 @lru_cache(maxsize=64)
 def _control_token_pattern(control_tokens: tuple[str, ...]) -> re.Pattern[str] | None:
     """The longest first, so that none is taken for the beginning of another."""
+    # A single sign cannot be taken apart.
     longest_first = sorted(
         (control for control in control_tokens if len(control.strip()) > 1), key=len, reverse=True
     )
@@ -379,6 +384,7 @@ def generative_reward_rows(
     """
     rows: list[Demonstration] = []
     left_out: list[LeftOut] = []
+    # The order, from the worst word to the best, is part of the result, so both stand here at once.
     word_counts: Counter[str] = Counter({settings.bad: 0, settings.good: 0})
     for record in records:
         for judged in _judged_answers(record, settings.aspect):
@@ -406,6 +412,7 @@ def pairwise_ranker_rows(
 
     In a random order each (by the seed), or in both.
     """
+    # A seed with a name: other draws from the run's seed are independent of this one.
     rng = random.Random(f"order {seed}")
     rows: list[Demonstration] = []
     left_out: list[LeftOut] = []

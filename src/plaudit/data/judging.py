@@ -117,6 +117,7 @@ def to_comparison(task: Task, verdict: Verdict) -> Comparison:
         chosen=task.answers[better],
         rejected=task.answers[1 - better],
         strength=None if strength is None else float(strength),
+        # A verdict's probability is of the answer shown first, a row's is of the chosen one.
         probability=1 - probability if better and probability is not None else probability,
         annotator=verdict.annotator,
         group=verdict.group,
@@ -210,5 +211,6 @@ def _contradictions(verdict: Verdict, ranks: list[int]) -> Iterator[str]:
         return
     if len(ranks) != 2 or not 0 <= probability <= 1:
         yield f"probability {probability} of {len(ranks)} answers: expected one from 0 to 1, of two answers"
+    # Both signs at once, so that ½ goes with a tie and with nothing else.
     elif (probability > 0.5, probability < 0.5) != (ranks[0] < ranks[1], ranks[0] > ranks[1]):
         yield f"probability {probability} of the first at ranks {ranks}: they contradict each other"

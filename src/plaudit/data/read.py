@@ -177,6 +177,7 @@ class Quarantine:
             "reason": problem.message,
             "row": row.text,
         }
+        # ASCII with escapes: a bad row may hold half a surrogate pair, which UTF-8 cannot write.
         self._file.stream.write(json.dumps(entry).encode("ascii") + b"\n")
 
     def __enter__(self) -> Quarantine:
@@ -266,6 +267,7 @@ def open_rows(
     detection = (
         detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
     )
+    # The rows that decided the layout are taken from the iterator already.
     parsed_rows = (_parse_row(row, detection.row_format, options) for row in chain(first_rows, rows))
     return RowStream(detection=detection, rows=parsed_rows)
 
@@ -357,6 +359,7 @@ def _check_arguments(threshold: float, kinds: Collection[str] | None) -> None:
 
 def _refuse_too_many_bad_rows(result: ReadResult, threshold: float, name: str) -> None:
     bad = len(result.problems)
+    # 0.29 · 100 is 28.999… in floats; the addition keeps a share that is just met.
     allowed = math.floor(threshold * result.rows + 1e-9)
     if bad <= allowed and result.records:
         return

@@ -56,6 +56,7 @@ def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") ->
     if isinstance(prompt, str):
         return f"{prefix}\n\n{prompt}"
     indices = [i for i, message in enumerate(prompt) if message.role == role]
+    # Templates know a system turn at the very beginning only.
     if not indices or (role == "system" and indices[0] != 0):
         insert_at = 1 if role == "user" and prompt and prompt[0].role == "system" else 0
         return (*prompt[:insert_at], Message(role=role, content=prefix), *prompt[insert_at:])
@@ -352,6 +353,7 @@ def quantile_levels(scores: Sequence[float], levels: int) -> Mapping[float, int]
     score_counts = Counter(scores)
     count_below, raw_levels = 0, dict[float, int]()
     for i, score in enumerate(sorted(score_counts)):
+        # By how many scores lie below, not by interpolated quantiles: equal scores are never parted.
         raw_levels[score] = i if len(score_counts) <= levels else levels * count_below // len(scores)
         count_below += score_counts[score]
     dense_levels = {level: i for i, level in enumerate(dict.fromkeys(raw_levels.values()))}

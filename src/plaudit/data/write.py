@@ -182,11 +182,13 @@ def write_records(records: Iterable[Record], path: str | Path, *, layout: str = 
     count: Counter[str] = Counter()
     records = _refuse_mixed_kinds(records, path) if layout == "trl" else records
     with AtomicFile(path) as file:
+        # Lazy: both counters are complete only when the last row has been written.
         rows = _output_rows(records, OUTPUT_FORMATS[layout], lost, count)
         if path.suffix.lower() == ".parquet":
             _write_parquet(rows, file)
         else:
             _write_lines(rows, file, zipped=path.suffix.lower() == ".gz")
+        # Raised within the context, so that no empty file takes the place of an older one.
         if not count["rows"]:
             why = "; ".join(f"{times} {reason}" for reason, times in lost.items()) or "no record was given"
             raise UserError(f"{path}: nothing to write ({why})")
@@ -232,6 +234,7 @@ def _write_lines(rows: Iterable[_Row], file: AtomicFile, *, zipped: bool) -> Non
     if not zipped:
         file.stream.writelines(map(_json_line, rows))
         return
+    # 31 asks zlib for gzip's format, without name or time in its header: same rows, same bytes.
     compressor = zlib.compressobj(wbits=31)
     file.stream.writelines(compressor.compress(_json_line(row)) for row in rows)
     file.stream.write(compressor.flush())
@@ -251,6 +254,7 @@ def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
     except ModuleNotFoundError as error:
         raise UserError(f'{file.path}: writing it needs pyarrow: pip install "plaudit[data]"') from error
     table_rows = [_table_row(row) for row in rows]
+    # Of all rows, as fields at their default are left out of a row.
     names = list(dict.fromkeys(name for row in table_rows for name in row))
     try:
         table = pyarrow.table({name: [row.get(name) for row in table_rows] for name in names})
@@ -361,7 +365,9 @@ def _count_record(summary: DataSummary, record: Record, digests: set[bytes]) -> 
         content = plain_text(text)
         summary.word_lengths.setdefault(name, []).append(len(content.split()))
         summary.character_lengths.setdefault(name, []).append(len(content))
+    # Without the origin, in which any two copies differ.
     record_json = json.dumps(record_to_dict(replace(record, origin="")), default=str)
+    # Sixteen bytes of each record are kept in memory, and not its text.
     digest = blake2b(record_json.encode("utf-8"), digest_size=16).digest()
     summary.duplicates += digest in digests
     digests.add(digest)

@@ -80,6 +80,8 @@ def rank_error(
     if first.rank == rank:
         error.add_note(f"This was {rank_label}.")
         return UserError(f"{rank_label}: {error}") if isinstance(error, UserError) else error
+    # Every rank met the same fault, such as one bad row: the
+    # first says it once, the others leave in silence.
     if first.words == error_text(error):
         return SystemExit(2)
     own_fault = "" if lost else f"; its own fault: {first_line(error)}"
@@ -96,6 +98,8 @@ def report_to_torchelastic(error: Exception, raised: BaseException) -> None:
     )
     record = {
         "message": error_text(error if is_silent else raised),
+        # A rank that only lost its peers is dated one second later,
+        # or torchrun might name it as the cause.
         "timestamp": int(time.time()) + is_follow_up,
     }
     Path(os.environ[TORCHELASTIC_ERROR_VARIABLE]).write_text(json.dumps(record), encoding="utf-8")
@@ -113,6 +117,8 @@ def shard_module(module: nn.Module, blocks: Iterable[nn.Module], *, device: str,
         fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
     for part in _sharded_parts(module):
+        # FSDP averages by default; our losses divide by counts over
+        # all ranks, so a mean would shrink them by world.
         part.set_force_sum_reduction_for_comms(True)
         part.set_gradient_divide_factor(1.0)
     module.register_forward_hook(_reshard_after_inference)
@@ -148,6 +154,8 @@ def copy_into(target: Tensor, values: Tensor) -> None:
     """Copy a full tensor into one that may be sharded."""
     if isinstance(target, DTensor):
         rank, world = target.device_mesh.get_local_rank(), target.device_mesh.size()
+        # FSDP2 shards along the first dimension as `chunk` cuts; a short
+        # tensor leaves the last ranks with nothing.
         chunks = values.chunk(world, dim=0)
         local = target.to_local()
         local.copy_(chunks[rank] if rank < len(chunks) else values[:0])
@@ -227,6 +235,7 @@ class Ranks:
             return list(texts)
         payload = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)
         sizes = [int(size) for (size,) in self.all_gather([float(payload.numel())])]
+        # gloo gathers equal shapes only: sizes go first, then everything padded to the longest.
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: payload.numel()] = payload
         rows = [torch.zeros_like(padded) for _ in range(self.world_size)]
@@ -246,6 +255,8 @@ class Ranks:
         if self.world_size == 1:
             return
         plain = [p for p in parameters if p.requires_grad and not isinstance(p, DTensor)]
+        # A used weight is summed on every rank, with zeros where it
+        # took no part, so that collectives line up.
         used = [
             any(flags)
             for flags in zip(*self.all_gather([float(p.grad is not None) for p in plain]), strict=True)
@@ -255,6 +266,7 @@ class Ranks:
             flat = torch.cat([grad.flatten() for grad in grads])
             dist.all_reduce(flat)
             for parameter, summed in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+                # A view into the flat bucket: no second copy of the gradients.
                 parameter.grad = summed.view_as(parameter)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
@@ -305,9 +317,11 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     ranks = Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=local_device)
     try:
         yield ranks
+    # All ranks leave at the same place here, so tearing the group down cannot wait for anyone.
     except AgreedStopError:
         _leave_group()
         raise
+    # As broad as can be, yet nothing is swallowed: the peers are told, and the error is raised again.
     except Exception as error:
         raised = _error_to_raise(ranks, store, error)
         report_to_torchelastic(error, raised)
@@ -324,12 +338,15 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
 def _local_device(device: str) -> torch.device:
     local_device = device_of(device, process=int(os.environ.get("LOCAL_RANK", "0")))
     if local_device.type == "cuda":
+        # NCCL and allocations without a device use the current one,
+        # which is GPU 0 on every rank until said.
         torch.cuda.set_device(local_device)
     return local_device
 
 
 def _join_group(local_device: torch.device, world: int) -> Store:
     """Begin a group; what comes back is where its ranks leave word for each other."""
+    # gloo beside NCCL: the agreements between hosts go over the CPU and never queue behind kernels.
     backend, timeout = ("gloo" if local_device.type == "cpu" else "cpu:gloo,cuda:nccl"), _timeout()
     try:
         shared_store, rank, world = next(iter(rendezvous("env://", timeout=timeout)))
@@ -365,6 +382,7 @@ def _timeout() -> timedelta:
 
 
 def _error_to_raise(ranks: Ranks, store: Store, error: Exception) -> BaseException:
+    # A broken connection is a symptom: such a rank never claims to have failed first.
     lost_peers = isinstance(error, dist.DistError) or "gloo/transport" in str(error)
     own_fault = None if lost_peers else FirstFault(rank=ranks.rank, words=error_text(error))
     if isinstance(error, UserError) and not ranks.is_first:
@@ -386,6 +404,8 @@ def _first_fault(store: Store, own_fault: FirstFault | None) -> FirstFault | Non
     """The fault that came first, after adding one's own; None when nobody left word."""
     try:
         if own_fault is not None:
+            # Compare-and-set is atomic in the store: of two ranks that
+            # fail at once exactly one is the first.
             store.compare_set("fault", "", json.dumps(asdict(own_fault)))
         return FirstFault(**json.loads(store.get("fault"))) if store.check(["fault"]) else None
     except dist.DistError:
@@ -397,6 +417,8 @@ def _gradient_buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Pa
     bucket: list[nn.Parameter] = []
     elements = 0
     for parameter in parameters:
+        # `cat` would promote mixed dtypes, and the summed gradient would
+        # come back in another one than its weight's.
         if bucket and (elements + parameter.numel() > BUCKET_ELEMENTS or parameter.dtype != bucket[0].dtype):
             yield bucket
             bucket, elements = [], 0

@@ -63,6 +63,8 @@ class SignalListener:
 
     def raise_if_interrupted(self) -> None:
         """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
+        # The scheduler may signal one rank only; all agree here, or the
+        # others would wait in the next collective.
         signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
         if signum:
             raise InterruptedRunError(signum)
@@ -77,12 +79,15 @@ class SignalListener:
             message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
             # A handler may run in the middle of a print, where another print would fail.
             os.write(2, message.encode())
+        # Nothing is saved in a handler: it may run between any two
+        # bytecodes, in the middle of an update.
         self._signum = signum
 
 
 @contextmanager
 def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
     """Listen for SIGTERM and SIGINT while the block runs."""
+    # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
     listener = SignalListener(ranks)
     previous_handlers = {
         signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
@@ -128,6 +133,8 @@ class BatchOrder:
         >>> sorted(row for step in (1, 2, 3) for row in order.batch_rows(step))
         [0, 1, 2, 3, 4]
         """
+        # A function of the step alone: a resume needs no saved
+        # iterator, and no loader can run ahead of it.
         epoch, within = divmod(step - 1, self.steps_per_epoch)
         shuffled = _shuffled_rows(self.rows, self.seed, epoch)
         return shuffled[within * self.batch_size : (within + 1) * self.batch_size]
@@ -138,9 +145,12 @@ class BatchOrder:
         return epoch + min(1.0, within * self.batch_size / self.rows)
 
 
+# The epoch at hand and its neighbour: millions of rows are not shuffled again at every step.
 @lru_cache(maxsize=2)
 def _shuffled_rows(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
     order = list(range(rows))
+    # A generator of its own, seeded by text: Python hashes a
+    # string seed with SHA-512, alike in every process.
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return tuple(order)
 
@@ -308,19 +318,25 @@ class TrainingLoop(Generic[MicrobatchT]):
 
     def run(self) -> LoopProgress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
+        # Before the sinks open: they cut their files back to the step that the checkpoint has.
         self._resume()
         with listen_for_signals(self._ranks) as listener:
             self._stepper = replace(self._stepper, on_microbatch=listener.raise_if_interrupted)
             self._open_sinks()
+            # A fault in the first steps needs something to roll back to.
             if self._progress.saved < 0 and self._schedule.safety.on_nonfinite == "rollback":
                 self._save()
             try:
+                # `learnt` holds a step that moved weights and is not reported yet: a
+                # run that was interrupted in between goes on with that.
                 while self._progress.reported < self._schedule.steps and not self._patience_exhausted():
                     if self._progress.learnt is None:
                         self._train_step(self._progress.step + 1)
                     if self._progress.learnt is not None:
                         self._evaluate_and_save(self._progress.step, self._progress.learnt)
             except InterruptedRunError:
+                # The torn step or evaluation has drawn numbers already; what
+                # is saved must be the state before it.
                 restore_rng_state(self._rng_state)
                 if self._progress.saved != self._progress.step:
                     self._save()
@@ -349,6 +365,7 @@ class TrainingLoop(Generic[MicrobatchT]):
     def _train_step(self, step: int) -> None:
         """Take the step, unless it is one to pass over; after a roll-back ``learnt`` is still None."""
         started = time.perf_counter()
+        # Where an interrupt during this step goes back to.
         self._rng_state = capture_rng_state()
         rate = self._learning_rate(step)
         metrics: dict[str, Number] = {"learning_rate": rate}
@@ -363,15 +380,21 @@ class TrainingLoop(Generic[MicrobatchT]):
             metrics = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **metrics}
             left_out = outcome.fault is not None
             timing = self._timing(microbatches, metrics, time.perf_counter() - started)
+        # Controllers (an adaptive KL coefficient, a running mean)
+        # learn only from steps that moved the weights.
         if not left_out:
             for part in self._job.state.values():
                 part.after_step(step, metrics)
         step_metrics = {"figures": metrics, "timing": timing}
+        # From here on the step counts: an interrupt during evaluation saves
+        # it with its figures, and repeats nothing.
         self._progress = replace(self._progress, step=step, learnt=step_metrics)
         self._rng_state = capture_rng_state()
 
     def _pull_batch(self, step: int) -> Sequence[MicrobatchT]:
         """The next batch; after a checkpoint or a step that was left out, pulling begins anew."""
+        # The iterator may hold a round of rollouts; a jump in
+        # steps makes what it would hand out next stale.
         if step != self._next_step:
             self._batches = self._job.microbatches(step, self._schedule.order.batch_rows)
         self._next_step = step + 1
@@ -381,14 +404,19 @@ class TrainingLoop(Generic[MicrobatchT]):
         """Evaluate, sample, report and save; nothing is written before all of it can be."""
         job, schedule, on_microbatch = self._job, self._schedule, self._stepper.on_microbatch
         evaluation_due = self._is_due(step, schedule.evaluate_every)
+        # Long work first, writing last: an interrupt up to here leaves no half-reported step behind.
         held_out_metrics = job.evaluate(on_microbatch) if job.evaluate is not None and evaluation_due else ()
         sampling_due = step == 1 or self._is_due(step, schedule.sample_every)
         # Where only the first rank samples, asking the others whether to stop would wait for ever.
         check_interrupt = on_microbatch if self._ranks.world_size == 1 else _no_interrupt_check
         samples = job.sample(check_interrupt) if job.sample is not None and sampling_due else ()
         improved = self._is_new_best(step, held_out_metrics)
+        # Before `_save` below: a checkpoint that still said `learnt`
+        # would evaluate and report this step twice.
         self._progress = replace(self._progress, learnt=None)
         values = {**step_metrics["figures"], **values_of(held_out_metrics)}
+        # Several optimiser steps may learn from one batch of rows
+        # (PPO epochs): rows are counted, not updates.
         epoch = schedule.order.epoch_after(-(-step // job.updates_per_batch))
         self._sinks.log(
             StepReport(
@@ -408,6 +436,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         safety = self._schedule.safety
         sentence = fault.message(step)
         count = len(self._progress.left_out) + 1
+        # Taken before the roll-back, whose checkpoint knows of none of the faults since it was written.
         left_out = (*self._progress.left_out, step)
         if safety.on_nonfinite == "raise":
             raise UserError(
@@ -437,6 +466,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         keep, best = self._schedule.keep, self._progress.best_step
         if not keep.patience or best is None or self._progress.learnt is not None:
             return False
+        # Counted in steps and not in looks, so that a resumed run knows it without a counter of its own.
         steps_since_best = self._progress.step - best
         return steps_since_best >= keep.patience * self._schedule.evaluate_every
 
@@ -481,6 +511,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             raise UserError(
                 f"keep.best: {keep.best!r} is not a figure of this run; choose from {metric_names}"
             )
+        # A tie keeps the earlier checkpoint: less training for the same figure.
         value, best = float(values[keep.best]), self._progress.best_value
         sign = 1.0 if keep.best_is == "lowest" else -1.0
         if not math.isfinite(value) or (best is not None and sign * value >= sign * best):
@@ -491,6 +522,7 @@ class TrainingLoop(Generic[MicrobatchT]):
     def _timing(
         self, microbatches: Sequence[MicrobatchT], metrics: Mapping[str, Number], seconds: float
     ) -> dict[str, Number]:
+        # The arithmetic of all ranks over this rank's seconds: ranks finish a step together.
         flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
         peak = self._schedule.peak_flops
         return {
@@ -510,6 +542,8 @@ class TrainingLoop(Generic[MicrobatchT]):
             )
             if newest is not None:
                 step, notes = newest.state.step, newest.notes
+        # Only the first rank looks at the disk: on a network file
+        # system another might not see the newest one yet.
         step = int(ranks.all_gather([float(step)])[0][0])
         self._notes += notes
         self._progress = LoopProgress()
@@ -535,6 +569,8 @@ class TrainingLoop(Generic[MicrobatchT]):
             facts={"progress": {**progress, "left_out": list(self._progress.left_out)}},
         )
         if self._ranks.is_first:
+            # Metrics reach the disk before the checkpoint does, so no
+            # saved step can lack its line after a power cut.
             self._sinks.sync()
             keep = self._schedule.keep
             saved = save.save_checkpoint(
@@ -542,6 +578,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             )
             for note in saved.notes:
                 self._sinks.note(note)
+        # No rank runs ahead into a step whose checkpoint the first one may still fail to write.
         self._ranks.barrier()
 
 

@@ -67,6 +67,7 @@ class Metric:
         """
         if isinstance(self.total, Tensor) or isinstance(self.weight, Tensor):
             raise ValueError(f"metric {self.name!r} is still on the device: merge_metrics reads it")
+        # A mean over nothing is NaN and not 0: a 0 would look like a perfect loss in a plot.
         if self.how != "mean":
             return self.total
         return self.total / self.weight if self.weight else math.nan
@@ -142,6 +143,7 @@ def perplexity(loss: Number) -> float:
     >>> perplexity(0.0), perplexity(1e4)
     (1.0, inf)
     """
+    # e^709.78 is the largest float64; beyond it `math.exp` raises where a report wants infinity.
     return math.exp(loss) if loss < 709 or math.isnan(loss) else math.inf
 
 
@@ -164,6 +166,7 @@ def _nan_aware_max(numbers: list[Number]) -> Number:
 def _exact_sum(numbers: list[Number]) -> Number:
     # fsum refuses +inf and -inf together, where a report should say "not a number".
     exact = math.fsum(numbers) if all(map(math.isfinite, numbers)) else sum(numbers)
+    # fsum answers in floats; counts stay whole.
     return int(exact) if all(isinstance(number, int) for number in numbers) else exact
 
 
@@ -207,6 +210,7 @@ def matmul_rate(device: str, dtype: torch.dtype) -> float:
 
     The best of the rounds that fit in 0.2 s: another program's share of the machine is not its limit.
     """
+    # A GPU gets eight products in a row, so that launching them does not count as their time.
     size, products = (1024, 1) if torch.device(device).type == "cpu" else (4096, 8)
     # A generator of its own: a run's random numbers do not depend on whether its speed is shown.
     generator = torch.Generator().manual_seed(0)
@@ -215,6 +219,7 @@ def matmul_rate(device: str, dtype: torch.dtype) -> float:
     _matmul_seconds(left, right, out, products)  # The first round pays for threads, caches and kernel choice.
     fastest, until = float("inf"), time.perf_counter() + 0.2
     while time.perf_counter() < until:
+        # The minimum and not the mean: noise from other programs only ever adds.
         fastest = min(fastest, _matmul_seconds(left, right, out, products))
     return 2.0 * size**3 * products / fastest
 

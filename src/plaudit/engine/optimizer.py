@@ -29,9 +29,11 @@ def schedule_factor(step: int, steps: int, settings: OptimizerSettings) -> float
     >>> [schedule_factor(step, 4, settings) for step in (1, 2, 3, 4)]
     [0.5, 1.0, 1.0, 0.5]
     """
+    # Below 1 it is a share of the run, from 1 on a number of steps: both readings are common.
     warmup_steps = round(settings.warmup * steps) if settings.warmup < 1 else int(settings.warmup)
     if step <= warmup_steps:
         return step / warmup_steps
+    # Counted from 0 at the first step after the warm-up: that step still learns at the full peak.
     progress = (step - 1 - warmup_steps) / max(1, steps - warmup_steps)
     decay = {
         "constant": 1.0,
@@ -79,8 +81,11 @@ def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -
     return torch.optim.AdamW(
         groups,
         lr=rate,
+        # Weight decay is set in each group and not here: vectors have none.
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
+        # A few kernels for all weights in place of several for each:
+        # the update is bound by memory, not arithmetic.
         fused=True,
     )
 
@@ -104,6 +109,7 @@ def _parameter_groups(module: nn.Module, weight_decay: float, rates: Mapping[str
         part_parameters = [p for name, p in trained.items() if _part_of(name, rates) == part]
         multiple: ParamGroup = {} if part is None else {RATE_MULTIPLE_KEY: rates[part]}
         matrices: ParamGroup = {
+            # Decay pulls towards 0, which is no neutral value for a norm's gain or a bias.
             "params": [p for p in part_parameters if p.ndim >= 2],
             "weight_decay": weight_decay,
             **multiple,

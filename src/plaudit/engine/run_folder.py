@@ -112,9 +112,11 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
 
     Another method, base model, template, tokenizer or seed, or other data, is a `UserError`: another run.
     """
+    # Flat keys name the one file that changed; a nested comparison could say only that the data did.
     before, after = _flatten(asdict(old)), _flatten(asdict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     lines = {key: f"{key}: {_short_hash(before.get(key))} → {_short_hash(after.get(key))}" for key in changed}
+    # What decides the result is refused; versions and machines only change last bits, and are said.
     content = [lines[key] for key in changed if key.split(": ")[0] in _RESULT_KEYS]
     if content:
         raise UserError(
@@ -129,6 +131,7 @@ def hash_file(path: Path) -> str:
     """The sha256 of a file's content."""
     _refuse_irregular(path)
     with open(path, "rb") as file:
+        # `file_digest` reads in pieces: a shard of 50 GB never has to fit into memory.
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -159,6 +162,7 @@ class Fingerprints:
 
     def hash_of(self, path: Path) -> str:
         """The hash of a file's or a folder's content; of the same path the same in one command."""
+        # Resolved, so that two links to one 50 GB folder are hashed once.
         resolved = path.resolve()
         if resolved not in self._hashes:
             self._hashes[resolved] = hash_path(resolved, self.hash_file)
@@ -169,6 +173,8 @@ class Fingerprints:
         stat = path.stat()
         if stat.st_size < SMALL_FILE_BYTES:
             return hash_file(path)
+        # Size and time stand for the content of a large file: reading
+        # 50 GB at every command would take minutes.
         stamp: list[object] = [stat.st_size, stat.st_mtime_ns]
         entry = self._stored.get(str(path), [])
         if entry[:2] != stamp:
@@ -183,14 +189,18 @@ def _hash_files(top: Path, files: Iterator[Path], of_file: Callable[[Path], str]
     for path in files:
         # The name is hashed itself, so that its length is fixed and no two listings can read the same.
         digest.update(hashlib.sha256(path.relative_to(top).as_posix().encode()).digest())
+        # A content hash has a fixed length too: name and content of
+        # two files cannot slide into one another.
         digest.update(bytes.fromhex(of_file(path)))
     return digest.hexdigest()
 
 
 def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    # Compared with the folders above only: the same folder linked twice side by side is no loop.
     real = folder.resolve()
     if real in above:
         raise UserError(f"{folder}: a link that leads back to a folder above it; remove it.")
+    # Sorted, since the order of `iterdir` is the file system's and differs between machines.
     for path in sorted(folder.iterdir(), key=lambda item: item.name):
         if path.name.startswith("."):
             continue
@@ -221,6 +231,7 @@ def code_version() -> dict[str, Any]:
     # Installed inside somebody else's repository, git would answer with their commit: is the file tracked?
     if _git(source.parent, "ls-files", "--error-unmatch", source.name) is not None:
         code["commit"] = _git(source.parent, "rev-parse", "HEAD")
+        # Untracked files do not count: a checkout in use has notebooks and run folders lying about.
         code["changed"] = bool(_git(source.parent, "status", "--porcelain", "--untracked-files=no", "."))
     return code
 
@@ -248,6 +259,7 @@ def _machine_info() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        # Kernels are chosen by it and by the number of threads, and a float sum depends on its order.
         "processor": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
     }
@@ -341,10 +353,13 @@ def open_run_folder(
     setting changes: it vouches for a result that was made with the settings beside it. Refused as well: a
     folder in use, and one that holds something else.
     """
+    # Compared as YAML gives it back: a tuple is a list there, and would differ from the file for ever.
     resolved = _yaml_round_trip(config)
+    # Before anything is made or locked: a mistyped `--out` must leave somebody else's folder untouched.
     _refuse_foreign(path)
     atomic.make_folder(path)
     with lock.hold_lock(path) as previous_holder:
+        # Only under the lock: without it, these could be the work in progress of a run that is alive.
         notes = list(atomic.remove_leftovers(path))
         folder = RunFolder(path=path, resumed=_has_checkpoint_or_result(path), notes=())
         if previous_holder is not None:
@@ -355,6 +370,8 @@ def open_run_folder(
         notes += atomic.remove_leftovers(folder.checkpoints)
         if not folder.resumed or _read_config(folder.config) != resolved:
             with atomic.disk_errors_explained(folder.summary):
+                # The summary goes first: a kill in between leaves no
+                # result beside settings that did not make it.
                 folder.summary.unlink(missing_ok=True)
             atomic.write_text(folder.config, _yaml_of(resolved))
         yield RunFolder(path=path, resumed=folder.resumed, notes=tuple(notes))
@@ -420,8 +437,10 @@ def _flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def _equal_values(old: object, new: object) -> bool:
+    # NaN differs from itself, which would refuse every resume.
     if isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new):
         return True
+    # In Python True == 1, and `save: 1` is not `save: true`.
     return old == new and isinstance(old, bool) == isinstance(new, bool)
 
 

@@ -40,6 +40,7 @@ class StepCheck:
 
     def refuse(self, value: float) -> None:
         """Raise when the value that was read is too large."""
+        # Written as "not ≤" so that NaN, which compares False with everything, is refused too.
         if not value <= self.limit:
             raise self.error(value)
 
@@ -132,17 +133,25 @@ class Stepper(Generic[MicrobatchT]):
 
 def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT], rate: float) -> StepOutcome:
     """Accumulate, check, clip and step; every rank must bring the same number of micro-batches."""
+    # None rather than 0: a weight that no token reached keeps no gradient, and AdamW leaves it alone.
     stepper.optimizer.zero_grad(set_to_none=True)
     unread: list[_UnreadResult] = []
     for microbatch in microbatches:
+        # May raise: the half-summed gradients are dropped with the step, and no weight has moved yet.
         stepper.on_microbatch()
         result = stepper.objective(microbatch)
+        # Only what the host reads later survives: keeping `result` would keep its whole graph in memory.
         unread.append(_UnreadResult.of(result))
         result.loss.backward()
+    # One exchange a step and not one a micro-batch; a sum, since every loss divides by global counts.
     stepper.ranks.sum_gradients(_trained(stepper.module))
     read = _read_step(stepper, unread)
     metrics = read.metrics
+    # All ranks ask, also those whose own rows are fine: a rank
+    # that stepped alone would drift from its peers.
     fault = _loss_fault(stepper.ranks.all_gather_strings(read.non_finite_rows))
+    # After the sum over ranks the norm is the same number
+    # everywhere, so all ranks take this branch together.
     if fault is None and not math.isfinite(read.norm):
         fault = _gradient_fault(
             stepper, microbatches, [origin for result in unread for origin in result.origins]
@@ -154,6 +163,7 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
         set_learning_rate(stepper.optimizer, rate)
         stepper.optimizer.step()
     stepper.optimizer.zero_grad(set_to_none=True)
+    # After a fault as well: a step that is left out still reports what it saw.
     merged = merge_over_ranks(metrics, stepper.ranks)
     return StepOutcome(metrics=merged, gradient_norm=read.norm, fault=fault)
 
@@ -191,6 +201,8 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
     """The one moment of a step at which the host waits for the device; rows are asked for after a fault."""
     norms = [_gradient_norm(_trained(part)) for part in (stepper.module, *stepper.clip_groups)]
     checks = [check for result in unread for check in result.checks]
+    # One flag a micro-batch crosses to the host; the row-wise
+    # flags stay on the device until one is False.
     finite = [result.finite_N.all() for result in unread]
     metrics, numbers = read_metrics(
         [metric for result in unread for metric in result.metrics],
@@ -198,6 +210,7 @@ def _read_step(stepper: Stepper[Any], unread: Sequence[_UnreadResult]) -> _StepN
         *finite,
         *(check.value for check in checks),
     )
+    # Numbers come back in the order in which they were handed over: norms, finite flags, checks.
     others = iter(numbers)
     norm, *part_norms = (float(next(others)) for _ in norms)
     faulty = [result for result in unread if not next(others)]
@@ -223,6 +236,7 @@ def gradient_norm(parameters: Sequence[nn.Parameter]) -> float:
 
 def _gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     grads = [p.grad for p in parameters if p.grad is not None]
+    # Of shards this is a DTensor of partial norms; its full value is the norm over all ranks.
     norm = torch.nn.utils.get_total_norm(grads)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
@@ -242,6 +256,7 @@ def merge_over_ranks(metrics: Sequence[Metric], ranks: Ranks) -> tuple[Metric, .
 
 def _match_number_type(local: Scalar, remote: float) -> Number:
     """Another rank's number with the local type: counts stay integers."""
+    # Ranks exchange float64; a count such as `rows` should still print as 8 and not as 8.0.
     return int(remote) if isinstance(local, int) and remote.is_integer() else remote
 
 
@@ -268,8 +283,12 @@ def _non_finite_gradient_rows(
     stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
 ) -> list[str]:
     """The rows whose own gradient is not finite; none is looked for in sharded weights."""
+    # A finite loss can have an infinite gradient (√0, an overflow
+    # on the way back): rows are tried one by one.
     trained = _trained(stepper.module)
     single_rows = cast("list[MicrobatchT]", [row for one in microbatches for row in one.rows()])
+    # A backward pass through shards is a collective, and ranks
+    # have different numbers of rows: it would hang.
     sharded = any(isinstance(p, DTensor) for p in trained)
     rows: list[str] = []
     for row in [] if sharded else single_rows:
@@ -284,6 +303,7 @@ def _non_finite_gradient_rows(
 def _clip_gradients(stepper: Stepper[Any], norms: Sequence[float]) -> None:
     """Scale gradients down to the largest norm, of each part that stands apart or of all together."""
     for part, norm in zip(stepper.clip_groups or (stepper.module,), norms, strict=True):
+        # Each part by its own norm: a critic with large gradients must not shrink the policy's step.
         if 0 < stepper.clip < norm:
             _scale_gradients(_trained(part), stepper.clip / norm)
 

@@ -64,6 +64,7 @@ def bootstrap_mean(
     if not len(value_B):
         raise ValueError("an estimate of nothing")
     weight_B = np.ones(len(value_B)) if weight_B is None else weight_B
+    # Whole prompts are drawn, never rows: answers to one prompt agree, and rows would narrow the interval.
     prompt_index_B = np.unique(prompt_B, return_inverse=True)[1]
     sum_P = np.bincount(prompt_index_B, value_B * weight_B)
     weight_P = np.bincount(prompt_index_B, weight_B)
@@ -83,11 +84,13 @@ def _bootstrap_interval(
     if share and (sum_P == weight_P).all():
         return wilson_interval(1.0, len(sum_P))[0], 1.0
     rng = np.random.default_rng(resampling.seed)
+    # Draws × prompts indices at once would not fit in memory for a large set.
     rows = max(1, _MAX_CELLS // len(sum_P))
     resampled_means = []
     for start in range(0, resampling.times, rows):
         size = (min(rows, resampling.times - start), len(sum_P))
         prompt_SP = rng.integers(len(sum_P), size=size)
+        # A ratio of sums and not a mean of means: a prompt with more answers weighs more, as in the estimate.
         resampled_means.append(sum_P[prompt_SP].sum(1) / weight_P[prompt_SP].sum(1))
     low, high = np.quantile(np.concatenate(resampled_means), (0.025, 0.975))
     return float(low), float(high)
@@ -186,6 +189,7 @@ def _estimable_features(
     is_fitted_B = np.ones(len(y_B), dtype=bool)
     estimable = list(range(x_BF.shape[1]))
     faults: dict[int, str] = {}
+    # One fault at a time: the pairs that leave with a feature can leave another one without any.
     while True:
         fault_found = next(
             ((f, why) for f in estimable if (why := _feature_fault(x_BF[is_fitted_B, f], y_B[is_fitted_B]))),
@@ -198,6 +202,7 @@ def _estimable_features(
         faults[feature] = DECIDED_BY_OTHERS if why == NEVER_DIFFERS and (x_BF[:, feature] != 0).any() else why
         if why != NEVER_DIFFERS:
             is_fitted_B = is_fitted_B & (x_BF[:, feature] == 0)
+    # Only now, on the pairs that stay, for rank can fall as pairs leave; the later column takes the blame.
     for feature in list(estimable):
         earlier = [other for other in estimable if other < feature]
         if np.linalg.matrix_rank(x_BF[is_fitted_B][:, [*earlier, feature]]) <= len(earlier):
@@ -213,6 +218,7 @@ def _feature_fault(x_B: Float[np.ndarray, " B"], y_B: Float[np.ndarray, " B"]) -
     differs_B = x_B != 0
     if not differs_B.any():
         return NEVER_DIFFERS
+    # A soft label lands strictly between −1 and 1 and decides nothing, so its odds stay finite.
     agrees_B = np.sign(x_B[differs_B]) * (2 * y_B[differs_B] - 1)
     return ALWAYS_PREFERRED if (agrees_B == 1).all() else NEVER_PREFERRED if (agrees_B == -1).all() else None
 
@@ -229,11 +235,16 @@ def separating_direction(
     from scipy.optimize import linprog
 
     is_decided_B = (y_B == 0) | (y_B == 1)
+    # Signed so that the preferred side is positive: w separates where signed @ w ≥ 0, and > 0 somewhere.
     signed = (2 * y_B[is_decided_B] - 1)[:, None] * x_BF[is_decided_B]
     if not is_decided_B.any():
         return None
+    # A soft label punishes large
+    # x @ w
+    # either way, so only w with x @ w = 0 there can grow without end.
     undecided = x_BF[~is_decided_B]
     equal = {"A_eq": undecided, "b_eq": np.zeros(len(undecided))} if len(undecided) else {}
+    # Bounded, since every multiple of a separating w separates too, and the maximum would be infinite.
     solution = linprog(-signed.sum(0), A_ub=-signed, b_ub=np.zeros(len(signed)), bounds=(-1, 1), **equal)
     return np.asarray(solution.x, dtype=float) if solution.success and -solution.fun > 1e-7 else None
 
@@ -253,6 +264,7 @@ def _stack_judges(
         block = np.zeros((int(one.is_fitted_B.sum()), size))
         for feature, column in one.coefficient_index.items():
             block[:, column] = x_BF[one.is_fitted_B, feature]
+        # A row of zeros is fitted ½ at every β; kept, it would still count in the small-sample factor.
         has_difference = (block != 0).any(1)
         blocks.append(block[has_difference])
         outcomes.append(preferred_by_judge[name][one.is_fitted_B][has_difference])
@@ -284,10 +296,12 @@ def _clustered_covariance(
 
     Statsmodels gives the same, but no number where a fitted chance has come to 0 or 1.
     """
+    # exp overflows float64 near 709; at 500 the chance is as good as 0 or 1.
     p_R = 1 / (1 + np.exp(-np.clip(x_RC @ beta_C, -500, 500)))
     cluster_R = np.unique(prompt_R, return_inverse=True)[1]
     score_GC = np.zeros((int(cluster_R.max()) + 1, x_RC.shape[1]))
     np.add.at(score_GC, cluster_R, x_RC * (y_R - p_R)[:, None])
+    # pinv: the information is singular where a column's fitted chances are all 0 or 1, and inv would raise.
     bread_CC = np.linalg.pinv((x_RC * (p_R * (1 - p_R))[:, None]).T @ x_RC)
     clusters, rows, size = len(score_GC), len(y_R), x_RC.shape[1]
     small_sample_factor = clusters / max(1, clusters - 1) * (rows - 1) / max(1, rows - size)
@@ -300,6 +314,7 @@ def contrast_and_error(fitted: RegressionFit, weights: Mapping[int, float]) -> t
     for index, weight in weights.items():
         row[index] += weight
     variance = float(row @ fitted.covariance @ row)
+    # Rounding may push a variance of 0 a little below it; more than that is a fault of the sandwich.
     assert variance >= -1e-9, f"a variance of {variance}"
     return float(row @ fitted.beta), float(np.sqrt(max(0.0, variance)))
 
@@ -362,8 +377,10 @@ def win_rate_at_equal_features(
         return ControlledWinRate(
             value=None, reason=f"every pair is {outcome}, whatever the answers look like"
         )
+    # With the intercept among the columns: θ itself can be what has no end.
     rows_B = _undecided_rows(design_BC, verdict_B)
     columns = _independent_columns(design_BC[rows_B])
+    # The intercept is the last column; where those before it make it up, θ is not identified.
     if design_BC.shape[1] - 1 not in columns:
         return ControlledWinRate(value=None, reason=CONSTANT_DIFFERENCE if rows_B.all() else FULLY_PREDICTED)
     if _needs_more_prompts(prompt_B[rows_B], len(columns)):
@@ -386,6 +403,7 @@ def _undecided_rows(
         and (beta_C := separating_direction(x_BC[undecided_B], verdict_B[undecided_B])) is not None
     ):
         decided_B = undecided_B & (np.abs(x_BC @ beta_C) > 1e-7)
+        # Within the solver's tolerance nothing was decided: without this the loop would not end.
         if not decided_B.any():
             break
         undecided_B &= ~decided_B
@@ -451,6 +469,7 @@ def _bootstrap_counts(
     rows = max(1, _MAX_CELLS // max(len(prompt_B), prompts))
     for start in range(0, resampling.times, rows):
         size = min(rows, resampling.times - start)
+        # Counts instead of indices: every draw has the same shape, and Newton takes all of them at once.
         times_SP = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=size)
         yield times_SP[:, prompt_index_B].astype(float)
 
@@ -463,6 +482,7 @@ def _newton_fits(
     The damping moves no optimum; it holds what has none, and what does not come up in a draw.
     """
     size = x_BC.shape[1]
+    # x xᵀ of every pair once: all Hessians of a step are then one product, [S, B] @ [B, C²].
     square_BCC = (x_BC[:, :, None] * x_BC[:, None, :]).reshape(len(x_BC), size * size)
     whole_S = times_SB.sum(1)
     beta_SC = np.zeros((len(times_SB), size))
@@ -472,15 +492,18 @@ def _newton_fits(
         fitted_SB = _sigmoid(beta_SC @ x_BC.T)
         slope_SC = (times_SB * (verdict_B - fitted_SB)) @ x_BC
         bend_SCC = ((times_SB * fitted_SB * (1 - fitted_SB)) @ square_BCC).reshape(-1, size, size)
+        # In proportion to the pairs of a draw, as the Hessian is: equally faint whatever their number.
         damping_SCC = _DAMPING * whole_S[:, None, None] * np.eye(size)
         inverse_SCC = np.linalg.inv(bend_SCC + damping_SCC)
         step_SC = np.clip(np.einsum("scd,sd->sc", inverse_SCC, slope_SC), -MAX_STEP, MAX_STEP)
         beta_SC = beta_SC + step_SC
         if np.abs(step_SC).max() < 1e-9:
             break
+    # θ is the last column. A runaway shows as a step that goes on, a flat likelihood as a large inverse.
     decided_S = (np.abs(step_SC[:, -1]) < 1e-6) & (inverse_SCC[:, -1, -1] < MAX_STANDARD_ERROR**2)
     return beta_SC[:, -1], decided_S
 
 
 def _sigmoid(x: Float[np.ndarray, "*A"]) -> Float[np.ndarray, "*A"]:
+    # Through log(1 + e⁻ˣ), which neither overflows nor warns where 1 / (1 + exp(−x)) would.
     return np.exp(-np.logaddexp(0, -x))

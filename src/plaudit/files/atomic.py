@@ -32,6 +32,8 @@ class AtomicFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # In the same folder, since a rename is one step only within a
+        # file system; the process keeps names apart.
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             self.stream = self._temporary.open("wb")
@@ -41,12 +43,16 @@ class AtomicFile:
     def commit(self) -> None:
         """Give the file its own name, forced to the disk; called when all bytes are in it."""
         self.stream.flush()
+        # Before the rename: after a power cut the name could
+        # otherwise point to bytes that were never written.
         os.fsync(self.stream.fileno())
         self.stream.close()
         self._temporary.replace(self.path)
 
     def discard(self) -> None:
         """Remove the temporary file; called when the writing failed."""
+        # Unlinked before it is closed: closing may fail on a full
+        # disk, and the file has to go all the same.
         self._temporary.unlink(missing_ok=True)
         try:
             self.stream.close()
@@ -101,6 +107,7 @@ def write_text(path: Path, text: str) -> None:
     data = text.encode()
     partial = _partial_path(path)
     with disk_errors_explained(path, needed=len(data)), _remove_on_failure(partial):
+        # Exclusive: should eight random digits ever repeat, two writers must not share a file.
         with open(partial, "xb") as file:
             file.write(data)
             file.flush()
@@ -117,6 +124,7 @@ def write_json(path: Path, value: object) -> None:
 def make_folder(path: Path) -> None:
     """Makes the folder and those above it where they are missing, and forces their names to the disk."""
     with disk_errors_explained(path):
+        # Asked before they are made: only a new folder's name is missing from its parent on the disk.
         missing = [level for level in (path, *path.parents) if not level.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for level in missing:
@@ -132,6 +140,7 @@ def atomic_folder(target: Path, *, needed: int | None = None) -> Iterator[Path]:
     """
     partial = _partial_path(target)
     with disk_errors_explained(target, needed=needed), _remove_on_failure(partial):
+        # Without parents: a mistyped path should fail here and not grow a tree.
         partial.mkdir()
         yield partial
         _sync_tree(partial)
@@ -147,6 +156,8 @@ def remove_leftovers(parent: Path) -> tuple[str, ...]:
     for path in sorted(parent.iterdir()):
         if _PARTIAL_NAME.fullmatch(path.name):
             notes += remove_path(path) or (f"{path}: left half written by a run that was killed; removed",)
+        # Killed between the two renames of `_swap_into_place`: the old
+        # content is whole and gets its name back.
         elif (match := _REPLACED_NAME.fullmatch(path.name)) and not (original := parent / match[1]).exists():
             with disk_errors_explained(original):
                 os.rename(path, original)
@@ -228,8 +239,10 @@ def _disk_error_message(code: int, path: Path, needed: int | None) -> str:
 
 
 def _free_space_text(path: Path, needed: int | None) -> str:
+    # The folder that could not be made has no file system of its own: the nearest one above it is asked.
     existing = next(parent for parent in path.absolute().parents if parent.exists())
     status = os.statvfs(existing)
+    # f_bavail and not f_bfree: a part of the free blocks is kept for root.
     free = f"{status.f_bavail * status.f_frsize:,} bytes are free"
     if status.f_files and not status.f_favail:
         free += ", but no further file can be made: the file system has no inode left"
@@ -254,8 +267,11 @@ def _remove_on_failure(partial: Path) -> Iterator[None]:
 
 
 def _sync_tree(top: Path) -> None:
+    # From the bottom up: a folder's list of names is forced out after what it names.
     for parent, _, names in os.walk(top, topdown=False):
         for name in names:
+            # Written by libraries that do not sync; fsync of a descriptor
+            # that only reads flushes the file as well.
             with open(Path(parent, name), "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(parent))
@@ -266,6 +282,7 @@ def _swap_into_place(partial: Path, target: Path) -> None:
     if replaced is not None:
         if replaced.exists():
             shutil.rmtree(replaced)
+        # rename() does not replace a folder that holds anything, so the old one steps aside first.
         os.rename(target, replaced)
     os.rename(partial, target)
     sync_folder(target.parent)

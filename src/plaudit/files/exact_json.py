@@ -39,11 +39,13 @@ def loads(text: str | bytes) -> Any:
     """
     try:
         return json.loads(text, object_hook=_decode, parse_constant=_refuse_constant)
+    # A damaged file can be a million opening brackets; that is bad input and no fault of the program.
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 
 
 def _encode(value: object, where: str) -> object:
+    # By exact type: an IntEnum is an int too, and would come back as a plain one.
     if value is None or type(value) in (bool, int, str):
         return value
     if isinstance(value, float):
@@ -130,6 +132,7 @@ def _has_no_default(part: Field[Any]) -> bool:
 def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise ValueError(f"{where} is not a list")
+    # tuple[X, …] holds any number of one kind; any other tuple type says each place.
     kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else arguments
     if len(kinds) != len(value):
         raise ValueError(f"{where} has {len(value)} entries, not {len(kinds)}")
@@ -140,6 +143,7 @@ def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
 
 
 def _restore_scalar(kind: Any, value: Any, where: str) -> Any:
+    # JSON of other writers has 1 where a float was meant; the reverse, and true for 1, is a fault.
     if kind is float and type(value) is int:
         return float(value)
     if kind is not Any and type(value) is not kind:

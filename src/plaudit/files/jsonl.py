@@ -32,10 +32,15 @@ class JsonlFile:
         """Opens the file to append; ``keep`` and a torn last line are treated as in `truncate_after`."""
         self._path = path
         with atomic.disk_errors_explained(path):
+            # A bare descriptor: Python's buffer would hold lines back
+            # that a killed process has already reported.
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
+            # A new file's name has to reach the disk too, or its
+            # synced lines have no place after a power cut.
             atomic.sync_folder(path.parent)
             self.notes = truncate_after(path, keep or _keep_all)
+        # Ctrl-C as well: the descriptor is owned by nobody yet.
         except BaseException:
             self.close()
             raise
@@ -43,10 +48,12 @@ class JsonlFile:
     def append(self, record: JsonlRecord, *, sync_now: bool = False) -> None:
         """Adds one line; ``durable_now`` waits until the disk has it."""
         data = exact_json.dumps(record).encode() + b"\n"
+        # Where to cut back to: half a line would be read as torn, with a good one glued to it.
         size_before = os.fstat(self._descriptor).st_size
         with atomic.disk_errors_explained(self._path, needed=len(data)):
             try:
                 bytes_out = os.write(self._descriptor, data)
+                # write() may take a part only, as near a full disk or a quota.
                 while bytes_out < len(data):
                     bytes_out += os.write(self._descriptor, data[bytes_out:])
             except BaseException:
@@ -93,6 +100,7 @@ def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool]) -> tuple[str
                 notes.append(
                     f"{path}:{number}: the line is torn (the run was killed while writing it); dropped"
                 )
+            # Only the last line can be torn by a kill; a bad one with good ones behind it was edited.
             elif not whole:
                 raise UserError(
                     f"{path}:{number - 1}: not a line of JSON, though good lines follow: something other "

@@ -55,6 +55,8 @@ def hold_lock(folder: Path) -> Iterator[LockHolder | None]:
             descriptor, path, LockHolder(pid=os.getpid(), host=socket.gethostname(), started=_utc_now())
         )
         try:
+            # Until the block ends well the file names this process: after a
+            # kill or a crash the next start reads it.
             yield previous
         except UserError:
             # Said in full by the run itself; the next start has nothing to add.
@@ -67,6 +69,7 @@ def hold_lock(folder: Path) -> Iterator[LockHolder | None]:
 
 def _acquire(descriptor: int, path: Path) -> None:
     try:
+        # flock and not a file's existence: the kernel lets go when the process dies, however it dies.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UserError(
@@ -86,6 +89,8 @@ def _acquire(descriptor: int, path: Path) -> None:
 def _describe_holder(holder: LockHolder | None) -> str:
     if holder is None:
         return "it is just starting"
+    # A forked worker inherits the descriptor and with it the
+    # lock, and may outlive the process that is named.
     if holder.host == socket.gethostname() and not _is_alive(holder.pid):
         return f"{holder}; that process has ended, but one that it started still runs and holds the lock"
     return str(holder)
@@ -93,6 +98,7 @@ def _describe_holder(holder: LockHolder | None) -> str:
 
 def _is_alive(pid: int) -> bool:
     try:
+        # Signal 0 only asks; "not permitted" means that the process lives and belongs to somebody else.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False

@@ -113,6 +113,7 @@ def statistic_by_prompt(
     """A number of a policy's answers for every prompt that has one."""
     policy_figures(evaluation, name)
     answers_by_prompt: dict[str, list[PolicyAnswer]] = {}
+    # Rows of one prompt are several answers to it: together they make one number, and a prompt counts once.
     for row in evaluation.all_answers:
         answers_by_prompt.setdefault(row.prompt, []).extend(one for one in row.said if one.policy == name)
     numbers = {prompt: statistic(answers) for prompt, answers in answers_by_prompt.items()}
@@ -275,9 +276,11 @@ def read_pair_rewards(folder: PipelineFolder, stage: str, names: Iterable[str]) 
     path = folder.stage(stage) / "scores.jsonl"
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     decided_rows = [row for row in rows if row["chance"] != 0.5]
+    # Without one reward's verdict a pair leaves for all of them: they are compared on the same pairs.
     decided_rows = [row for row in decided_rows if all(None not in pair for pair in row["rewards"].values())]
     if not decided_rows:
         raise UserError(f"{path}: there is no pair in which an answer is preferred; make more of them")
+    # A prompt may be a conversation, and a list is no key.
     prompt_B = group_index([json.dumps(row["prompt"]) for row in decided_rows])
     first_B = np.array([row["chance"] > 0.5 for row in decided_rows])
     rewards_by_name: dict[str, PairRewards] = {}
@@ -348,6 +351,7 @@ def independent_difference(estimate: Estimate, other_estimate: Estimate, *, time
         or other_estimate.high is None
     ):
         return Estimate(value=value, low=None, high=None, n=n, prompts=prompts)
+    # Each end takes the limits on its own side, so a lopsided interval stays lopsided.
     down = hypot(estimate.value - estimate.low, times * (other_estimate.high - other_estimate.value))
     up = hypot(estimate.high - estimate.value, times * (other_estimate.value - other_estimate.low))
     return Estimate(value=value, low=value - down, high=value + up, n=n, prompts=prompts)

@@ -59,6 +59,8 @@ def k3(log_ratio_NT: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
     >>> k3(torch.tensor([[0.0, math.log(2)]]))
     tensor([[0.0000, 0.1931]])
     """
+    # e^10 is slope and not value: clamp stops at −ρ = 10 and has
+    # none beyond it, the tangent goes on from there.
     beyond_NT = (-log_ratio_NT - K3_MAX_EXPONENT).relu()
     return (
         (-log_ratio_NT).clamp(max=K3_MAX_EXPONENT).expm1()
@@ -104,5 +106,6 @@ def proportional_beta(
     >>> proportional_beta(1.0, kl=9.0, target=6.0, samples=500, horizon=1000)
     1.1
     """
+    # Held, since one round's KL is noisy: β moves by at most 20 % in `horizon` samples.
     error = min(max(kl / target - 1.0, -0.2), 0.2)
     return beta * (1.0 + error * samples / horizon)

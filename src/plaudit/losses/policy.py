@@ -30,6 +30,7 @@ def policy_gradient(
     >>> policy_gradient(torch.tensor([[-2.0]]), torch.tensor([[3.0]])).item()
     6.0
     """
+    # Detached: a critic's values are in A, and this loss must not train it.
     return -advantage_NT.detach() * logp_NT
 
 
@@ -56,6 +57,8 @@ def clipped(
     >>> clipped(torch.tensor([[1.5, 1.5]]), torch.tensor([[2.0, -2.0]]), low=0.2, high=0.2)
     tensor([[-2.4000,  3.0000]])
     """
+    # Above the range with A > 0 and below it with A < 0 the
+    # minimum takes this side, which has no gradient.
     bounded_NT = ratio_NT.clamp(min=1 - low, max=1 + high)
     return _pessimistic_surrogate(ratio_NT, bounded_NT, advantage_NT)
 
@@ -77,6 +80,7 @@ def dual_clipped(
     """
     loss_NT = clipped(ratio_NT, advantage_NT, low=low, high=high)
     fixed_NT = advantage_NT.detach()
+    # Where A < 0 and r → ∞ PPO's loss −r A has no bound, as the minimum never takes the clipped side.
     return torch.where(fixed_NT < 0, torch.minimum(loss_NT, -ceiling * fixed_NT), loss_NT)
 
 
@@ -153,6 +157,7 @@ def cispo(
     >>> cispo(torch.tensor([[-1.0]]), torch.tensor([[9.0]]), torch.tensor([[2.0]]), high=3).item()
     8.0
     """
+    # The clamp is on a weight: unlike PPO's, it cuts no path from the loss to log π.
     weight_NT = ratio_NT.detach().clamp(min=1 - low, max=1 + high)
     return weight_NT * policy_gradient(logp_NT, advantage_NT)
 
@@ -170,6 +175,7 @@ def p3o_separate(
     """
     ratio_N = ratio(log_ratio_N)
     weight_N = _pair_partner(ratio_N).detach()
+    # w > 0, so that weighting after the minimum is weighting both of its sides.
     return weight_N * _pessimistic_surrogate(ratio_N, ratio_N.clamp(min=1 - clip, max=1 + clip), advantage_N)
 
 
@@ -187,6 +193,7 @@ def p3o_joint(
     """
     gap_N = log_ratio_N - _pair_partner(log_ratio_N)
     weight_N = ratio(log_ratio_N + _pair_partner(log_ratio_N)).detach()
+    # Both rows of a pair carry its loss; the ½ keeps the gradient that one of them alone would have.
     return 0.5 * weight_N * _pessimistic_surrogate(gap_N, gap_N.clamp(min=-clip, max=clip), advantage_N)
 
 
@@ -202,6 +209,8 @@ def online_dpo(
     0.6931
     """
     lead_N = advantage_N.detach().sign() * (ref_log_ratio_N - _pair_partner(ref_log_ratio_N))
+    # Of a tie the sign is 0 and the loss log 2, without gradient:
+    # taken away, so that ties do not lift the mean.
     return -logsigmoid(beta * lead_N) * (advantage_N != 0)
 
 
@@ -222,6 +231,7 @@ def online_ipo(
 def _pessimistic_surrogate(unbounded_N: Tensor, bounded_N: Tensor, advantage_N: Tensor) -> Tensor:
     """−min(free · A, held · A)."""
     fixed_N = advantage_N.detach()
+    # The minimum after multiplying by A: its sign decides which side of the clip is the pessimistic one.
     return -torch.minimum(unbounded_N * fixed_N, bounded_N * fixed_N)
 
 
@@ -327,6 +337,7 @@ def trusted_completions(
     >>> trusted_completions(torch.tensor([[-3.0], [-3.0]]), torch.tensor([1.0, -1.0]), seen, limit=2).tolist()
     [True, False]
     """
+    # By A: a good completion keeps its pull however rare it has become.
     return (advantage_N >= 0) | (-masked_mean_rows(log_ratio_NT, mask_NT) <= limit)
 
 
@@ -353,8 +364,11 @@ def clipped_squared_error(
     >>> clipped_squared_error(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[4.0]]), clip=0.5)
     tensor([[6.1250]])
     """
+    # By how far V has moved since the rollout, not by its error:
+    # the clip of PPO carried over to the critic.
     change_NT = (value_NT - old_value_NT.detach()).clamp(min=-clip, max=clip)
     clipped_error_NT = squared_error(old_value_NT.detach() + change_NT, return_NT)
+    # The larger of the two: a value that moved away from R is pulled back with its full gradient.
     return torch.maximum(squared_error(value_NT, return_NT), clipped_error_NT)
 
 
@@ -371,4 +385,5 @@ def explained_variance(
     """
     return_variance = moments(return_NT, mask_NT).variance
     error_variance = moments(return_NT - value_NT, mask_NT).variance
+    # Filled after dividing: where all returns are equal this is 0 / 0.
     return (1 - error_variance / return_variance).masked_fill(return_variance == 0, 0.0).detach()

@@ -75,6 +75,7 @@ def forward_kl_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     >>> forward_kl_link(torch.tensor([math.log(2)]))
     tensor([0.5000])
     """
+    # 1 − 1/u = −(e^−ρ − 1): expm1 keeps the digits where policy and reference hardly differ.
     return -_linear_beyond_expm1(-log_ratio_B)
 
 
@@ -86,6 +87,7 @@ def jensen_shannon_link(log_ratio_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]
     >>> jensen_shannon_link(torch.tensor([0.0])).item()
     0.0
     """
+    # 2u / (1 + u) = 2 σ(ρ): logsigmoid has no overflow where u = e^ρ would.
     return math.log(2) + logsigmoid(log_ratio_B)
 
 
@@ -151,6 +153,7 @@ def mean_logps(
     >>> mean_logps(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]), torch.tensor([1])).item()
     -2.0
     """
+    # At least 1: a stand-in without trained tokens measures 0 and not 0 / 0.
     return sum_logps(logp_BT, mask_BT, shorter_B) / mask_BT.sum(-1).clamp(min=1)
 
 
@@ -170,6 +173,7 @@ def length_desensitised_logps(
     ...     torch.tensor([1]), share=0.5)
     tensor([-2.5000])
     """
+    # Counted along trained tokens: what a tool wrote in between is no length.
     shared_BT = mask_BT & (mask_BT.cumsum(-1) <= shorter_B[:, None])
     return masked_sum_rows(logp_BT, shared_BT) + share * masked_sum_rows(logp_BT, mask_BT & ~shared_BT)
 
@@ -198,6 +202,7 @@ def with_dpop_penalty(chosen: CompletionLogps, *, penalty: int | float) -> Compl
     >>> with_dpop_penalty(said, penalty=50).delta_B.item()
     -51.0
     """
+    # In log-probs and not in Δ: a link or a length penalty may not hide that y_w has become rarer.
     fallen_B = (chosen.ref_logp_B - chosen.logp_B).clamp(min=0)
     return replace(chosen, delta_B=chosen.delta_B - penalty * fallen_B)
 
@@ -216,6 +221,7 @@ def wpo_weight(
     1.0
     """
     mean_log_weight_B = masked_sum_rows(logp_BT - power_BT, mask_BT) / mask_BT.sum(-1).clamp(min=1)
+    # A weight: with a gradient the policy could lower its loss by finding its own answers unlikely.
     return mean_log_weight_B.detach().exp()
 
 
@@ -277,6 +283,7 @@ def robust(
     """
     logit_B = beta * gap(chosen, rejected)
     clean_B = -(1 - smoothing) * logsigmoid(logit_B) + smoothing * logsigmoid(-logit_B)
+    # The swapped part enters with a minus: unbiased, but unbounded below, unlike cDPO.
     return clean_B / (1 - 2 * smoothing)
 
 
@@ -316,6 +323,8 @@ def exo(
     """
     logit_B = beta * gap(chosen, rejected)
     win_B, lose_B = logsigmoid(logit_B), logsigmoid(-logit_B)
+    # σ · (log σ − log target) for both outcomes, in logs
+    # throughout: σ itself rounds to 0 or 1 far from h = 0.
     return win_B.exp() * (win_B - math.log1p(-smoothing)) + lose_B.exp() * (lose_B - math.log(smoothing))
 
 
@@ -439,7 +448,9 @@ def odds_ratio(
 def _log_odds(logp_B: Tensor) -> Tensor:
     """log p − log(1 − p); a probability of 1 is taken for the largest one below it."""
     eps = torch.finfo(logp_B.dtype).eps
+    # A mean log-prob rounds to 0 where each token is certain, and log(1 − e^0) is −∞.
     safe_B = logp_B.clamp(max=-eps)
+    # log(1 − p) by expm1: 1 − e^x would cancel where p is near 1.
     return safe_B - (-safe_B.expm1()).log()
 
 
@@ -476,6 +487,7 @@ def match_sorted(chosen: CompletionLogps, rejected: CompletionLogps) -> SortedPa
     >>> match_sorted(*sides).for_chosen_B
     tensor([-8., -9.])
     """
+    # Of the whole batch and detached: who stands beside whom has no gradient, as in sorting itself.
     ref_gap_B = (chosen.ref_logp_B - rejected.ref_logp_B).detach()
     gap_B = (chosen.logp_B - rejected.logp_B).detach()
     return SortedPartners(
@@ -528,10 +540,13 @@ def aot_unpaired(
     from_chosen_B = _smoothed_logistic_loss(beta * (chosen.delta_B - partners.for_chosen_B), smoothing)
     from_rejected_B = _smoothed_logistic_loss(beta * (partners.for_rejected_B - rejected.delta_B), smoothing)
     sum_B = from_chosen_B + from_rejected_B
+    # x − ½ sg(x): half the value with all of the gradient, since
+    # each side is held fixed in the other's term.
     return sum_B - 0.5 * sum_B.detach()
 
 
 def _value_of_same_rank(value_B: Tensor, other_B: Tensor) -> Tensor:
+    # argsort twice is each value's rank; stable, so that ties match alike however the batch is run.
     return other_B.sort().values[value_B.argsort(stable=True).argsort(stable=True)]
 
 

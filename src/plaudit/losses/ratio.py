@@ -24,6 +24,7 @@ def log_ratio(
     >>> log_ratio(torch.tensor([[-1.0, -9.0]]), torch.tensor([[-2.0, -1.0]]), torch.tensor([[True, False]]))
     tensor([[1., 0.]])
     """
+    # Filled after subtracting: −∞ − (−∞) at padding never reaches an exponential.
     return (logp_NT - old_logp_NT.detach()).masked_fill(~mask_NT, 0.0)
 
 
@@ -75,6 +76,7 @@ def sequence_token_log_ratio(
     >>> sequence_token_log_ratio(torch.tensor([[1.0, 3.0]]), torch.tensor([[True, True]]))
     tensor([[2., 2.]])
     """
+    # ρ − sg(ρ) is 0 with the gradient of ρ; of a padded NaN it would be NaN.
     masked_NT = log_ratio_NT.masked_fill(~mask_NT, 0.0)
     return sequence_log_ratio(masked_NT, mask_NT).detach() + masked_NT - masked_NT.detach()
 

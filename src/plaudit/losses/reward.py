@@ -55,8 +55,12 @@ def bradley_terry(
     0.6931
     """
     gap_B = first_B - second_B - margin
+    # Smoothing acts on the label and keeps the minimum finite; noise
+    # acts on P and bounds the loss of one pair.
     probability = smoothing + (1 - 2 * smoothing) * label
     sighted, blind = (gap_B.new_full((), share).log() for share in (1 - noise, noise / 2))
+    # In logs: with noise 0 the blind term is log 0 = −∞, and
+    # logaddexp gives the other side back exactly.
     first_logp_B = torch.logaddexp(sighted + logsigmoid(gap_B), blind)
     second_logp_B = torch.logaddexp(sighted + logsigmoid(-gap_B), blind)
     return -probability * first_logp_B - (1 - probability) * second_logp_B
@@ -94,6 +98,7 @@ def k_wise(
     >>> k_wise(reward_N[place_PK], torch.tensor([[1.0, 2.0, 0.0]]), mask_PK)
     tensor([0.6931])
     """
+    # Each of the K(K − 1)/2 pairs once; the rewards themselves were computed once for each answer.
     one, other = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
     safe_PK, order_PK = (value_PK.masked_fill(~mask_PK, 0.0) for value_PK in (reward_PK, rank_PK))
     lead_PB = torch.sign(order_PK[:, other] - order_PK[:, one]).to(reward_PK.dtype)
@@ -102,6 +107,8 @@ def k_wise(
     )
     weight_PB = (tie_weight + (1 - tie_weight) * lead_PB.abs()) * (mask_PK[:, one] & mask_PK[:, other])
     total_P = weight_PB.sum(-1)
+    # Per prompt: pairs of one prompt are correlated, and K = 9
+    # would otherwise weigh 36 times what K = 2 does.
     return (weight_PB * loss_PB).sum(-1) / total_P.masked_fill(total_P == 0, 1.0)
 
 
@@ -121,8 +128,10 @@ def plackett_luce(
     safe_PK = reward_PK.masked_fill(~mask_PK, 0.0)
     # Whatever fills a row comes before all that is ranked, and so is never among what is left.
     order_PK = rank_PK.masked_fill(~mask_PK, -math.inf)
+    # [P, k, j]: row k sums over those j that are not ranked before k.
     tied_PKK = (order_PK[:, None, :] == order_PK[:, :, None]).to(reward_PK.dtype)
     later_PKK = order_PK[:, None, :] > order_PK[:, :, None]
+    # l / d: of k's d equals, how many stand before it in the row, which is as good an order as any.
     picked_PK = tied_PKK.tril(-1).sum(-1) / tied_PKK.sum(-1)
     remaining_PKK = later_PKK + tied_PKK * (1 - picked_PK[:, :, None])
     rest_PK = (safe_PK[:, None, :] + remaining_PKK.log()).logsumexp(-1)
@@ -139,6 +148,7 @@ def davidson(
     >>> davidson(torch.zeros(1), torch.zeros(1), nu=2).exp()
     tensor([[0.2500, 0.5000, 0.2500]])
     """
+    # Divided by exp ½(r₁ + r₂): one number for all three, which the softmax does not see.
     half_B = 0.5 * (first_B - second_B)
     tie_B = torch.as_tensor(nu, dtype=half_B.dtype, device=half_B.device).log().expand_as(half_B)
     return torch.stack((half_B, tie_B, -half_B), -1).log_softmax(-1)
@@ -158,6 +168,7 @@ def rao_kupper(
     gap_B = first_B - second_B
     theta_ = torch.as_tensor(theta, dtype=gap_B.dtype, device=gap_B.device)
     win_B, loss_B = logsigmoid(gap_B - theta_.log()), logsigmoid(-gap_B - theta_.log())
+    # log(θ² − 1) as a product: near θ = 1 the square would lose the digits that matter.
     tie_B = (theta_ - 1).log() + (theta_ + 1).log() + win_B + loss_B
     return torch.stack((win_B, tie_B, loss_B), -1)
 
@@ -169,6 +180,7 @@ def win_tie_lose(logp_B3: Float[Tensor, "B 3"], label_B3: Float[Tensor, "B 3"]) 
     >>> round(win_tie_lose(logp_B3, torch.tensor([[1.0, 0.0, 0.0]])).item(), 4)
     0.6931
     """
+    # 0 · log 0 is NaN: what was not seen is filled before it is weighted.
     return -(label_B3 * logp_B3.masked_fill(label_B3 == 0, 0.0)).sum(-1)
 
 
@@ -209,6 +221,7 @@ def process_supervision(
     >>> process_supervision(torch.zeros(1, 2), torch.ones(1, 2), ends)
     tensor([[0.0000, 0.6931]])
     """
+    # Masked before and after: a NaN between steps must reach neither the value nor the gradient.
     safe_NT, right_NT = (value_NT.masked_fill(~step_NT, 0.0) for value_NT in (reward_NT, label_NT))
     return binary(safe_NT, right_NT, positive_weight=positive_weight).masked_fill(~step_NT, 0.0)
 
@@ -237,5 +250,6 @@ def gaussian_rating_nll(
     >>> round(gaussian_rating_nll(torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([3.0])).item(), 4)
     2.9189
     """
+    # The log of σ is learnt, so σ is above 0 without a constraint.
     gap_N = (rating_N - mean_N) * (-log_std_N).exp()
     return 0.5 * gap_N.square() + log_std_N + 0.5 * math.log(2 * math.pi)

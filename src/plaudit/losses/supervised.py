@@ -31,6 +31,7 @@ def forward_kl(
     >>> forward_kl(same, same).item()
     0.0
     """
+    # Filled before the product: p = 0 times log p − log q = −∞ is NaN.
     log_ratio_MV = (teacher_logp_MV - student_logp_MV).masked_fill(teacher_logp_MV == -math.inf, 0.0)
     return (teacher_logp_MV.exp() * log_ratio_MV).sum(-1)
 

@@ -33,6 +33,7 @@ def kto(
     >>> kto(same, torch.tensor([1.0, 0.0]), beta=0.1, baseline=0.0, undesirable=2).tolist()
     [0.5, 1.0]
     """
+    # 1 − σ(x) is written σ(−x): near saturation the difference from 1 would round away.
     logit_B = beta * (logps.delta_B - baseline)
     return desirable * label_B * (-logit_B).sigmoid() + undesirable * (1 - label_B) * logit_B.sigmoid()
 

@@ -134,6 +134,7 @@ def describe(function: Callable[..., Any]) -> Algorithm:
     ]
     hints = _parameter_hints(function, settings)
     paragraphs = [" ".join(one.split()) for one in (inspect.getdoc(function) or "").split("\n\n")]
+    # From the text as it stands: in the joined paragraphs settings could not be told apart any more.
     docs = _parameter_docs(inspect.getdoc(function) or "", tuple(one.name for one in settings))
     name = getattr(function, "__name__", "own")
     parameters: dict[str, Parameter] = {}
@@ -180,6 +181,7 @@ def _parameter_docs(doc: str, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _without_bounds(hint: Any) -> Any:
+    # Without include_extras every Annotated is taken off, also those inside a union.
     return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), globalns={})["hint"]
 
 
@@ -209,7 +211,9 @@ MetadataT = TypeVar("MetadataT")
 
 def _metadata(hint: Any, kind: type[MetadataT]) -> MetadataT | None:
     """What an annotation says beside the type: its bound, or its help; the last word counts."""
+    # In `FromZero | None` the bound stands one level down, in the union's first member.
     for part in (hint, *get_args(hint)):
+        # Nested Annotated are flattened with the outermost last: an algorithm's own words win.
         for extra in reversed(getattr(part, "__metadata__", ())):
             if isinstance(extra, kind):
                 return extra
@@ -223,6 +227,7 @@ def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
     >>> cell_settings(partial(lambda inputs, /, low=0.2, high=0.2: 0, high=0.3))
     {'low': 0.2, 'high': 0.3}
     """
+    # What a partial has bound by name appears in its signature as a default.
     parameters = inspect.signature(cell).parameters.values()
     return {one.name: one.default for one in parameters if one.default is not one.empty}
 
@@ -253,6 +258,7 @@ def algorithm(function: Callable[P, RecordT]) -> Callable[P, RecordT]:
     def make(*arguments: P.args, **settings: P.kwargs) -> RecordT:
         described = describe(function)
         bound = inspect.signature(function).bind(*arguments, **settings)
+        # With defaults: config.yaml has to say all of what was run, not only what was given.
         bound.apply_defaults()
         check_settings(described.parameters, bound.arguments)
         record: Any = function(*arguments, **settings)
@@ -353,6 +359,7 @@ def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
     if isinstance(found, records):
         record: Any = found
 
+        # A record has no settings left to give; a function that takes none stands for it.
         def fixed() -> Any:
             return record
 
@@ -502,6 +509,7 @@ class Chapter(Generic[RecordT, ConfigT]):
 
     def _changed_numbers(self, record: Any) -> dict[str, float]:
         """The numbers by which a record differs from what its name and settings make."""
+        # A record changed by `replace` is said in config.yaml as far as its changes are numbers of cells.
         plain = self.make(self.find(record.name), record.settings)
         names = [one.name for one in dataclasses.fields(record) if one.name in self.cells]
         numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}

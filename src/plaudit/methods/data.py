@@ -129,6 +129,7 @@ def hold_out(
     # In the order of their tokens, so that the shuffle is of the prompts and not of how they are hashed.
     prompts = sorted(set(family.values()), key=lambda prompt_id: (tokens[prompt_id], prompt_id))
     random.Random(f"{seed}/held out").shuffle(prompts)
+    # Rounded up, so that a small share still holds out a prompt; and one is always left to train on.
     count = math.ceil(share * len(prompts)) if share else 0
     held_out_prompts = set(prompts[: min(count, len(prompts) - 1)])
     train = tuple(example for example in examples if family[example.prompt_id] not in held_out_prompts)
@@ -203,6 +204,7 @@ def _refuse_too_many_bad_rows(
     path: Path, encoding: EncodedRows[Row], rows: RowSettings, aside: _BadRowFiles
 ) -> None:
     total = len(encoding.examples) + len(encoding.refused)
+    # Listed before the refusal: whoever has to mend the rows needs the list most.
     if aside.refused_file is not None and encoding.refused:
         lines = (json.dumps(_refusal_dict(refused), ensure_ascii=False) for refused in encoding.refused)
         atomic.write_text(aside.refused_file, "".join(f"{line}\n" for line in lines))

@@ -55,6 +55,7 @@ def gather_weights(module: nn.Module, ranks: Ranks) -> dict[str, torch.Tensor] |
     """
     if not is_sharded(module):
         return None
+    # One at a time, and dropped at once elsewhere: all whole weights together may fit no GPU.
     gathered = ((name, full_tensor(p.detach())) for name, p in module.named_parameters())
     return {name: p.cpu() if ranks.is_first else torch.empty(0) for name, p in gathered}
 
@@ -88,6 +89,7 @@ def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tup
 
 def load_frozen_policy(folder: Path, like: Policy) -> Policy:
     """Another policy, frozen, on the same device and in the same dtype (a reference or a teacher)."""
+    # In the policy's dtype: rounded otherwise, equal weights would have log-ratios other than 0.
     frozen = Policy(load_model(folder, dtype=like.base.dtype, device=like.device))
     layout, _ = choose_layout(frozen, like.layout)
     frozen.use_layout(layout)
@@ -100,6 +102,7 @@ def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Rank
     if not ranks.is_first:
         return
     if weights is not None:
+        # A whole model from the folder again: what the policy holds here are shards.
         dtype = next(iter(weights.values())).dtype
         policy = Policy(load_model(config.model, dtype=dtype, device=torch.device("cpu")))
         for name, parameter in policy.named_parameters():
@@ -116,6 +119,7 @@ def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Rank
 def matrix_sizes(policy: Policy) -> tuple[int, int]:
     """Numbers in the matrices of the body and of the head: what a token is multiplied with."""
     head = head_of(policy.base).layer.weight
+    # A tied head is the embedding too; it multiplies once, as the head.
     excluded_ids = {id(head), *(id(p) for p in policy.base.get_input_embeddings().parameters())}
     body = sum(p.numel() for p in policy.parameters() if p.ndim >= 2 and id(p) not in excluded_ids)
     return body, head.numel()

@@ -87,6 +87,7 @@ def cached_reference(
     size = sum(end - start for start, end in offsets.values())
     folder = cache / _cache_key(source, examples)
     cached_M, note = _read_cache(folder, size) if ranks.is_first else (None, "")
+    # The first rank decides for all: a shared disk may show a new file to some of them only.
     if ranks.all_gather([float(cached_M is not None)])[0][0]:
         logp_M = torch.zeros(size, dtype=source.dtype) if cached_M is None else cached_M
         ranks.broadcast([logp_M])
@@ -99,6 +100,7 @@ def cached_reference(
     completion_ids = [one for example in rank_examples for one in example.completion_ids]
     for completion_id, logp_T in zip(completion_ids, values, strict=True):
         logp_M[slice(*offsets[completion_id])] = logp_T
+    # Still 0 where other ranks computed, so that the sum puts the parts together without rounding.
     ranks.all_reduce_sum([logp_M])
     if ranks.is_first:
         note = "; ".join(
@@ -129,6 +131,7 @@ def _read_cache(folder: Path, size: int) -> tuple[Tensor | None, str]:
         return None, ""
     try:
         record = exact_json.loads((folder / FACTS_FILE).read_bytes())
+        # Hashed before it is parsed: a torn write must be a missing file, never a wrong log-prob.
         if record["sha256"] != save.sha256_of(path):
             raise ValueError("its bytes have changed")
         logp_M = save.read_tensors(path)["logp"]
@@ -160,9 +163,11 @@ def _write_cache(folder: Path, logp_M: Tensor, source: ReferenceSource, answers:
 
 
 def _cache_key(source: ReferenceSource, examples: Sequence[Example]) -> str:
+    # The leading 2 numbers this scheme: files of another one are never taken for these.
     digest = hashlib.sha256(
         f"2/{source.model_hash}/{source.precision.weights}/{source.precision.products}".encode()
     )
+    # In their order, since spans of the one long tensor are counted along the rows.
     for example in examples:
         digest.update(example.id.encode())
     return digest.hexdigest()[:40]
@@ -247,6 +252,7 @@ def prepare_reference(
     """The reference of a loaded policy, not sharded yet; ``examples`` is all that it will score."""
     settings = config.reference
     folder = settings.model or config.model
+    # By content as well: a copy of the folder under another name is the same model.
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
     if settings.kind == "average":
         return _ema_reference(
@@ -322,6 +328,7 @@ def _ema_reference(
             "out --lora.rank, or take another kind of reference"
         )
     every, share = settings.every or EMA_EVERY, settings.share or EMA_SHARE
+    # Divided like the policy: every shard is averaged with its own counterpart.
     shard_or_broadcast(reference.policy, config, run.ranks)
     change = "becomes the policy" if share == 1 else f"moves {share:g} of the way towards the policy"
     return PreparedReference(
@@ -349,6 +356,7 @@ def prepare_policy_reference(
         return no_reference()
     folder = settings.model or config.model
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
+    # The reference at the policy's temperature: the KL is one between what answers are drawn from.
     temperature = config.draw.temperature
     if is_starting_model and config.lora.rank and settings.kind != "average":
         note = "reference: the model beneath the adapters, so there is no second one in memory"

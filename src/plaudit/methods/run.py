@@ -104,6 +104,7 @@ class Run:
         if not config.check:
             return
         start_checks = [check for check in CHECKS.values() if check.at_start]
+        # All of them before any refusal, for several faults are mended in one go.
         findings = list(run_checks(subject, start_checks, current_check_names(config.allow)))
         error_message = refusal_message(findings)
         if error_message is not None:
@@ -140,6 +141,7 @@ class Run:
         _refuse_unmeasured_best_metric(config, job)
         schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
 
+        # Called by the loop, which alone knows how many steps a checkpoint has behind it.
         def open_sinks(done: int) -> FanOutSink:
             sinks = FanOutSink(sinks_for(config.sinks, config.out) if ranks.is_first else ())
             settings = plain_settings(config)
@@ -150,7 +152,9 @@ class Run:
         progress = loop.run()
         if config.keep.use_best and progress.best_step is not None:
             loop.load_weights_of_step(progress.best_step)
+        # The model before the summary, by which later commands know that the model is there.
         job.save()
+        # From the files: reports of before a resume are in no one's memory.
         summary = summarise(read_reports(config.out), read_notes(config.out)) if ranks.is_first else None
         loop.sinks.close(summary)
         if ranks.is_first:
@@ -175,6 +179,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
             run.note(*run.encoder.notes)
         elif ranks.is_first:
             _print_already_finished(run)
+        # Closed inside group and folder, so that nothing writes or answers once these are gone.
         with run.resources:
             yield run
 
@@ -220,6 +225,7 @@ def _open_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
     settings = plain_settings(config)
     may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings}
     with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
+        # Carried past the folder's exit, where an exception counts as an end in disorder.
         try:
             yield folder
         except InterruptedRunError as interruption:
@@ -231,6 +237,7 @@ def _open_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | None]:
 def _schedule(config: RunConfig, job: TrainingJob[Any], peak_flops: float) -> Schedule:
     order = BatchOrder(rows=job.rows, batch_size=config.batch_size, seed=config.seed)
     steps = total_steps(config, order, job.updates_per_batch)
+    # Rounded up, so that a run of few steps has no interval of 0.
     default_interval = -(-steps // 10)
     return Schedule(
         order=order,
@@ -332,6 +339,7 @@ def _generate_sample(policy: Policy, encoder: Encoder, example: Example, tokens:
     extras = layout_batch(batch_of([example.select([0])]).to(policy.device), "right").extras
     generate: Any = policy.base.generate
     with torch.no_grad():
+        # synced_gpus: with divided weights a rank whose answer has ended must still join each pass.
         generated = generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),

@@ -53,7 +53,9 @@ class AttentionRule:
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Causal attention ``[1, heads, …, size]`` of the last tokens of a conversation to all of it."""
         query_length, key_length = query.shape[2], key.shape[2]
+        # A window that is longer than the keys hides nothing: then the fast causal kernel serves.
         plain = query_length == key_length and (self.window is None or key_length <= self.window)
+        # scaled_dot_product_attention has no place for a cap on scores, nor for a sink's score.
         if self.softcap is not None or self.sink_h is not None:
             return self._explicit_attention(query, key, value)
         return scaled_dot_product_attention(
@@ -61,6 +63,8 @@ class AttentionRule:
             key,
             value,
             attn_mask=None if plain else self._visible_mask(query_length, key_length, query.device),
+            # Only where queries are as many as keys: `is_causal` aligns
+            # top left, and fewer queries stand at the end.
             is_causal=plain,
             dropout_p=self.dropout,
             scale=self.scaling,
@@ -76,9 +80,11 @@ class AttentionRule:
         if self.softcap is not None:
             score = self.softcap * torch.tanh(score / self.softcap)
         score = score.masked_fill(~visible, float("-inf"))
+        # Softmax in float32, as transformers' own attention has it, so that both round alike.
         wide_dtype = torch.promote_types(score.dtype, torch.float32)
         if self.sink_h is None:
             return score.softmax(-1, dtype=wide_dtype).to(score.dtype)
+        # The sink takes its share of the softmax and is then cut off: weights may add up to less than 1.
         sink = self.sink_h.to(score.dtype).view(1, *score.shape[1:3], 1, 1).expand(*score.shape[:-1], 1)
         return torch.cat((score, sink), dim=-1).softmax(-1, dtype=wide_dtype)[..., :-1].to(score.dtype)
 
@@ -96,6 +102,7 @@ class AttentionRule:
 
     def _visible_mask(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
         """True where a query may attend: no later position, and none before the window."""
+        # The last query stands at the last key: query i is at position key_length − query_length + i.
         distance = torch.arange(key_length - query_length, key_length, device=device)[:, None] - torch.arange(
             key_length, device=device
         )
@@ -108,6 +115,8 @@ def attention_rule(module: nn.Module, kwargs: dict[str, Any]) -> AttentionRule:
     A short trial cannot show a long window, so a layer that has one must say so.
     """
     config = getattr(module, "config", None)
+    # A rule knows windows, which move along, and no chunks: it
+    # would let a token look beyond its chunk's border.
     if getattr(config, "attention_chunk_size", None):
         raise PackingError("its layers attend within chunks")
     if getattr(config, "sliding_window", None) and "sliding_window" not in kwargs:
@@ -143,6 +152,8 @@ def packed_attention(
         raise PackingError("its layers do not hand on to attention what the model was given")
     segments: Segments = kwargs["segments"]
     rule = attention_rule(module, kwargs)
+    # Views of the packed row: one attention a piece costs
+    # launches, and never a [S, S] mask over the whole row.
     parts = (x.split(segments.piece_lengths, dim=2) for x in (query, key, value))
     triples = list(zip(*parts, strict=True))
     pieces: list[Tensor] = []
@@ -151,6 +162,8 @@ def packed_attention(
         query_p, key_p, value_p = triples[at]
         pieces.append(rule.attend(query_p, key_p, value_p))
         for query_n, key_n, value_n in triples[at + 1 : at + 1 + count]:
+            # Each completion sees its prompt and itself only; its
+            # siblings' keys never enter the product.
             context_key, context_value = (
                 torch.cat((key_p, key_n), dim=2),
                 torch.cat((value_p, value_n), dim=2),
@@ -189,6 +202,7 @@ def head_of(model: PreTrainedModel) -> Head:
             "layer: plaudit cannot compute its log-probs in blocks (an adapter on lm_head is not supported)"
         )
     config = model.config.get_text_config()
+    # `or`: some configurations carry the field as None.
     scale = getattr(config, "logit_scale", None) or 1.0
     return Head(
         layer=layer,
@@ -257,6 +271,7 @@ class Backbone:
         inputs = layout_batch(batch.host, self.layout, share_prompts=self.share_prompts)
         selected, device = select(inputs), batch.completion_NT.device
         # How many states there are is known on the host alone; asking the device would wait for all it does.
+        # `unique`: completions of one prompt share the state that predicts their first token.
         selected_M = selected.unique().to(device, non_blocking=True)
         return self.all_states(inputs.to(device), selected_M)[selected.to(device, non_blocking=True)]
 
@@ -270,7 +285,11 @@ class Backbone:
             output = headless(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
+                # On the right nothing is masked: under causal attention no real
+                # token can see the padding behind it.
                 attention_mask=None if inputs.real_RS is None else inputs.real_RS.long(),
+                # A cache would keep keys and values of every layer for
+                # nothing: no token is generated here.
                 use_cache=False,
                 **packing,
                 **inputs.extras,
@@ -322,9 +341,11 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
     shapes: list[torch.Size] = []
 
     def choose(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # A layer that calls its MLP in another way is left whole: slower, and still right.
         if kwargs or len(args) != 1 or args[0].shape[:-1].numel() != tokens:
             return None
         hidden = args[0]
+        # Remembered for `put_back`, which must restore it only if this hook has cut the input.
         shapes.append(hidden.shape)
         chosen = hidden.flatten(0, -2)[selected_M]
         return (chosen.view(*[1] * (hidden.ndim - 2), *chosen.shape),), kwargs
@@ -334,6 +355,8 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
             return None
         first, *more = output if isinstance(output, tuple) else (output,)
         empty = first.new_zeros(tokens, first.shape[-1])
+        # Zeros at the unwanted places: the residual is added to
+        # them, so they hold values that nobody reads.
         scattered = empty.index_copy(0, selected_M, first.flatten(0, -2)).view(*shapes.pop()[:-1], -1)
         return (scattered, *more) if isinstance(output, tuple) else scattered
 
@@ -357,6 +380,8 @@ def _last_feed_forward(headless: nn.Module) -> nn.Module | None:
 
     None also where layers are computed again in the backward pass, when the wanted tokens are forgotten.
     """
+    # Exactly one stack of layers: with two (an encoder, a vision
+    # tower) it is not known which one comes last.
     stacks = [child for child in headless.children() if isinstance(child, nn.ModuleList)]
     if len(stacks) != 1 or not stacks[0] or getattr(stacks[0][-1], "gradient_checkpointing", False):
         return None

@@ -106,6 +106,7 @@ class KVCache:
         layer_cache = self._layers.get(layer_index)
         if layer_cache is None:
             return self._prefill(layer_index, rule, query, key, value)
+        # Appended before it is read: a token attends to itself too.
         layer_cache.append(self.generated_length, key[0].transpose(0, 1), value[0].transpose(0, 1))
         return self._decode(layer_cache, rule, query[0].transpose(0, 1))
 
@@ -113,6 +114,7 @@ class KVCache:
         self, layer_index: int, rule: AttentionRule, query: Tensor, key: Tensor, value: Tensor
     ) -> Tensor:
         parts = [x.split(self._prompts, dim=2) for x in (query, key, value)]
+        # Prompt by prompt: in a packed row they would see one another.
         outputs = [rule.attend(q, k, v) for q, k, v in zip(*parts, strict=True)]
         self._layers[layer_index] = _LayerCache.from_prompts(parts[1], parts[2], answers=len(self._group_N))
         return torch.cat(outputs, dim=2)
@@ -123,6 +125,7 @@ class KVCache:
         key_length = self.generated_length + 1
         kv_heads = layer_cache.prompt_key_PkLD.shape[1]
         query_NkrD = query_NhD.reshape(rows, kv_heads, heads // kv_heads, size)
+        # Two products joined before one softmax: prompt and completion compete for the same weight.
         before = self._by_answer(self._by_prompt(query_NkrD) @ layer_cache.prompt_key_PkLD.transpose(-1, -2))
         score = torch.cat(
             (before, query_NkrD @ layer_cache.key_NkTD[:, :, :key_length].transpose(-1, -2)), dim=-1
@@ -139,7 +142,10 @@ class KVCache:
         first_P = count_P.cumsum(0) - count_P
         self._group_N = group_N
         self._largest_group = int(count_P.max())
+        # Equal groups, the usual case, need no gather: a reshape brings answers to their prompt.
         self._has_equal_groups = bool((count_P == self._largest_group).all())
+        # Answers of a prompt lie side by side, so the distance from
+        # the group's first one is the rank within it.
         rank_N = torch.arange(len(group_N), device=group_N.device) - first_P[group_N]
         self._slot_N = group_N * self._largest_group + rank_N
         self._masks = {}
@@ -149,6 +155,8 @@ class KVCache:
         _, kv_heads, repeats, width = value_NkrX.shape
         prompts = len(self._length_P)
         if not self._has_equal_groups:
+            # Once answers have ended, groups differ in size: missing slots
+            # ask with zeros, and their rows are dropped.
             empty = value_NkrX.new_zeros(prompts * self._largest_group, kv_heads, repeats, width)
             value_NkrX = empty.index_copy(0, self._slot_N, value_NkrX)
         grouped = value_NkrX.view(prompts, self._largest_group, kv_heads, repeats, width).transpose(1, 2)
@@ -169,9 +177,13 @@ class KVCache:
         """True where an answer's next token may look: at its prompt, and at what it has said."""
         if window not in self._masks:
             device = self._length_P.device
+            # The length at the start: storage stays as wide as that,
+            # also after the longest prompt has left.
             place_L = torch.arange(max(self._prompts), device=device)
             answer_T = torch.arange(self.generated_length + 1, device=device)
             prompt_NL = place_L < self._length_P[self._group_N, None]
+            # All answers were given a token at each step, so what they
+            # have said is equally long in every row.
             answer_NT = torch.ones(len(self._group_N), len(answer_T), dtype=torch.bool, device=device)
             if window is not None:
                 prompt_NL = prompt_NL & (self.position_N[:, None] - place_L < window)
@@ -194,6 +206,7 @@ class _LayerCache:
     @staticmethod
     def from_prompts(keys: Sequence[Tensor], values: Sequence[Tensor], answers: int) -> _LayerCache:
         """The storage after the prompts, each ``[1, k, length, D]``, are read; completions are empty."""
+        # Zeros and not rubbish behind a prompt: a masked weight is 0, and 0 · NaN would still be NaN.
         key_PkLD, value_PkLD = (
             pad_sequence([one[0].transpose(0, 1) for one in prompts], batch_first=True).transpose(1, 2)
             for prompts in (keys, values)
@@ -206,6 +219,7 @@ class _LayerCache:
         )
 
     def append(self, at: int, key_NkD: Tensor, value_NkD: Tensor) -> None:
+        # Grown in steps of ROOM_STEP: appending token by token would copy the whole storage each time.
         if at == self.key_NkTD.shape[2]:
             self.key_NkTD = torch.cat((self.key_NkTD, _empty_room(self.key_NkTD, len(self.key_NkTD))), dim=2)
             self.value_NkTD = torch.cat(
@@ -271,8 +285,12 @@ class SharedDecoder:
         self._kv_cache = KVCache(lengths, answers, policy.device)
         ids_S = torch.tensor([token for prompt in prompts for token in prompt], device=policy.device)
         place_S = torch.cat([torch.arange(length) for length in lengths]).to(policy.device)
+        # Only each prompt's last state is projected to the vocabulary:
+        # the others predict tokens that are known.
         last_P = torch.tensor(lengths, device=policy.device).cumsum(0) - 1
         self.logits_NV = self._logits(self._states(ids_S, place_S, extras)[last_P])[self._kv_cache.group_N]
+        # A model that ignores our attention stores no keys: its later
+        # tokens would be predicted without the prompt.
         if not self._kv_cache.layers:
             raise PackingError("no layer of it asks for attention by transformers' common interface")
 
@@ -331,9 +349,12 @@ class CachedDecoder:
             ids_PL[p, longest - len(prompt) :] = torch.tensor(prompt)
             real_PL[p, longest - len(prompt) :] = 1
         self._real_NS = real_PL.to(policy.device)
+        # Padding on the left gets position 0: masked, but an index that the embedding table has.
         place_PL = (self._real_NS.cumsum(1) - 1).clamp(min=0)
         self.logits_NV = self._logits(ids_PL.to(policy.device), place_PL, extras)
         group_N = torch.repeat_interleave(torch.arange(len(prompts)), torch.tensor(answers))
+        # Rows of the cache are repeated after the prompt was read
+        # once: copying is cheaper than reading K times.
         self.select_rows(group_N.to(policy.device))
 
     @staticmethod
@@ -360,6 +381,7 @@ class CachedDecoder:
             attention_mask=self._real_NS,
             past_key_values=self._cache,
             use_cache=True,
+            # A prompt of 4,000 tokens would otherwise make a [P, 4000, V] table for its last row.
             logits_to_keep=1,
             **(extras or {}),
         )
@@ -398,6 +420,8 @@ def _largest_difference(policy: Policy) -> float:
             one.select_rows(row_N[1:])
             one.step((row_N[1:] * 5 + 2) % vocabulary_size)
             logits.append(one.logits_NV)
+    # Both are fed the same fixed tokens: with greedy choices one
+    # near tie would make all that follows differ.
     furthest = max(float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True))
     return math.inf if math.isnan(furthest) else furthest
 
@@ -418,6 +442,7 @@ def mixture_logits(
     >>> mixture_logits(likely, rare, share=0.5).softmax(-1)
     tensor([[0.5000, 0.5000]])
     """
+    # 0 · (−∞) is NaN: a token that the model with no weight forbids would spoil the other's logits.
     if share in (0, 1):
         return reference_XV if share else policy_XV
     wide = torch.promote_types(torch.promote_types(policy_XV.dtype, reference_XV.dtype), torch.float32)
@@ -488,6 +513,7 @@ class MixtureDecoderFactory:
     ) -> MixtureDecoder:
         """Read the prompts, by both models."""
         members: list[_MixtureMember] = []
+        # A model that does not count reads nothing: at m = 0 a mixture costs what the policy alone does.
         if self.share < 1:
             members.append(
                 _MixtureMember(

@@ -107,12 +107,14 @@ class GroupPreference(nn.Module):
     def standardise(self, embedding_NH: Float[Tensor, "N H"]) -> None:
         """From now on see embeddings relative to the mean and spread of these, the training ones."""
         self.offset_H.copy_(embedding_NH.mean(0))
+        # A dimension that never varies would be divided by 0: it stays as it is, less its mean.
         spread_H = embedding_NH.std(0, correction=0)
         self.scale_H.copy_(spread_H.masked_fill(spread_H < 1e-6, 1.0))
 
     def forward(self, context: GroupContext, target_ENH: Float[Tensor, "E N H"]) -> GroupPrediction:
         """The targets' preferences; with an empty context those of groups in general."""
         preference_EM, zero_EN = context.preference_EM, target_ENH.new_zeros(target_ENH.shape[:2])
+        # Contexts first, then targets: S = M + N points, cut apart again behind the last block.
         point_ESC = torch.cat(
             (
                 self._points(context.embedding_EMH, preference_EM, torch.ones_like(preference_EM)),
@@ -121,7 +123,10 @@ class GroupPreference(nn.Module):
             dim=1,
         )
         visible = torch.cat((context.mask_EM, zero_EN.bool()), dim=1)
+        # Each point sees itself, so that no row of the softmax is
+        # empty when a group has no context at all.
         itself = torch.eye(visible.shape[1], dtype=torch.bool, device=visible.device)
+        # Columns are what is seen: targets are hidden from all others, which makes them exchangeable.
         visible_ESS = visible[:, None, :] | itself
         for block in self.blocks:
             point_ESC = block(point_ESC, visible_ESS)
@@ -167,6 +172,7 @@ def completion_embeddings(model: Policy | RewardModel, batch: TokenBatch) -> Flo
     """What a frozen backbone makes of each answer: the mean of its tokens' last-layer states, in float32."""
     length_N, host_length_N = batch.length_N, batch.host.length_N
     real_NT = torch.arange(batch.completion_NT.shape[1]) < host_length_N[:, None]
+    # Float32 before the mean: a sum of hundreds of bfloat16 states stops growing.
     state_MH = model.backbone.states(batch, lambda inputs: inputs.own_NT[real_NT]).float()
     row_M = real_NT.nonzero()[:, 0].to(state_MH.device, non_blocking=True)
     sum_NH = state_MH.new_zeros(len(length_N), state_MH.shape[-1]).index_add(0, row_M, state_MH)
@@ -188,6 +194,7 @@ def centre_by_prompt(embedding_NH: Float[Tensor, "N H"], group_N: Int[Tensor, " 
 def save_group_preference(model: GroupPreference, folder: Path) -> None:
     """Write the module as safetensors and its shape as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
+    # safetensors refuses views that share memory or have strides.
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     save_file(weights, folder / WEIGHTS_FILE)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(model.config), indent=2) + "\n", encoding="utf-8")

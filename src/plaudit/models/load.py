@@ -145,6 +145,7 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     hub_logging.disable_progress_bar()
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        # Off by configuration and not by `eval()`: training mode is still needed for checkpointing.
         no_dropout = {name: 0.0 for name in _dropouts(config)}
         loaded: Any = auto.from_pretrained(
             folder,
@@ -152,6 +153,8 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             trust_remote_code=False,
             local_files_only=True,
             use_safetensors=True,
+            # So that all mismatches are reported, and refused in our
+            # words, in place of the library's first one.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             **no_dropout,
@@ -204,6 +207,8 @@ def _refuse_missing_weights(folder: Path, report: dict[str, Any]) -> None:
 
 def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
     """Write weights, configuration and generation settings; the end-of-turn tokens stop generation."""
+    # The model's own object is borrowed and given back: it goes
+    # on being trained after an intermediate save.
     config = model.config
     original = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
     dropouts = {name: getattr(config, name) for name in _dropouts(original)}
@@ -235,6 +240,7 @@ def _dropouts(config: PreTrainedConfig) -> list[str]:
     return [
         name
         for name, value in config.to_dict().items()
+        # GPT-2 says attn_pdrop, most others attention_dropout.
         if ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0
     ]
 
@@ -315,16 +321,22 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
     _refuse_unknown(names, model)
     config = LoraConfig(
         r=settings.rank,
+        # α = 2r keeps the update's scale the same when the rank is changed alone.
         lora_alpha=settings.alpha or 2 * settings.rank,
+        # As with the model's own dropout: log-probs of policy and
+        # reference must differ by the weights alone.
         lora_dropout=0.0,
         target_modules="all-linear" if names == ["all-linear"] else names,
         task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
+        # GPT-2's Conv1D keeps its matrix transposed.
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     with warnings.catch_warnings():
         # PEFT asks transformers for a property that has another name by now.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         try:
+            # Without autocast_adapter_dtype=False adapters of a bfloat16
+            # model would come in float32, unlike the base.
             return get_peft_model(model, config, autocast_adapter_dtype=False)
         except ValueError as error:
             raise UserError(f"lora: {error}") from error
@@ -335,6 +347,7 @@ def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
     if names == ["all-linear"]:
         return
     paths = [path for path, layer in model.named_modules() if isinstance(layer, ADAPTABLE)]
+    # Matched at a dot as PEFT does it: "proj" must not be found inside "q_proj".
     unknown = [name for name in names if not any(f".{path}".endswith(f".{name}") for path in paths)]
     if unknown or not names:
         layer_names = ", ".join(sorted({path.rsplit(".", 1)[-1] for path in paths}))

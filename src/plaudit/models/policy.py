@@ -112,11 +112,15 @@ class Policy(nn.Module):
         """
         read = _ScoreReader(also=tuple(also), temperature=temperature, state_reader=state_reader)
         logp_NT, greedy_NT, *more = (scatter_to_mask(value_M, batch) for value_M in self(batch, read))
+        # The reader's values come last, and leave before entropy
+        # and repeat are told apart by their ends.
         extra_NT = None if state_reader is None else more.pop()
         return TokenScores(
             logp_NT=logp_NT,
             greedy_NT=greedy_NT,
             entropy_NT=more[0] if "entropy" in also else None,
+            # Both scores may have been asked for: then entropy is
+            # first and repeat last; alone, each is both.
             repeat_NT=more[-1] if "repeat" in also else None,
             extra_NT=extra_NT,
         )
@@ -134,6 +138,7 @@ class Policy(nn.Module):
         def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
             del batch
             logits_MV = replace(head.rule, temperature=temperature).apply(head.layer(hidden_MH))
+            # Float32 before the softmax: under autocast the head's product comes in bfloat16.
             return (logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)).log_softmax(-1),)
 
         [logp_MV] = self(batch, read)
@@ -141,6 +146,8 @@ class Policy(nn.Module):
 
     def forward(self, batch: TokenBatch, read: StateReader) -> tuple[Tensor, ...]:
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
+        # Trained tokens only: of [N·T, H] states the head sees M rows,
+        # so that padding and a tool's words cost it nothing.
         hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
         return read(hidden_MH, head_of(self.base), batch)
 
@@ -161,6 +168,8 @@ class _ScoreReader:
             head.layer.weight,
             _targets(batch, head),
             bias_V=head.layer.bias,
+            # Log-probs of the distribution that was sampled: without its
+            # temperature, PPO's ratio would not begin at 1.
             rule=replace(head.rule, temperature=self.temperature),
             extras=self.also,
         )
@@ -268,6 +277,8 @@ class AdapterOffReference:
     def activate(self) -> AbstractContextManager[object]:
         """While this lasts the adapters are off."""
         adapted: Any = self.policy.model
+        # A context and not a flag: an exception in the reference's pass
+        # must not leave the policy without its adapters.
         return adapted.disable_adapter()
 
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
@@ -298,6 +309,8 @@ class CachedReference:
         """The cached log-probs of these examples, padded to ``[N, T]``."""
         rows = [
             self.logp_M[slice(*self.span_by_id[completion_id])]
+            # A muted stand-in has another content hash, as its mask is part
+            # of it: it was never scored, nor will it count.
             if any(completion.mask)
             else self.logp_M.new_zeros(len(completion.ids))
             for example in examples
@@ -330,6 +343,7 @@ def compute_reference_logps(
 ) -> list[Float[Tensor, " T"]]:
     """The reference's log-probs of every completion of these examples, on the CPU, in their order."""
     logps_by_example: dict[int, list[Tensor]] = {}
+    # By length, so that micro-batches pad little; the order is undone below, by `queue`.
     order = sorted(range(len(examples)), key=lambda n: examples[n].tokens)
     queue = iter(order)
     for micro_batch in micro_batches_in_order([examples[n] for n in order], tokens_at_once):
@@ -338,6 +352,7 @@ def compute_reference_logps(
         rows = iter(zip(logp_NT, batch.length_N.tolist(), strict=True))
         for example in micro_batch:
             row_logps = [next(rows) for _ in example.completions]
+            # Cloned: a view of its row would keep the whole padded [N, T] table alive.
             logps_by_example[next(queue)] = [logp_T[:length].clone() for logp_T, length in row_logps]
     return [logp_T for n in range(len(examples)) for logp_T in logps_by_example[n]]
 
@@ -346,6 +361,7 @@ def log_ratio_tolerance(policy: Policy, autocast: PrecisionContext) -> float:
     """How far two computations of one log-prob may lie apart in the numbers at hand."""
     with autocast():
         device = policy.device.type
+        # Asked within the context: under autocast the weights stay float32, so their dtype says nothing.
         half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
     if half:
         return 0.2

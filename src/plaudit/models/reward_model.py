@@ -131,9 +131,13 @@ class RewardModel(nn.Module):
 
     def rewards(self, batch: TokenBatch) -> Float[Tensor, " N"]:
         """One reward a completion, each prompt computed once."""
+        # Without it the last position would be −1, and `gather` would
+        # fail on the device, far from the row's name.
         _refuse_unmasked(batch.host)
         if self.pooling == "mean":
             return masked_sum_rows(self.values(batch), batch.mask_NT) / batch.mask_NT.sum(-1)
+        # By the mask and not by a length: the reward stands at the
+        # last token that the policy itself chose.
         mask_NT = batch.host.mask_NT
         last_N = torch.where(mask_NT, torch.arange(mask_NT.shape[1]), -1).amax(-1)
         return self(batch, lambda inputs: inputs.own_NT.gather(1, last_N[:, None])[:, 0])
@@ -145,6 +149,7 @@ class RewardModel(nn.Module):
         state in which the token was chosen, which is what a critic has to judge.
         """
         mask_NT = batch.host.mask_NT
+        # "before": V(s_t) may not see the token whose advantage it is the baseline of.
         value_M = self(batch, lambda inputs: (inputs.own_NT if at == "own" else inputs.state_NT)[mask_NT])
         return scatter_to_mask(value_M, batch)
 
@@ -156,6 +161,7 @@ class RewardModel(nn.Module):
         """
         end_NC = end_NC.cpu()
         _refuse_steps_outside(batch.host, end_NC)
+        # −1 would be an invalid index: it reads token 0, and the mask below takes that away again.
         value_NC = self(batch, lambda inputs: inputs.own_NT.gather(1, end_NC.clamp(min=0)))
         return value_NC.masked_fill((end_NC < 0).to(value_NC.device, non_blocking=True), 0.0)
 
@@ -166,6 +172,8 @@ class RewardModel(nn.Module):
         """
         hidden = self.backbone.states(batch, where)
         score: Any = self.base.score
+        # A reward is a difference of large sums: in bfloat16 near
+        # ones would tie, and a pair's loss be log 2.
         wide_dtype = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
         bias = None if score.bias is None else score.bias.to(wide_dtype)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -232,6 +240,7 @@ class ValueHead(nn.Module):
         super().__init__()
         size = policy.base.config.get_text_config().hidden_size
         self.score = nn.Linear(size, 1, bias=False, device=policy.device, dtype=policy.base.dtype)
+        # The first advantages then hold rewards alone, and no noise of a fresh head.
         nn.init.zeros_(self.score.weight)
         # In a list, so that the policy is no part of this module.
         self._policy_holder = [policy]
@@ -275,6 +284,7 @@ def padding_for(encoder: Encoder) -> Padding:
 
     The same tokenizer and template always get the same token.
     """
+    # A copy: the encoder's own tokenizer must stay as it was loaded.
     tokenizer = copy.deepcopy(encoder.info.tokenizer)
     tokenizer.chat_template = encoder.template
     tokenizer.padding_side = "right"
@@ -291,6 +301,8 @@ def set_padding(model: PreTrainedModel, padding: Padding) -> None:
     embedding: Any = model.get_input_embeddings()
     rows = embedding.weight.shape[0]
     if padding.id >= rows:
+        # Resizing draws numbers for rows that are zeroed below; a run's
+        # own random numbers may not depend on that.
         with torch.random.fork_rng(devices=[]):
             model.resize_token_embeddings(padding.id + 1, mean_resizing=False)
     embedding = model.get_input_embeddings()
@@ -306,15 +318,19 @@ def _free_token(encoder: Encoder) -> str | None:
     info = encoder.info
     tokenizer = info.tokenizer
     unknown: Any = tokenizer.unk_token_id
+    # A token that ends answers, begins texts or stands for the
+    # unknown may appear in a row: padding may not.
     used_ids = {*encoder.stop_ids, info.bos, info.eos, unknown}
     if info.pad is not None and info.pad not in used_ids:
         return str(tokenizer.pad_token)
     vocabulary = tokenizer.get_vocab()
     free = sorted(
         (text for text in info.specials if text in vocabulary and vocabulary[text] not in used_ids),
+        # By number: the lowest free token, in whichever order a tokenizer lists its special ones.
         key=vocabulary.__getitem__,
     )
     pads = [text for text in free if _PAD.fullmatch(text)]
+    # One that the template writes is taken, however "reserved" its name is.
     spares = [text for text in free if _SPARE.fullmatch(text) and text not in (encoder.template or "")]
     return next(iter([*pads, *spares]), None)
 
@@ -368,6 +384,7 @@ def new_reward_model(
     head = head or FreshHead()
     _refuse_reward_folder(folder)
     refuse_other_tokenizer(folder, encoder.info)
+    # On the CPU first: a new row for padding then draws from the generator that `set_padding` puts back.
     causal = load_model(folder, dtype=dtype, device=torch.device("cpu"))
     classifier = classifier_around(causal)
     init_head(classifier.score, head)
@@ -455,9 +472,12 @@ def classifier_around(causal: PreTrainedModel) -> Any:
         )
     kind: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
     config.num_labels = 1
+    # Shapes only: a second backbone is never allocated, the language model's own is put in its place.
     with torch.device("meta"):
         classifier = kind(config)
     backbone = without_head(causal)
+    # By class and not by the attribute's name: a classifier of the
+    # family may be built from other layers.
     fits = type(getattr(classifier, classifier.base_model_prefix, None)) is type(backbone)
     if not (fits and type(getattr(classifier, "score", None)) is nn.Linear):
         raise UserError(
@@ -466,6 +486,8 @@ def classifier_around(causal: PreTrainedModel) -> Any:
         )
     setattr(classifier, classifier.base_model_prefix, backbone)
     width = classifier.score.in_features
+    # No default initialisation: it would draw from the run's
+    # generator, and `init_head` draws from its own.
     classifier.score = nn.utils.skip_init(nn.Linear, width, 1, bias=False, dtype=causal.dtype)
     return classifier
 
@@ -485,6 +507,8 @@ def init_head(score: nn.Linear, head: FreshHead) -> None:
     """Initialise the head: the same numbers in every dtype and on every machine."""
     std = (score.in_features + 1) ** -0.5 if head.std is None else head.std
     generator = torch.Generator().manual_seed(head.seed)
+    # Drawn in float64 on the CPU and rounded once: every dtype
+    # begins with the nearest of the same numbers.
     weight: Tensor = torch.randn(1, score.in_features, generator=generator, dtype=torch.float64) * std
     with torch.no_grad():
         score.weight.copy_(weight)

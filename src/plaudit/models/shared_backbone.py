@@ -82,6 +82,8 @@ class SharedBackbone(nn.Module):
             raise UserError(
                 "the shared backbone is a plain model: merge its adapter first, or load it as a role"
             )
+        # Before adapters exist: all roles share these very
+        # tensors, and none may collect gradients on them.
         model.requires_grad_(False)
         self.reference = Policy(model, layout=layout, attention=attention)
         self.roles = nn.ModuleDict()
@@ -128,6 +130,7 @@ class SharedBackbone(nn.Module):
         if {key: p.shape for key, p in targets.items()} != {key: p.shape for key, p in sources.items()}:
             raise UserError(f"the roles {name!r} and {other!r} differ in kind, rank or adapted layers")
         for key, parameter in targets.items():
+            # Only adapters and heads: everything else is one tensor that both roles hold already.
             if parameter.requires_grad:
                 parameter.data.copy_(sources[key].data)
         if isinstance(target, RewardModel) and isinstance(source, RewardModel):
@@ -177,6 +180,8 @@ class SharedBackbone(nn.Module):
     def _plain_model(self, name: str, kind: RoleKind, head: FreshHead) -> PreTrainedModel:
         """What an adapter is laid on: the language model once more, or a classifier around its layers."""
         _refuse_role_name(name, used_names=[*self.roles])
+        # PEFT replaces modules in place, so each role needs modules
+        # of its own around the shared tensors.
         tree = _copy_sharing_tensors(self.reference.base)
         if kind == "policy":
             return tree
@@ -204,6 +209,8 @@ class SharedBackbone(nn.Module):
 
 def _copy_sharing_tensors(model: PreTrainedModel) -> PreTrainedModel:
     """The same modules once more, around the very same tensors."""
+    # deepcopy asks this memo first: a tensor that is "copied
+    # already" is handed out as it is, ties included.
     shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared)
 
@@ -216,6 +223,7 @@ def _merge_only_copies(adapted: Any) -> None:
 
 def _merged_copy(adapted: Any) -> Any:
     adapted_copy = copy.deepcopy(adapted)
+    # The copy carries the override as well, which would call itself for ever.
     del adapted_copy.base_model.merge_and_unload, adapted_copy.base_model.merge_adapter
     return adapted_copy.merge_and_unload()
 
@@ -234,6 +242,8 @@ def _load_adapter(plain: PreTrainedModel, folder: Path) -> Any:
         raise UserError(f"{folder}: no adapter of a role, {ADAPTER_FILE} is missing")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        # PEFT only warns and leaves such a matrix at its fresh start:
+        # a half-loaded role would pass for a whole one.
         warnings.filterwarnings("error", message="Found missing adapter keys", category=UserWarning)
         try:
             return PeftModel.from_pretrained(plain, folder, is_trainable=True, autocast_adapter_dtype=False)
@@ -263,5 +273,6 @@ def _read_role_file(path: Path) -> tuple[RoleKind, Pooling, Normalisation]:
 def _refuse_role_name(name: str, used_names: list[str]) -> None:
     if name in used_names:
         raise UserError(f"the shared backbone already has a role named {name!r}; choose another name")
+    # A ModuleDict keeps modules among its attributes: a role named "keys" would collide with a method.
     if not name.isidentifier() or name == "reference" or hasattr(nn.ModuleDict, name):
         raise UserError(f"a role cannot be named {name!r}: take a word of letters, such as reward or helpful")

@@ -40,6 +40,8 @@ def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, st
     if objection is None:
         return preferred, None
     model.use_layout("right")
+    # Padding is the fallback and is tried as well: a head that
+    # plaudit computes wrongly is wrong in any layout.
     padded_difference = largest_difference(model)
     if padded_difference > tolerance(model):
         raise UserError(_refusal_message(model, padded_difference))
@@ -88,11 +90,14 @@ def leaks_between_rows(model: VerifiableModel) -> bool:
     """
     row, *others = _trial_examples(_vocabulary_size(model))
     first, *rest = row.completions
+    # The last token: in a causal model its state may reach nothing else, so any other NaN is a leak.
     poisoned = replace(first, ids=(*first.ids[:-1], POISON_TOKEN))
     examples = [replace(row, completions=(poisoned, *rest)), *others]
     batch = batch_of(examples).to(model.device)
     with torch.no_grad(), _poison(model):
         outputs = _fast_outputs(model, batch)
+    # Row 0 is the poisoned one itself; its sibling, which shares
+    # the prompt, and the next row must be clean.
     return bool(outputs[1:].isnan().any())
 
 
@@ -122,6 +127,8 @@ def largest_difference(model: VerifiableModel) -> float:
 def tolerance(model: VerifiableModel) -> float:
     """The difference that rounding alone may cause, by dtype."""
     dtype = model.base.dtype
+    # Layouts sum in another order and with other kernels, so
+    # equality cannot be asked; leaks are the poison's task.
     return {torch.float64: 1e-5, torch.float32: 1e-3}.get(dtype, 0.15)
 
 
@@ -133,6 +140,8 @@ def _trial_examples(vocabulary: int) -> list[Example]:
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> tuple[int, ...]:
+        # Never the poison itself, and from a generator of its own:
+        # loading a model draws none of the run's numbers.
         return tuple(torch.randint(POISON_TOKEN + 1, vocabulary, (count,), generator=generator).tolist())
 
     return [
@@ -168,6 +177,7 @@ def _plain_outputs(model: VerifiableModel, batch: TokenBatch) -> Tensor:
 
 def _plain_output(model: VerifiableModel, plain: Any, ids: Tensor, prompt: int) -> Tensor:
     if isinstance(model, Policy):
+        # Position t predicts token t + 1: from the prompt's last state to the last but one.
         logits = plain(input_ids=ids[None], use_cache=False).logits[0, prompt - 1 : -1]
         exact = torch.promote_types(model.base.dtype, torch.float32)
         return logits.to(exact).log_softmax(-1).gather(1, ids[prompt:, None])[:, 0]

@@ -229,6 +229,7 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
     """
     trained_module = None if subject.job is None else subject.job.module
     modules = [one for one in (subject.policy, subject.scorer, trained_module) if one is not None]
+    # Module by module: some may be in evaluation mode on purpose, which train() would undo.
     modes = {inner: inner.training for module in modules for inner in module.modules()}
     with torch.random.fork_rng(enabled=True):
         try:
@@ -237,6 +238,7 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
             for inner, training in modes.items():
                 inner.training = training
             for module in modules:
+                # None and not zeros, which would hold the memory of another copy of the weights.
                 module.zero_grad(set_to_none=True)
 
 
@@ -259,6 +261,7 @@ def refusal_message(findings: Sequence[Finding]) -> str | None:
 @contextmanager
 def preserve_weights(module: nn.Module) -> Iterator[Mapping[str, Tensor]]:
     """Yields a copy of weights and buffers and restores them on exit: for checks that take a step."""
+    # Cloned: the tensors of a state_dict are the weights themselves and would move along.
     original = {name: value.detach().clone() for name, value in module.state_dict().items()}
     try:
         yield original

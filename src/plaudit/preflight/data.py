@@ -106,6 +106,7 @@ def _row_key(record: Record) -> int:
             content = (record.answer,)
         case _:
             content = (record.completion,)
+    # A hash in place of the texts, which would hold a large file in memory twice.
     return hash((type(record).__name__, record.prompt, content))
 
 
@@ -145,6 +146,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     if not total:
         return not_applicable("no row prefers an answer")
     contested = [key for key, sides in votes.items() if len(sides) > 1]
+    # Each vote of the smaller side takes one of the larger side with it.
     cancelled = sum(2 * min(votes[key].values()) for key in contested)
     details = f"{cancelled:,} of {total:,} judgements cancel each other"
     if contested:
@@ -163,6 +165,7 @@ def _votes(record: Record) -> Iterator[tuple[int, int]]:
         key, winner = hash(better), hash(better)
         other = hash(worse)
         if key != other:
+            # A pair without order, so that opposite votes on it meet under one key.
             yield hash((record.prompt, min(key, other), max(key, other))), winner
 
 
@@ -217,6 +220,7 @@ def check_lengths(subject: PreflightSubject) -> Result:
     if not unequal:
         return not_applicable("no row prefers an answer of another length")
     longer = sum(better > worse for better, worse in unequal)
+    # Wilson's, since near 0 or 1 the plain normal interval has hardly any width.
     low, high = wilson_interval(longer / len(unequal), len(unequal))
     means = [sum(side) / len(sizes) for side in zip(*sizes, strict=True)]
     details = (
@@ -327,6 +331,7 @@ CHECKS = (
 
 ConversationShape = tuple[tuple[str, bool], ...]
 """Who speaks in a conversation, and whether the turn says something."""
+# Long, with quotes, braces and brackets: what templates cut, escape or take for their own.
 _FILLING = "Some words, 'quoted' and {braced}; 1 < 2 & so on.\n" * 40
 
 
@@ -356,6 +361,7 @@ def check_prompt_prefix(subject: PreflightSubject) -> Result:
                 fault = (
                     fault or f"prompt and answer do not go on from one another: {abbreviate(expected_start)}"
                 )
+            # As one text, BPE may glue the prompt's end to the answer's beginning.
             merged_tokens += ids[: len(row.example.prompt)] != row.example.prompt
         if fault is not None:
             return failed(f"{row.record.origin}: {fault}")
@@ -420,6 +426,7 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     for answer in row.answers:
         assert not isinstance(answer, str), "an answer of a conversation is a turn"
         conversations.append((*prompt, *strip_turn_ends(answer, ends)))
+    # Where only the last turn is learnt, the answers before it are part of the question.
     before = conversations[0][:-1] if encoder.turns == "last" else prompt
     question = render_chat(encoder, before, add_generation_prompt=True)
     return question, [
@@ -456,6 +463,7 @@ def check_chat_template(subject: PreflightSubject) -> Result:
         turns = [_marked_turn(i, role, speaks) for i, (role, speaks) in enumerate(shape)]
         try:
             text = render_chat(subject.encoder, turns, add_generation_prompt=shape[-1][0] != "assistant")
+        # A template may raise on roles that it does not know: such rows are refused, not garbled.
         except (TemplateError, TypeError, ValueError, LookupError):
             continue
         fault = _template_fault(shape, text)

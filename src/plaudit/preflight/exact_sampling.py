@@ -54,6 +54,8 @@ def transformers_logits(
     with torch.no_grad(), policy.as_plain_model() as plain, subject.products():
         mask_1L = torch.ones_like(row_1L)
         logits_1LV = plain(input_ids=row_1L, attention_mask=mask_1L, use_cache=False).logits
+    # A position's logits predict the next token, hence from the prompt's last to the answer's last but one.
+    # float64, so that the comparison adds no rounding of its own.
     return logits_1LV[0, len(prompt) - 1 : -1].double().cpu()
 
 
@@ -81,6 +83,7 @@ def logprob_errors(
     sampler_logp_T = torch.tensor(rollout.logp, dtype=torch.float64)
     sorted_TV = logq_TV.sort(dim=-1, descending=True).values
     if settings.greedy:
+        # The likeliest is taken with certainty: its log-prob among what can be drawn is 0.
         outside_T = token_logp_T < sorted_TV[:, 0] - slack
         return LogprobErrors(
             logp_T=sampler_logp_T.abs(), whole_T=whole_error_T, excluded_tokens=int(outside_T.sum())
@@ -89,12 +92,14 @@ def logprob_errors(
         sampling_filter_mask(sorted_TV, settings, -slack),
         sampling_filter_mask(sorted_TV, settings, slack),
     )
+    # Fewer tokens are less mass to divide by, so the strict filter gives the higher log-prob.
     highest_T, lowest_T = (token_logp_T - _log_mass(sorted_TV, one_TV) for one_TV in (strict_TV, loose_TV))
     border_T = sorted_TV.masked_fill(~loose_TV, math.inf).amin(-1)
     error_T = torch.maximum(lowest_T - sampler_logp_T, sampler_logp_T - highest_T).clamp(min=0)
     return LogprobErrors(
         logp_T=error_T,
         whole_T=whole_error_T,
+        # Both the token and the border may be off by the slack.
         excluded_tokens=int((token_logp_T < border_T - 2 * slack).sum()),
     )
 
@@ -122,7 +127,9 @@ def sampling_filter_mask(
     rank_V = torch.arange(sorted_TV.shape[1], device=sorted_TV.device)
     allowed_TV = (rank_V < (settings.top_k or len(rank_V))).expand(sorted_TV.shape)
     if settings.top_p < 1:
+        # top-p is of what top-k leaves; the sum on the right stands for a renormalisation.
         p_TV = sorted_TV.exp() * allowed_TV
+        # The mass BEFORE a token decides, so the one that crosses the threshold is still drawn.
         before_TV = p_TV.cumsum(-1) - p_TV
         allowed_TV = allowed_TV & (
             before_TV < settings.top_p * math.exp(2 * slack) * p_TV.sum(-1, keepdim=True)
@@ -130,6 +137,7 @@ def sampling_filter_mask(
     if settings.min_p:
         threshold_T1 = sorted_TV[:, :1] + math.log(settings.min_p) - 2 * slack
         allowed_TV = allowed_TV & (sorted_TV >= threshold_T1)
+    # The likeliest stays in any case, or rounding could leave nothing to draw.
     return allowed_TV | (rank_V == 0)
 
 
@@ -141,6 +149,7 @@ def sampling_probabilities(
     p_1V = (
         sorted_1V - _log_mass(sorted_1V, allowed_1V := sampling_filter_mask(sorted_1V, settings))[:, None]
     ).exp() * allowed_1V
+    # From the order of probability back to that of token ids.
     return torch.zeros_like(p_1V).scatter_(1, word_1V, p_1V)[0]
 
 
@@ -180,6 +189,7 @@ def chi_square_test(count_V: Tensor, p_V: Float[Tensor, " V"], min_expected: int
     chi_square = math.fsum((observed - expected) ** 2 / expected for expected, observed in cells)
     freedom = torch.tensor((len(cells) - 1) / 2, dtype=torch.float64)
     half = torch.tensor(chi_square / 2, dtype=torch.float64)
+    # P(χ² ≥ x) with d degrees of freedom is Q(d/2, x/2), the upper incomplete gamma function.
     p = 1.0 if len(cells) == 1 else float(torch.special.gammaincc(freedom, half))
     return ChiSquareTest(chi_square=chi_square, cells=len(cells), p=p)
 
@@ -202,16 +212,19 @@ def perturbed_weights(
     """
     policy = require_policy(subject)
     weights = [weight for weight in policy.parameters() if weight.requires_grad]
+    # On the CPU: a large model has no room for a second copy beside it.
     originals = [weight.detach().to("cpu", copy=True) for weight in weights]
     before_TV = _all_logps(subject, text)
     shift, share = 0.0, FIRST_SHARE
     try:
         for _ in range(MAX_TRIES):
+            # From the originals each time, so that the shift follows from the share alone.
             _perturb(weights, originals, share)
             shift = float((_all_logps(subject, text) - before_TV).abs().mean())
             if shift >= min_shift:
                 break
             share *= SHARE_GROWTH
+        # A sampler that keeps a copy has to fetch these weights now, and the old ones again afterwards.
         subject.weights.moved()
         yield shift
     finally:
@@ -225,6 +238,7 @@ def _perturb(weights: Sequence[nn.Parameter], originals: Sequence[Tensor], share
     """Each by a share of its own size; what is still zero, as fresh adapters are, by that of the others."""
     sizes = [float(original.float().square().mean().sqrt()) for original in originals]
     typical_size = sum(sizes) / max(1, sum(size > 0 for size in sizes)) or 1.0
+    # Drawn on the CPU, so that the move is the same on every device.
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight, original, size in zip(weights, originals, sizes, strict=True):

@@ -80,6 +80,7 @@ def _transformers_scores_of_completion(
 ) -> Tensor:
     if isinstance(model, Policy):
         logits = plain(input_ids=ids[None], use_cache=False, **extras).logits[0, prompt_length - 1 : -1]
+        # A softmax in half precision would add a rounding of its own to the one that is looked for.
         exact = torch.promote_types(logits.dtype, torch.float32)
         return logits.to(exact).log_softmax(-1).gather(1, ids[prompt_length:, None])[:, 0]
     score: Any = model.base.score
@@ -118,10 +119,12 @@ def check_dropout(subject: PreflightSubject) -> Result:
     examples = shortest_examples(subject, 2)
     if model is None or not examples:
         return not_applicable(NO_MODEL)
+    # Dropout acts in training mode only.
     model.train()
     with torch.no_grad(), subject.products():
         first_NT, second_NT = (token_scores(model, _device_batch(model, examples)) for _ in range(2))
     difference = token_difference(first_NT, second_NT, _device_batch(model, examples))
+    # To the last bit: under any tolerance a small dropout would pass.
     if difference.largest == 0:
         return passed(f"{len(examples)} rows twice while learning: the same to the last bit")
     random_layers = [name for name, one in model.named_modules() if isinstance(one, nn.Dropout) and one.p > 0]
@@ -143,6 +146,7 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     if not examples:
         return not_applicable("there is no row to look at")
     batch = _device_batch(policy, examples)
+    # A run that draws compares log-probs at the temperature at which it draws.
     temperature = 1.0 if subject.trial is None else subject.sampling.temperature
     policy.eval()
     with torch.no_grad(), subject.products():
@@ -150,6 +154,7 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     ref_NT = reference.logp(examples, batch).to(logp_NT.dtype)
     difference = token_difference(logp_NT, ref_NT, batch)
     log_ratio_M = (logp_NT - ref_NT)[batch.mask_NT]
+    # mean(eˣ − 1 − x), the k3 estimate, cannot cancel to 0 as a mean of x can; expm1 keeps its digits.
     kl = float((log_ratio_M.expm1() - log_ratio_M).mean())
     far = float(log_ratio_M.abs().max().exp())
     details = (
@@ -199,6 +204,7 @@ def check_bf16(subject: PreflightSubject) -> Result:
     batch = _device_batch(model, examples)
     model.eval()
     with torch.no_grad():
+        # Outside the run's autocast, so in the numbers of the weights.
         exact_NT = token_scores(model, batch)
         with subject.products():
             run_NT = token_scores(model, batch)

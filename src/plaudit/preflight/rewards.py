@@ -130,6 +130,7 @@ def _compare_positions(
         for one, score in zip(scored_rows, scores(), strict=True):
             difference = float("inf") if score is None else abs(score - one.plain_score)
             furthest = max(furthest, difference)
+            # Turned round, so that a NaN fails.
             if not difference <= _score_tolerance(model, scored_rows):
                 return f"{one.origin}: {_disagreement(variant, score, one.plain_score)}", furthest
     return None, furthest
@@ -147,6 +148,7 @@ def _score_variants(
 ) -> Iterator[tuple[str, Callable[[], Sequence[float | None]]]]:
     model = part.model
     tasks = [one.task for one in scored_rows]
+    # A dict as an ordered set: the run's own layout first, and none twice.
     layouts: dict[Layout, None] = {model.layout: None, "right": None}
     if model.backbone.can_replace_attention:
         layouts["left"] = None
@@ -190,6 +192,7 @@ def _transformers_classifier_scores(
         real.append([0] * empty + [1] * len(one.ids) if pad_left else [1] * len(one.ids) + [0] * empty)
     mask_NL = torch.tensor(real, device=model.device)
     with torch.no_grad(), evaluation_mode(model), model.as_plain_model():
+        # Positions count words only: padding on the left must not push the text to later ones.
         raw_N1 = model.base(
             input_ids=torch.tensor(rows, device=model.device),
             attention_mask=mask_NL,
@@ -253,6 +256,7 @@ def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str 
             f"the policy's control token {unreadable[0]!r} stands in the text, and it is shown it as letters"
         )
     lost = _first_missing_turn(_decoded_text(reader, example), task)
+    # A turn that the policy's own template leaves out as well is no fault of the reward model's.
     if (
         lost is None
         or _first_missing_turn(_decoded_text(policy, _encoded_for_policy(policy, task)), task) is not None

@@ -378,6 +378,7 @@ def make_trial_step(subject: PreflightSubject) -> TrialStep | None:
         return None
     if subject.trial is None:
         numbers = _shortest_indices(subject.trained, 2 * STEP_ROWS)
+        # Every other one, so that lengths differ and something is padded.
         chosen = numbers[::2] if len(numbers) >= 2 * STEP_ROWS else numbers[:STEP_ROWS]
         return TrialStep(
             job=job, batch=tuple(job.microbatches_of_step(1, chosen)), description=f"{len(chosen)} rows"

@@ -96,8 +96,11 @@ def _declared_end_tokens(subject: PreflightSubject) -> list[int]:
 def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
     """The unlikeliest token that ends nothing: no sampler says it by itself."""
     reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
+    # One token stands in for an answer: only the logits behind the prompt are read.
     logits_V = transformers_logits(subject, row.question.prompt, row.question.prompt[:1])[0]
+    # Infinite, so that argmin cannot choose what is reserved.
     logits_V[[token for token in reserved if token < len(logits_V)]] = math.inf
+    # No further than the tokenizer goes: rows that pad the embedding have no text.
     return int(logits_V[: len(subject.encoder.info.tokenizer)].argmin())
 
 
@@ -110,6 +113,7 @@ def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SampleProm
 @contextmanager
 def force_token(head: nn.Linear, token: int) -> Iterator[None]:
     """The head predicts this token and no other, whatever the hidden state, while the context lasts."""
+    # By its bias, which wins at any hidden state; the weight may be tied to the input embedding.
     bias_V = torch.full(
         (head.weight.shape[0],), -FORCING_BIAS, dtype=head.weight.dtype, device=head.weight.device
     )
@@ -201,6 +205,7 @@ def check_sampler_fresh(subject: PreflightSubject) -> Result:
         ]
     if shift < 2 * limit:
         return failed(f"weights that learn were moved and log-probs changed by {shift:.2g} nats only")
+    # The weights are back by now: what would the old policy have said of the same tokens?
     old = [
         logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
         for _, one in _row_rollout_pairs(rows, groups)
@@ -277,6 +282,7 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
         _sample_first_tokens(subject.sampler, row.question.prompt, replace(settings, seed=seed), draws)
         for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
     )
+    # A seed means the same answers, however many are drawn with it.
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
         return failed(f"{describe_origins(rows)}: the same seed gave other answers")
     p_V = sampling_probabilities(
@@ -290,6 +296,7 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
     )
     if test.p < MIN_P_VALUE:
         return failed(f"{details}: they are not drawn as {_settings_text(settings)} says")
+    # Σp² is the chance that two draws agree; its n-th power, that all of them do by luck.
     log_match_probability = REPEATED_SAMPLES * float(p_V.square().sum().log10())
     if torch.equal(repeated, reseeded) and log_match_probability < math.log10(MIN_P_VALUE):
         return failed(f"{describe_origins(rows)}: another seed gave the very same {REPEATED_SAMPLES} answers")
@@ -351,6 +358,7 @@ def _roundtrip_count(subject: PreflightSubject, answers: Sequence[Sequence[int]]
     """How many answers have the very same tokens when these are made of their text."""
     info = subject.encoder.info
     return sum(
+        # Without special tokens: a BOS in front would make every answer another one.
         tuple(ids) == tuple(info.tokenizer.encode(info.decode(ids), add_special_tokens=False))
         for ids in answers
     )

@@ -116,6 +116,7 @@ def template_end_token(encoder: Encoder) -> int | None:
     rest = render_chat(encoder, turns, add_generation_prompt=False).partition(_PROBE_ANSWER)[2].lstrip()
     added = encoder.info.tokenizer.added_tokens_decoder.items()
     matches = [(len(one.content), number) for number, one in added if rest.startswith(one.content)]
+    # The longest, as one control token may be the beginning of another.
     return max(matches)[1] if matches else None
 
 
@@ -129,6 +130,7 @@ def tokenize_with_bos(encoder: Encoder, text: str) -> tuple[int, ...]:
     """The tokens that the tokenizer makes of the text, with one BOS where it begins texts with one."""
     info = encoder.info
     tokenizer: Any = info.tokenizer
+    # The template's text may hold a BOS already; the tokenizer must not put another in front of it.
     ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     while info.bos is not None and ids[:2] == (info.bos, info.bos):
         ids = ids[1:]
@@ -225,6 +227,7 @@ def _bos_fault(encoder: Encoder, questions: int, prompt: Sequence[int], answer: 
         return "the tokenizer begins texts with BOS, and this row does not"
     if list(prompt[:2]) == [bos, bos]:
         return "two BOS tokens at the start"
+    # GPT-2's BOS is its EOS and rightly stands at the end of every answer.
     if bos in encoder.stop_ids:
         return None
     if answer and answer[0] == bos:
@@ -313,6 +316,7 @@ def _mask_fault(encoder: Encoder, row: EncodedRow, answer: Text, completion: Com
         return "no token is trained"
     ends = end_tokens(encoder)
     before, spans = list(row.example.prompt), list[tuple[list[int], list[int]]]()
+    # Each trained stretch, with all that stands before it in the row.
     for on, span in groupby(zip(completion.ids, completion.mask, strict=True), lambda pair: pair[1]):
         ids = [token for token, _ in span]
         spans += [(before, ids)] if on else []
@@ -332,6 +336,7 @@ def _mask_fault(encoder: Encoder, row: EncodedRow, answer: Text, completion: Com
                 f"trained is {abbreviate(encoder.info.decode(trained_ids))}, and the answer is "
                 f"{abbreviate(expected[1])}"
             )
+        # Blanks were left out above, yet "Q: " + "A" has other tokens than "Q:" + " A".
         if _trailing_blanks(encoder, prefix) != _trailing_blanks(
             encoder, tokenize_with_bos(encoder, expected[0])
         ):

@@ -98,6 +98,7 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
         except UserError:
             continue
         answer = max(len(one.ids) for one in example.completions)
+        # The least that cutting leaves of a prompt: a BOS, and one token behind it.
         min_prompt_tokens = 1 + (
             subject.encoder.info.bos is not None and example.prompt[0] == subject.encoder.info.bos
         )
@@ -141,6 +142,7 @@ def _byte_size(record: Record) -> int:
 
 
 def _utf8_length(text: str) -> int:
+    # ASCII has as many bytes as characters, which spares the copy.
     return len(text) if text.isascii() else len(text.encode("utf-8", errors="replace"))
 
 
@@ -211,6 +213,7 @@ def _layout_fault(
     for n, (example, answer) in enumerate(_completions_of(rows)):
         length = len(answer.ids)
         token_T, state_T = arrangement.own_NT[n, :length], arrangement.state_NT[n, :length]
+        # A token is predicted at the place before it: the first one at the prompt's last.
         before = [example.prompt[-1], *answer.ids[:-1]]
         if ids_S[token_T].tolist() != list(answer.ids) or ids_S[state_T].tolist() != before:
             return f"{example.origin}: laid out {layout}, an answer is read in other places than it stands"

@@ -87,6 +87,7 @@ def check_ranks(subject: PreflightSubject) -> Result:
     if isinstance(trial, Result):
         return trial
     dealt = [microbatch.shares(2, microbatch.tokens) for microbatch in trial.batch]
+    # One row dealt to two ranks leaves the second idle.
     idle = trial.rows[0].shares(2, trial.rows[0].tokens)
     if idle is None or any(shares_of_ranks is None for shares_of_ranks in dealt):
         return not_applicable("the loss compares the sorted batch, which is dealt as a whole")
@@ -119,6 +120,7 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     error = _difference_norm(whole, parts) / _gradient_norm(whole)
     norms = abs(one.gradient_norm - outcome_in_parts.gradient_norm) / one.gradient_norm
     loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (one, outcome_in_parts))
+    # Relative, yet absolute near 0, where the loss of a policy gradient often lies.
     losses = abs(loss - other) / max(1.0, abs(loss))
     details = (
         f"a step of {trial.description} in {len(trial.rows)} pieces and in {len(trial.batch)}: what the "
@@ -140,6 +142,7 @@ def check_all_weights_learn(subject: PreflightSubject) -> Result:
     _differentiate(job, trial.batch)
     names = {name for name, weight in job.module.named_parameters() if weight.requires_grad}
     unreached = names - _weights_with_gradient(job.module)
+    # Where nothing at all has a gradient, a step would move nothing either.
     if unreached and unreached != names:
         # What stands behind a head of zeros learns once the head has moved.
         with preserve_weights(job.module):
@@ -214,6 +217,7 @@ def _compare_gradients(
 def _differentiate(job: TrainingJob[Any], microbatches: Sequence[Any]) -> None:
     job.module.zero_grad(set_to_none=True)
     for microbatch in microbatches:
+        # Nothing is divided by the number of pieces: a loss carries the counts of the whole batch already.
         result = job.objective(microbatch)
         result.refuse_failed_checks()
         result.loss.backward()
@@ -245,6 +249,7 @@ def _copied_gradients(weights: Iterable[nn.Parameter]) -> Gradients:
 
 
 def _gradient_norm(gradients: Gradients) -> float:
+    # In float64, or the squares of many small half-precision numbers would be lost in the sum.
     norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients if one is not None]
     return float(torch.stack(norms).square().sum().sqrt()) if norms else 0.0
 
@@ -334,6 +339,7 @@ def check_overfits(subject: PreflightSubject) -> Result:
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
+    # A policy gradient's loss need not fall; likelihood under the same policy does.
     if subject.trial is not None and (trial := likelihood_step(subject)) is None:
         return not_applicable("no prompt to learn")
     with preserve_weights(trial.job.module) as original:
@@ -343,6 +349,7 @@ def check_overfits(subject: PreflightSubject) -> Result:
     attempts: list[str] = []
     for share in RELATIVE_UPDATES:
         with preserve_weights(trial.job.module):
+            # A first step is about proportional to its rate, so this one moves weights by the wanted share.
             losses = _losses(trial, trial.job.learning_rate * share / first)
         change = f"from {losses[0]:.4g} to {losses[-1]:.4g} (steps: {len(losses) - 1})"
         if _has_decreased(losses):
@@ -419,6 +426,7 @@ def _freeze_largest_weights(job: TrainingJob[Any]) -> Iterator[str]:
     learning = sorted(trained_parameters(job), key=lambda weight: weight.numel())
     ends = accumulate(weight.nbytes for weight in learning)
     beyond = [weight for weight, end in zip(learning, ends, strict=True) if end > MAX_CHECKPOINT_BYTES]
+    # The smallest learns in any case: a checkpoint of nothing would prove nothing.
     left_out = beyond if len(beyond) < len(learning) else beyond[1:]
     for weight in left_out:
         weight.requires_grad_(False)
@@ -481,6 +489,7 @@ def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
         loaded = checkpoints.load_latest_checkpoint(folder, expected=expected_shapes(job.module))
         assert loaded is not None, "it was just written"
         load_snapshot(loaded.state, job.module, stepper.optimizer, stepper.ranks)
+        # Before the step, so that two copies of the optimiser's state are not held at once.
         del loaded
         take_step(stepper, trial.batch, job.learning_rate)
         return _state_digests(stepper)
@@ -497,6 +506,7 @@ def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
 
 def _tensor_digest(tensor: Tensor) -> bytes:
     """A digest of a tensor's bits."""
+    # Bits and not values: NaN differs from NaN and -0.0 equals 0.0; besides, NumPy has no bfloat16.
     plain = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     bits: Any = plain.numpy()
     return hashlib.blake2b(bits, digest_size=16).digest()

@@ -130,6 +130,7 @@ def exact_batch(
     """
     old_PY = logp_PY if old_PY is None else old_PY
     answer_KG = _answer_groups(logp_PY.shape[-1], size, ordered)
+    # Divided by P: the groups of all prompts together have chance 1.
     probability_PK = (old_PY[:, answer_KG].sum(-1) + _log_orderings(answer_KG, ordered)).exp() / len(old_PY)
     prompt_N = torch.arange(len(old_PY)).repeat_interleave(answer_KG.numel())
     answer_N = answer_KG.flatten().repeat(len(old_PY))
@@ -137,11 +138,14 @@ def exact_batch(
     return ExactBatch(
         language=language,
         logit_PY=table.logit_PY,
+        # Every group reads the same table, so their gradients add up in its logits.
         logp_NT=table()[prompt_N, answer_N],
+        # The sampling policy is data: no gradient through a ratio's denominator, on-policy either.
         old_logp_NT=token_logps(old_PY, language)[0][prompt_N, answer_N].detach(),
         prompt_N=prompt_N,
         answer_N=answer_N,
         group_N=torch.arange(probability_PK.numel()).repeat_interleave(size),
+        # 1/G of its group's chance: an estimator's mean over the group is in the weights already.
         share_N=probability_PK.flatten().repeat_interleave(size).detach() / size,
     )
 
@@ -210,6 +214,7 @@ def _shared_prefixes(responses: Strings) -> Tensor:
 @cache
 def _answer_groups(answers: int, size: int, ordered: bool) -> Tensor:
     if ordered:
+        # Of a single tensor cartesian_prod makes a vector; groups of one are a matrix as well.
         return torch.cartesian_prod(*[torch.arange(answers)] * size).reshape(-1, size)
     return torch.tensor(list(combinations_with_replacement(range(answers), size)))
 
@@ -265,6 +270,7 @@ def policy_values(batch: ExactBatch, logp_NT: Float[Tensor, "N T"]) -> Float[Ten
     """V of the policy with these log-probs, before each token."""
     # Every answer is in some group; what is said of it there is said of it anywhere.
     logp_PY = torch.zeros_like(batch.language.reward_PY)
+    # detach: V is held while the policy moves, as a critic's is.
     logp_PY[batch.prompt_N, batch.answer_N] = logp_NT.detach().sum(-1)
     return batch.per_completion(prefix_values(logp_PY, batch.language.reward_PY, batch.language))
 
@@ -294,6 +300,7 @@ def kl_penalised_reinforce(beta: float, cell: Callable[[Tensor], Tensor] = k1) -
     """Reward-to-go of rewards with −β KL at each token."""
 
     def to_go(batch: ExactBatch) -> Tensor:
+        # KL inside a reward is a number; it acts on ∇ log π by being multiplied with it.
         kl_NT = cell(batch.ref_log_ratio_NT.detach())
         reward_NT = token_rewards(batch.reward_N, kl_NT, batch.mask_NT, beta=beta)
         return reward_to_go(reward_NT, batch.mask_NT, gamma=1)

@@ -68,6 +68,7 @@ def pairs(
     sampling_PY = uniform_distribution(language) if mu_PY is None else mu_PY
     wins_PYY = preferences(language) if preference_PYY is None else preference_PYY
     weight_PYY = sampling_PY[:, :, None] * sampling_PY[:, None, :] * wins_PYY
+    # Pairs that never come are dropped: 0 times an infinite loss would be nan.
     prompt_B, chosen_B, rejected_B = weight_PYY.nonzero(as_tuple=True)
     weight_B = weight_PYY[prompt_B, chosen_B, rejected_B]
     return Pairs(

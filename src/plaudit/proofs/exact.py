@@ -83,6 +83,7 @@ def make_language(*, seed: int = 0, prompts: int = 2, symbols: int = 2, length: 
             "take fewer symbols, a smaller length or fewer prompts (at most 400 answers in all)"
         )
     generator = torch.Generator().manual_seed(seed)
+    # float64 throughout: what rounding makes must stay far below the 1e-10 that claims are held to.
     reward_PY = torch.randn(prompts, len(answers), generator=generator, dtype=torch.float64)
     logit_PN = torch.randn(
         prompts, _prefix_count(symbols, length), symbols + 1, generator=generator, dtype=torch.float64
@@ -116,9 +117,11 @@ def token_logps(
     True
     """
     begins_YTVZ, token_YT = _prefix_tree(language.responses, language.symbols)
+    # log-mass of all answers that begin as y does and go on with v; −∞ drops the others inside the logsumexp.
     mass_PYTV = logp_PY[:, None, None, None, :].masked_fill(~begins_YTVZ, -torch.inf).logsumexp(-1)
     step_PYTV = mass_PYTV.log_softmax(-1)
     token_PYT = step_PYTV.gather(-1, token_YT[None, ..., None].expand(len(logp_PY), -1, -1, 1)).squeeze(-1)
+    # log Σ_v π(v)² without leaving logs: WPO normalises its weights by it.
     power_PYT = (2 * step_PYTV).logsumexp(-1)
     return token_PYT * language.mask_YT, power_PYT * language.mask_YT
 
@@ -201,14 +204,17 @@ def normalised_member(
     >>> logp_PY.exp().round(decimals=6).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
     """
+    # e^±1000 is beyond any constant there can be, and 200 halvings leave nothing of it.
     low_P1 = torch.full((prompts, 1), -1e3, dtype=torch.float64)
     high_P1 = -low_P1
     for _ in range(200):
         middle_P1 = (low_P1 + high_P1) / 2
         sum_P1 = family(middle_P1).exp().sum(-1, keepdim=True)
+        # nan ≤ 1 is False, so a constant without a value counts as too large.
         fits_P1 = sum_P1 <= 1
         low_P1 = torch.where(fits_P1, middle_P1, low_P1)
         high_P1 = torch.where(fits_P1, high_P1, middle_P1)
+    # The lower end is the last constant that fitted, and so never nan.
     return family(low_P1)
 
 
@@ -274,6 +280,7 @@ class TablePolicy:
 
     def __init__(self, language: Language, logp_PY: Float[Tensor, "P Y"] | None = None) -> None:
         self.language = language
+        # Log-probs are logits of themselves: the table starts exactly at that policy.
         start_PY = language.ref_logp_PY if logp_PY is None else logp_PY
         self.logit_PY = start_PY.detach().clone().requires_grad_()
 
@@ -336,10 +343,12 @@ def _tiny_llama(vocabulary: int, seed: int) -> nn.Module:
         max_position_embeddings=32,
         # Large enough for the reference to prefer some answers, as a trained one does.
         initializer_range=0.3,
+        # Llama's own numbers for these, 1 and 2, are symbols of this language.
         bos_token_id=None,
         eos_token_id=END,
         pad_token_id=None,
     )
+    # The caller's random numbers go on as if no model had been made.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config).double()

@@ -68,6 +68,7 @@ def mean_advantage(
 ) -> Float[Tensor, "P Y"]:
     """Ā(y): the others of the group come as the policy says them."""
     while groups_PY.dim() > 2:
+        # The last axis is one other member of the group, averaged away as the policy says it.
         groups_PY = torch.einsum("p...y,py->p...", groups_PY, prob_PY)
     return groups_PY
 
@@ -88,6 +89,8 @@ def fixed_point(
     onward_SVY = prefix_continuations(language.responses, language.symbols)
     weight_Y = language.length_Y.to(torch.float64) ** (-1 if by_answer else 0)
     ref_MV = _per_next_token(onward_SVY, language.ref_logp_PY.exp())
+    # π_ref(v
+    # s): the mass through s and v over the mass through s.
     ref_MV = ref_MV / ref_MV.sum(-1, keepdim=True)
     logp_PY, step_MV = language.ref_logp_PY, ref_MV.log()
     for _ in range(1000):
@@ -96,6 +99,7 @@ def fixed_point(
         reach_MV = _per_next_token(onward_SVY, prob_PY)
         push_MV = _per_next_token(onward_SVY, prob_PY * weight_Y * advantage_PY) / reach_MV
         leash_MV = beta * _per_next_token(onward_SVY, prob_PY * weight_Y) / reach_MV
+        # Bisection ends a hair below a sum of 1; renormalised, that does not add up over the rounds.
         new_MV = normalised_member(
             partial(_solution_at, solution, push_MV, leash_MV, ref_MV), len(ref_MV)
         ).log_softmax(-1)
@@ -103,6 +107,7 @@ def fixed_point(
             break
         # Half of the way: Ā falls where π rises, and a whole step would go to and fro.
         step_MV = ((step_MV + new_MV) / 2).log_softmax(-1)
+        # log π(y) is the sum over the steps that y takes; prefixes are shared by all answers through them.
         logp_PY = torch.einsum("svy,psv->py", onward_SVY, step_MV.view(len(logp_PY), *onward_SVY.shape[:2]))
     return logp_PY
 

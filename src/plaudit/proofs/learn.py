@@ -103,6 +103,7 @@ def learning_problem(
     0.6931
     """
     if isinstance(row, PreferenceAlgorithm) and "sorted_batch" in row.needs and isinstance(feedback, Pairs):
+        # Sorting sees rows and no weights: a pair twice as likely has to be there twice.
         feedback = repeated_pairs(feedback)
     return LearningProblem(row=row, feedback=feedback, language=language, baseline=baseline)
 
@@ -118,6 +119,7 @@ def expected_loss(
         return (feedback.weight_B * _require_one_loss_each(loss_B, feedback)).sum()
     assert isinstance(feedback, Pairs), "a row for pairs needs pairs"
     chosen, rejected = _pair_logps(problem, row, feedback, logp_PYT)
+    # The row's weight lies on the preference term; NLL below is not weighed, as in training.
     loss_B = frozen.weight_B * _require_one_loss_each(
         row.loss(*row.penalised_sides(chosen, rejected), frozen.context), feedback
     )
@@ -134,6 +136,7 @@ def frozen_terms(problem: LearningProblem, logp_PYT: Float[Tensor, "P Y T"]) -> 
     if isinstance(row, UnpairedAlgorithm):
         assert isinstance(feedback, Thumbs), "a row for single answers needs marked answers"
         good_B = feedback.weight_B * feedback.label_B
+        # A label is a chance here, so one answer stands on both sides in parts.
         bad_B = feedback.weight_B - good_B
         thumbs_logps = _thumb_logps(problem, feedback, logp_PYT)
         context = BatchContext(
@@ -161,6 +164,7 @@ def minimise(
     for _ in range(effort.rounds):
         _lbfgs_descent(problem, policy, frozen, effort.steps)
         updated = frozen_terms(problem, policy())
+        # Equal first: what is infinite equals itself, while its difference is nan.
         has_converged = torch.equal(updated.as_vector(), frozen.as_vector()) or (
             (updated.as_vector() - frozen.as_vector()).abs().max().item() < CONVERGED_CHANGE
         )
@@ -211,6 +215,7 @@ def _lbfgs_descent(problem: LearningProblem, policy: LearningPolicy, frozen: Fro
         policy.parameters(),
         max_iter=steps,
         max_eval=4 * steps,
+        # Torch's defaults, 1e-7 and 1e-9, would stop before a table is as near as claims demand.
         tolerance_grad=1e-12,
         tolerance_change=1e-15,
         history_size=30,
@@ -247,6 +252,7 @@ def _require_gradient(loss: Tensor) -> Tensor:
 def _adam_descent(problem: LearningProblem, table: TablePolicy, *, steps: int = 1000) -> None:
     """Adam with ever smaller steps."""
     adam = torch.optim.Adam(table.parameters(), lr=0.1)
+    # From 0.1 down to 1e-7: at a kink a fixed step goes to and fro by its own length.
     fall = torch.optim.lr_scheduler.ExponentialLR(adam, gamma=10 ** (-6 / steps))
     frozen = frozen_terms(problem, table())
     for _ in range(steps):
@@ -272,6 +278,7 @@ def _logps_at(
     row, language = problem.row, problem.language
     mask_BT = language.mask_YT[where[1]]
     logp_B = row.log_prob(logp_PYT[where], mask_BT, shorter_B)
+    # Without a reference Δ is log π itself: zeros let every row go through one path.
     ref_logp_B = torch.zeros_like(logp_B)
     if "reference" in row.needs:
         ref_logp_B = row.log_prob(language.ref_logp_PYT[where], mask_BT, shorter_B)
@@ -282,6 +289,7 @@ def _pair_logps(
     problem: LearningProblem, row: PreferenceAlgorithm, feedback: Pairs, logp_PYT: Tensor
 ) -> tuple[CompletionLogps, CompletionLogps]:
     length_Y = problem.language.length_Y
+    # What an answer has beyond the shorter one is scaled down by LD-DPO, so both sides need its length.
     shorter_B = torch.minimum(length_Y[feedback.chosen_B], length_Y[feedback.rejected_B])
     chosen = _logps_at(problem, logp_PYT, (feedback.prompt_B, feedback.chosen_B), shorter_B)
     return chosen, _logps_at(problem, logp_PYT, (feedback.prompt_B, feedback.rejected_B), shorter_B)
@@ -328,6 +336,8 @@ def _mean_mismatched_delta(problem: LearningProblem, logp_PYT: Tensor) -> float:
     answer_B = feedback.answer_B if isinstance(feedback, Thumbs) else feedback.chosen_B
     sampling_PY = logp_PYT.new_zeros(prompts, answers)
     sampling_PY.index_put_((feedback.prompt_B, answer_B), feedback.weight_B, accumulate=True)
+    # For KTO an answer is scored under another prompt, and every other one is as likely.
+    # With a single prompt there is none, and the point stays 0.
     other_prompts_PY = (sampling_PY.sum(0) - sampling_PY) / max(1, prompts - 1)
     prompt_B, all_B = (
         grid.flatten() for grid in torch.meshgrid(torch.arange(prompts), torch.arange(answers), indexing="ij")
@@ -345,6 +355,7 @@ def expected_estimator(row: PolicyAlgorithm) -> Estimator:
 
     def estimator(batch: ExactBatch) -> Tensor:
         facts = _advantage_inputs(row, batch)
+        # Advantages are data, also where they were made of the policy's own log-probs.
         advantage_NT = row.advantage(facts).detach()
         if row.whitens_advantages:
             advantage_NT = whiten(
@@ -365,6 +376,7 @@ def _advantage_inputs(row: PolicyAlgorithm, batch: ExactBatch) -> AdvantageInput
         kl_NT = row.reward_kl(
             log_ratio(batch.old_logp_NT, batch.per_completion(batch.language.ref_logp_PYT), batch.mask_NT)
         )
+    # The likeliest answer of π_old stands where ReMax takes a greedy rollout.
     best_P1 = _old_policy(batch).argmax(-1, keepdim=True)
     return AdvantageInputs(
         score_N=batch.reward_N,
@@ -394,6 +406,7 @@ def _kl_penalised_values(batch: ExactBatch, kl_NT: Tensor, beta: float) -> Tenso
     """What is still to come before each token: V of the answer's whole worth, less the KL that is paid."""
     worth_PY = torch.zeros_like(batch.language.reward_PY)
     worth_PY[batch.prompt_N, batch.answer_N] = batch.reward_N - beta * masked_sum_rows(kl_NT, batch.mask_NT)
+    # KL paid before a token is sunk: V counts it all, what is still to come does not.
     cost_NT = beta * (kl_NT.cumsum(-1) - kl_NT)
     return (
         batch.per_completion(prefix_values(_old_policy(batch), worth_PY, batch.language)) + cost_NT
@@ -415,6 +428,7 @@ def _surrogate_inputs(row: PolicyAlgorithm, batch: ExactBatch, advantage_NT: Ten
         log_ratio_NT=log_ratio_NT,
         ratio_NT=ratio(row.ratio(log_ratio_NT, batch.mask_NT)),
         advantage_NT=advantage_NT,
+        # k3, ρ − 1 − ln ρ, of KL(π_old ‖ π); expm1 keeps its digits where ρ is near 1.
         old_kl_NT=log_ratio_NT.expm1() - log_ratio_NT,
         ref_log_ratio_NT=log_ratio(
             batch.logp_NT, batch.per_completion(batch.language.ref_logp_PYT), batch.mask_NT

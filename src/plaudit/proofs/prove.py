@@ -117,7 +117,7 @@ def prove(
     if isinstance(row, str):
         setup = replace(
             proof_setup(beta=0.5 if beta is None else beta),
-            **({} if language is None else {"spoken": language}),
+            **({} if language is None else {"language": language}),
         )
         return prove_algorithm(row, setup)
     if beta is not None:
@@ -229,6 +229,7 @@ def _claim_as_dict(one: Measurement) -> dict[str, Any]:
     return {
         "name": one.claim.name,
         "claim": one.claim.sentence,
+        # JSON has no infinity: a side without a bound is left out.
         **{side: bound for side, bound in bounds.items() if math.isfinite(bound)},
         "measured": one.value if math.isfinite(one.value) else None,
         "holds": one.holds,

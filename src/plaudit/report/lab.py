@@ -178,11 +178,10 @@ def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], promp
             if answer.policy == name
         )
         lines = "\n".join(f"{count} × {text}" for text, count in counts.most_common())
-        text = shortened(lines, 3 * _MAX_TEXT_LENGTH)
         yield (
             f"{label}: {counted(len(counts), 'answer')}",
             "now" if index else "before",
-            shortened(text, 3 * _MAX_TEXT_LENGTH),
+            shortened(lines, 3 * _MAX_TEXT_LENGTH),
         )
 
 

@@ -69,6 +69,7 @@ def environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("plaudit.report"),
         autoescape=True,
+        # A misspelt name in a template fails, where Jinja's default would print nothing.
         undefined=StrictUndefined,
         finalize=_visible,
         extensions=[_TemplateLayout],

@@ -94,9 +94,11 @@ def parse_url(url: str) -> SplitResult:
     """The parts of an address of the web; anything else is refused."""
     try:
         parts = urlsplit(url)
+        # `port` raises where it is no number, or too large a one.
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         parts, is_valid = urlsplit(""), False
+    # A password in the address would stand in every message and table.
     if not is_valid or parts.username is not None or any(letter <= " " for letter in url):
         raise UserError(
             f"{url!r} is no endpoint: give http://host:port/path or https://…, without a user in it"
@@ -106,9 +108,11 @@ def parse_url(url: str) -> SplitResult:
 
 def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
     """The HTTP headers of every request; a bearer token that is wanted and not set is an error."""
+    # A kept connection that the server has dropped meanwhile would cost an attempt.
     result = {"Content-Type": "application/json", "Accept": "application/json", "Connection": "close"}
     if retry_policy.token_from is not None:
         token = os.environ.get(retry_policy.token_from, "")
+        # A line break within it would begin a header of its own.
         if not token.strip().isprintable() or not token.strip():
             raise UserError(
                 f"the environment variable {retry_policy.token_from} holds no token for the endpoint"
@@ -123,6 +127,7 @@ def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
     connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     assert parts.hostname is not None
     connection = connection_class(parts.hostname, parts.port, timeout=retry_policy.seconds)
+    # A socket's timeout begins anew with every byte; this one also ends an answer that drips.
     deadline = time.monotonic() + retry_policy.seconds
     try:
         path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
@@ -144,6 +149,7 @@ def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
 def _read_bounded(response: http.client.HTTPResponse, deadline: float) -> bytes:
     """The response's body; too many bytes, or bytes after the deadline, are an error."""
     content = b""
+    # read1 gives what has arrived; read(n) would wait for n bytes, deadline or not.
     while chunk := response.read1(65536):
         content += chunk
         if len(content) > MAX_RESPONSE_BYTES:
@@ -152,6 +158,7 @@ def _read_bounded(response: http.client.HTTPResponse, deadline: float) -> bytes:
             )
         if time.monotonic() > deadline:
             raise TimeoutError("timed out while it answered")
+    # An early end looks like the end to read1; what Content-Length still promises tells them apart.
     if response.length:
         raise TransientError("the answer was cut off")
     return content
@@ -261,6 +268,7 @@ def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[fl
 def _parse_score(name: str, value: object) -> float | None:
     if value is None:
         return None
+    # To Python JSON's true is an int, and its parser takes NaN.
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(float(value)):
         raise UserError(f"{name} gives the score {value!r}; a score is a finite number, or null")
     return float(value)

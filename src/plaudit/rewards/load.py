@@ -114,6 +114,7 @@ def load_language_judge(
     products = precision(dtype, target).products if isinstance(dtype, str) else dtype
     encoder = make_encoder(model_folder)
     policy = Policy(load_model(model_folder, dtype=products, device=target))
+    # Packed where the model is shown to keep rows apart, else padded.
     layout, _ = choose_layout(policy, "packed")
     policy.use_layout(layout)
     name = model_folder.absolute().parent.name if model_folder.name == "model" else model_folder.name
@@ -228,6 +229,7 @@ def check_implicit(manifest: ImplicitManifest) -> None:
         if not architectures(folder):
             raise UserError(f"{path}: {_explain_no_reward(path, folder)}")
     if manifest.reference is not None:
+        # A ratio of two log-probs means something over the same tokens only.
         refuse_other_tokenizer(
             model_folder(manifest.reference), make_encoder(model_folder(manifest.policy)).info
         )

@@ -120,6 +120,7 @@ def call_user_function(
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:
     """The value as a tuple of floats; None where it is not iterable."""
+    # A text is iterable too, letter by letter.
     if isinstance(value, str) or not isinstance(value, Iterable):
         return None
     several: Iterable[object] = value

@@ -151,6 +151,7 @@ class EpisodeDriver:
 
     def _advance(self, turn: PolicyTurn | None) -> object:
         try:
+            # A fresh generator takes no value: it runs to its first yield, which is None.
             return next(self._episode) if turn is None else self._episode.send(turn)
         except StopIteration as stop:
             if turn is None or not isinstance(stop.value, Outcome):
@@ -223,6 +224,7 @@ class Milestones:
         unknown = achieved - {mark.name for mark in self.marks}
         if unknown:
             raise UserError(f"no milestone is called {', '.join(sorted(unknown))}")
+        # fsum rounds once, so that all milestones are exactly 1 in whatever order they are reached.
         total = math.fsum(mark.weight for mark in self.marks)
         return math.fsum(mark.weight for mark in self.marks if mark.name in achieved) / total
 

@@ -66,6 +66,7 @@ class _ActiveEpisode:
         """Append a turn of the environment, with the template's text around it."""
         self.ids += ids
         self.mask += [False] * len(ids)
+        # Nothing was drawn: 0 leaves the episode's log-prob that of the policy's own tokens.
         self.logp += [0.0] * len(ids)
         self.whole_logp += [0.0] * len(ids)
         self.turns.append(turn)
@@ -142,6 +143,7 @@ class EpisodeSampler:
         return episodes
 
     def _next_turns(self, active: Sequence[_ActiveEpisode], settings: SamplingSettings) -> list[Rollout]:
+        # `sample` stays and the prompt grows, so that each turn has random numbers of its own.
         requests = [
             replace(
                 episode.request,
@@ -154,12 +156,14 @@ class EpisodeSampler:
 
     def _environment_turn(self, episode: _ActiveEpisode) -> None:
         """Let the environment reply: append its turn, or set the outcome."""
+        # A turn that was cut has no end of turn behind which anybody could answer.
         is_over = episode.policy_turns == self.turns or not episode.remaining_tokens or not episode.ended
         reply = episode.driver.send(
             PolicyTurn(text=episode.turns[-1].text, ended=episode.ended, over=is_over)
         )
         if isinstance(reply, Turn):
             ids = self._tokens_between(episode, reply)
+            # Less, not equal: at least one token has to be left for the policy's next turn.
             if len(ids) < episode.remaining_tokens:
                 episode.add_environment_turn(reply, ids)
                 return
@@ -204,6 +208,7 @@ def tokens_between_turns(
         )
     # In the whole text, since some tokenizers begin a text otherwise than they go on with it.
     ids = encoder.info.encode(before + after)
+    # Ends of earlier turns are counted off; the wanted one is the first behind them.
     earlier = encoder.info.encode(before).count(ending)
     places = [place for place, token in enumerate(ids) if token == ending]
     if len(places) <= earlier:
@@ -216,6 +221,7 @@ def tokens_between_turns(
 
 def _render_between(template: ChatTemplate, prompt: Text, turns: Sequence[Turn]) -> tuple[str, str]:
     """The text up to the policy's last words and behind them, with a mark in place of all its words."""
+    # The policy's turns are never rendered again: their tokens stay, and a strange word holds their place.
     mark = unused_word(plain_text(prompt) + "".join(turn.text for turn in turns))
     opening = user_turn(prompt) if isinstance(prompt, str) else prompt
     messages = [
@@ -223,6 +229,7 @@ def _render_between(template: ChatTemplate, prompt: Text, turns: Sequence[Turn])
     ]
     conversation = (*opening, *messages)
     is_reordered = not check_roles(template, tuple(message.role for message in conversation))
+    # Both with the policy's turn opened: the second goes on exactly where its last turn began.
     prompt_text, full_text = (
         template.render(conversation[:-2], ask=True),
         template.render(conversation, ask=True),

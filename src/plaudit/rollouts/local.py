@@ -78,6 +78,7 @@ def sample_tokens(
     >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
     (2, 0.375, 0.3)
     """
+    # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
     logits_NV = logits_NV.float()
     top_N1 = logits_NV.amax(-1, keepdim=True)
     if not top_N1.isfinite().all():
@@ -86,6 +87,7 @@ def sample_tokens(
         )
     # With the largest at zero, no temperature is too small to divide by.
     temperature = 1.0 if settings.greedy else settings.temperature
+    # In place on the difference, which is fresh: [N, V] is the largest tensor of a decoding step.
     p_NV = (logits_NV - top_N1).div_(temperature).exp_()
     all_sum_NC = _block_sums(p_NV)
     filtered_NV = p_NV if settings.greedy else _filter_tokens(p_NV, settings)
@@ -93,6 +95,7 @@ def sample_tokens(
     token_N = (
         logits_NV.argmax(-1) if settings.greedy else _inverse_cdf(filtered_NV, filtered_sum_NC, uniform_N)
     )
+    # From scores and not from log p: a probability that underflowed has no logarithm.
     chosen_logit_N = ((logits_NV.gather(1, token_N[:, None]) - top_N1) / temperature)[:, 0]
     whole_logp_N = chosen_logit_N - all_sum_NC.sum(-1).log().float()
     logp_N = (
@@ -112,9 +115,11 @@ def _block_sums(p_NV: Tensor) -> Float[Tensor, "N C"]:
 
 def _inverse_cdf(p_NV: Tensor, sum_NC: Tensor, uniform_N: Tensor) -> Tensor:
     """The token at which the cumulative probability passes the row's uniform number."""
+    # float64: over 10⁵ tokens rounded float32 sums would move the place by whole tokens.
     target_N = uniform_N.double() * sum_NC.sum(-1)
     block_N = _first_passing(sum_NC, target_N)
     before_N = (sum_NC.cumsum(-1) - sum_NC).gather(1, block_N[:, None])[:, 0]
+    # The last block may be short: places behind the vocabulary read a real token and count as 0.
     place_NB = block_N[:, None] * SUM_BLOCK + torch.arange(SUM_BLOCK, device=p_NV.device)
     exists_NB = place_NB < p_NV.shape[1]
     within_NB = p_NV.gather(1, place_NB.clamp(max=p_NV.shape[1] - 1)).double().where(exists_NB, 0)
@@ -123,6 +128,7 @@ def _inverse_cdf(p_NV: Tensor, sum_NC: Tensor, uniform_N: Tensor) -> Tensor:
 
 def _first_passing(mass_NX: Tensor, target_N: Tensor) -> Tensor:
     """Where the running sum first passes what is wanted; where rounding keeps it below, the last mass."""
+    # right=True: the first sum *above* the target, so that no token of probability 0 can be met.
     place_N = torch.searchsorted(mass_NX.cumsum(-1), target_N[:, None], right=True)[:, 0]
     number_X = torch.arange(mass_NX.shape[1], device=mass_NX.device)
     return place_N.minimum(number_X.where(mass_NX > 0, 0).amax(-1))
@@ -135,11 +141,13 @@ def _filter_tokens(p_NV: Tensor, settings: SamplingSettings) -> Tensor:
         p_NV = torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK)
     if settings.top_p < 1:
         p_NV = _top_p(p_NV, settings.top_p)
+    # The likeliest token has e⁰ = 1 here, so p is already the share of it that min-p asks about.
     return p_NV.where(p_NV >= settings.min_p, 0) if settings.min_p else p_NV
 
 
 def _top_p(p_NV: Tensor, share: int | float) -> Tensor:
     target_N1 = share * p_NV.sum(-1, keepdim=True, dtype=torch.float64)
+    # A vocabulary is slow to sort at every token, and few candidates nearly always reach top-p.
     for count in (candidates for candidates in TOP_P_CANDIDATES if candidates < p_NV.shape[1]):
         top_NK, word_NK = p_NV.topk(count)
         if (top_NK.sum(-1, keepdim=True, dtype=torch.float64) >= target_N1).all():
@@ -149,6 +157,7 @@ def _top_p(p_NV: Tensor, share: int | float) -> Tensor:
 
 def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: Tensor) -> Tensor:
     """Only as many of the likeliest tokens as reach together what is wanted."""
+    # Exclusive sums: the token that crosses the share still belongs to the nucleus.
     before_NK = top_NK.double().cumsum(-1) - top_NK
     return torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK.where(before_NK < target_N1, 0))
 
@@ -168,6 +177,7 @@ def uniform_numbers(
     if settings.greedy:
         return torch.zeros(max_new_tokens, dtype=torch.float64)
     shown = extras_digest(extras, ("prompt", "item"))
+    # Not hash(), which Python salts anew in every process.
     digest = blake2b(f"{settings.seed}/{sample}/{ids}{shown}".encode(), digest_size=8)
     generator = torch.Generator().manual_seed(int.from_bytes(digest.digest()))
     return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)
@@ -231,6 +241,7 @@ class GenerationEngine:
         self, completions: Sequence[_PartialCompletion], settings: SamplingSettings
     ) -> Iterator[None]:
         """Generate the next token of every completion, one yield a step, until all have ended."""
+        # Neighbours only; generate_requests sorts, so that equal prompts are neighbours and read once.
         groups = [
             list(group)
             for _, group in groupby(
@@ -255,12 +266,14 @@ class GenerationEngine:
                 with self._inference():
                     if COMPACTION_SHARE * (len(rows) - len(active)) >= len(rows):
                         row_n = torch.tensor(active, device=self.policy.device)
+                        # Cache, numbers and rows alike, or rows would go on with others' tokens.
                         decoder.select_rows(row_n)
                         token_N, uniform_NT, rows = (
                             token_N[row_n],
                             uniform_NT[row_n],
                             [rows[r] for r in active],
                         )
+                    # Finished rows compute along until enough of them have gathered to be worth a copy.
                     decoder.step(token_N)
 
     @contextmanager
@@ -286,6 +299,7 @@ class GenerationEngine:
     def _hit_stop_string(self, completion: _PartialCompletion, settings: SamplingSettings) -> bool:
         if not settings.stop:
             return False
+        # The end alone: decoding all of an answer at each of its tokens would be quadratic.
         last = self._decode(completion.ids[-MAX_TOKENS_PER_CHARACTER * max(map(len, settings.stop)) - 1 :])
         return any(stop in last for stop in settings.stop)
 
@@ -293,10 +307,12 @@ class GenerationEngine:
         ended_by_token = completion.ids[-1] in self.encoder.stop_ids
         # Only a plain text is gone on from; behind a template's turn an answer begins anew.
         tail = completion.request.prompt[-TAIL_TOKENS:] if self.encoder.chat_format is None else ()
+        # Decoded behind the prompt's last tokens: by itself SentencePiece would drop a first blank.
         before = self._decode(tail)
         text = self._decode([*tail, *(completion.ids[:-1] if ended_by_token else completion.ids)])[
             len(before) :
         ]
+        # The text loses what it was stopped at; the tokens keep it, because they were drawn.
         for stop in settings.stop:
             text = text.split(stop, 1)[0]
         return Rollout(
@@ -327,6 +343,7 @@ def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) 
 def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
     requests = [completion.request for completion in completions]
     longest = max(request.max_new_tokens for request in requests)
+    # Rows with less room are done before their zeros are read.
     uniform_NT = torch.zeros(len(requests), longest, dtype=torch.float64)
     for row, request in enumerate(requests):
         uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
@@ -346,6 +363,7 @@ class LocalSampler:
         """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu, cuda or cuda:1."""
         target = device_of(device)
         dtypes = precision("auto", target)
+        # Nothing is trained here, so no float32 copy of half-precision weights is kept.
         loaded: Any = load_model(model, dtype=dtypes.products, device=target)
         encoder = make_encoder(model)
         _refuse_other_tokenizer(model, encoder, loaded.get_input_embeddings().weight.shape[0])
@@ -392,6 +410,7 @@ class LocalSampler:
     def mixed_with(self, reference: GeneratingReference, share: int | float) -> LocalSampler:
         """A sampler of the geometric mixture with a reference, which counts with this share (`mixing`)."""
         _refuse_without_cache(reference.policy.base.name_or_path, reference.policy.base)
+        # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)
         assert not isinstance(engine.decoder, MixtureDecoderFactory), "a mixture of a mixture"
         decoder, fallback = mixture_decoder(engine.policy, engine.decoder, reference, share)
@@ -448,6 +467,7 @@ class LocalSampler:
         """A rollout for each request, in their order; prompts may be any tokens that the model knows."""
         for request in requests:
             self._refuse_unreadable(request.prompt)
+        # Like lengths next to each other save padding, and equal prompts meet.
         keys = [(len(request.prompt), request.prompt, request.prompt_id) for request in requests]
         order = sorted(range(len(requests)), key=lambda place: keys[place])
         rollouts_by_place: dict[int, Rollout] = {}
@@ -488,6 +508,7 @@ class LocalSampler:
 
     def _refuse_unreadable(self, ids: TokenIds, prompt: Text | None = None) -> None:
         """Raise where the model knows a token not, or has no room for an answer; ``prompt`` is for errors."""
+        # On a GPU an unknown id is an assertion of the device, after which the whole process is lost.
         if max(ids) >= self._vocabulary_size:
             token = self._encoder.info.tokenizer.convert_ids_to_tokens(max(ids))
             raise UserError(

@@ -76,11 +76,14 @@ class Pipe:
     def __init__(self, read: int, write: int, seconds: float | None = None) -> None:
         """File descriptors; without a limit both ends wait for ever."""
         self._read, self._write, self._seconds = read, write, seconds
+        # A blocking write of a megabyte into a full pipe would wait past any deadline.
         for end in (read, write):
             os.set_blocking(end, False)
 
     def send(self, message: Message) -> None:
         """Write a message; `TimeoutError` where nobody reads it, `BrokenPipeError` where nobody could."""
+        # One deadline for the whole message, or a peer that takes it byte by byte would never be late;
+        # a memoryview, since slices of gigabytes of weights are otherwise copied.
         deadline, rest = self._deadline(), memoryview(message.to_bytes())
         while rest:
             self._wait(deadline, writing=True)
@@ -107,6 +110,7 @@ class Pipe:
         return b"".join(pieces)
 
     def _deadline(self) -> float | None:
+        # Monotonic, for the wall clock may be set while a run waits.
         return None if self._seconds is None else time.monotonic() + self._seconds
 
     def _wait(self, deadline: float | None, *, writing: bool) -> None:
@@ -176,6 +180,7 @@ class ProcessSampler:
 
     def load_weights(self, version: int, weights: Mapping[str, Tensor]) -> None:
         """Sample from these weights from now on; a version older than the one that is there is refused."""
+        # safetensors wants contiguous memory; tied weights have a single name here and are sent once.
         tensors = {name: weight.detach().to("cpu").contiguous() for name, weight in weights.items()}
         self._ask({"do": "load", "version": version}, save(tensors))
         self._weights.number = self._sent = version
@@ -202,9 +207,11 @@ class ProcessSampler:
                 f"a prompt shows {' and '.join(shown)} beside tokens, and the sampler's process is sent "
                 "tokens alone; sample in this process (--sampler local)"
             )
+        # When answers are wanted, and not at every step: a round of many updates sends weights once.
         if self._policy is not None and self._sent != self.version:
             parameters = dict(self._policy.named_parameters())
             self.load_weights(self.version, {name: parameters[name] for name in self._names})
+        # The version goes along, so that stale weights are an error and never answers.
         answer = self._ask(
             {
                 "do": "generate",
@@ -239,6 +246,7 @@ class ProcessSampler:
             self._pipe.send(Message(body=body, payload=payload))
             answer = self._pipe.receive().body
         except TimeoutError as error:
+            # A late answer would be taken for the answer to the next question.
             self._process.kill()
             raise UserError(
                 f"the sampler's process did not answer within {self._seconds:g} seconds and was ended"
@@ -254,6 +262,7 @@ class ProcessSampler:
 
     def _last_words(self) -> str:
         """What the process wrote last on its error stream; all is closed then."""
+        # Its stream is whole only once it has ended.
         self._process.wait()
         self._errors.seek(0)
         said = self._errors.read().decode(errors="replace").strip()[-LAST_WORDS:]
@@ -263,6 +272,7 @@ class ProcessSampler:
 
 def _open_errors() -> IO[bytes]:
     """A file for the error stream, which vanishes when it is closed."""
+    # No pipe: nobody would empty it meanwhile, and a full one would block the other process.
     return TemporaryFile()
 
 
@@ -281,6 +291,7 @@ def _start(errors: IO[bytes]) -> subprocess.Popen[bytes]:
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
     """End a process whether or not it listens, and leave nothing open."""
+    # Not asked first: it holds nothing to save, and may be deep in a matrix product.
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout, errors):
@@ -322,6 +333,7 @@ class _Server:
                 f"answers of version {body['version']} of the weights are wanted, and the sampler's process "
                 f"has version {self._weights.number}; load_weights brings it up to date"
             )
+        # JSON has made lists of the tuples, and a request with a list in it cannot be hashed.
         requests = [
             GenerationRequest(**{**request, "prompt": tuple(request["prompt"])})
             for request in body["requests"]
@@ -337,6 +349,7 @@ class _Server:
                 "sampler's process has"
             )
         parameters = dict(self._policy.named_parameters())
+        # Before any is copied: a half-loaded model would answer as no policy ever was.
         strange = sorted(parameters.keys() ^ weights.keys())
         if strange:
             raise UserError(f"the weights are not those of the sampler's model, as {strange[0]} shows")
@@ -361,6 +374,7 @@ def serve(pipe: Pipe) -> None:
                 answer = server.opened()
             else:
                 answer = server.answer(message)
+        # Refusals alone are answers; any other error ends this process and shows its traceback.
         except UserError as error:
             answer = {"error": str(error)}
         pipe.send(Message(body=answer))

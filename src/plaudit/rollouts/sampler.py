@@ -200,6 +200,7 @@ class GenerationRequest:
     @property
     def prompt_id(self) -> str:
         """The content hash of the prompt: requests of equal ones are read once."""
+        # Here and not above: this module is read without torch.
         from plaudit.tokens.batch import prompt_id
 
         return prompt_id(self.prompt, self.extras)
@@ -301,6 +302,7 @@ class ScriptedSampler:
             raise UserError(f"the script has nothing to say to {text!r}")
         line = lines[sample % len(lines)]
         ids = tuple(map(ord, line[: settings.max_tokens]))
+        # The line is chosen with its first token, and all that follows is certain.
         logp = (-math.log(len(lines)), *[0.0] * (len(ids) - 1))
         ended = len(line) <= settings.max_tokens
         return Rollout(

@@ -71,6 +71,7 @@ def divergence_between(student: Readout, teacher: Readout, divergence: Divergenc
         raise ValueError(
             f"student and teacher have {tokens} tokens and vocabularies of {words}: not the same"
         )
+    # The teacher travels in a record and not as an argument: autograd never looks at it for gradients.
     blockwise = _DivergenceBlocks(
         divergence=divergence,
         rule=student.rule,
@@ -96,11 +97,14 @@ class _DivergenceBlocks:
         """Tokens in blocks whose tables stay within bounds; one empty block when there are none."""
         total, words = self.teacher.hidden_MH.shape[0], self.teacher.weight_VH.shape[0]
         device = self.teacher.hidden_MH.device.type
+        # At least one token a block, however large the vocabulary.
         width = max(1, TABLE_AT_ONCE.get(device, TABLE_AT_ONCE["cuda"]) // words)
         return (slice(start, min(start + width, total)) for start in range(0, max(1, total), width))
 
     def block_divergence(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
         """The divergence of one block from the student's raw products and the teacher's log-probs."""
+        # In raw products and not log-probs, so that one autograd call
+        # goes through softmax and soft cap alike.
         return self.divergence(teacher_mV, self.rule.apply(raw_mV).log_softmax(-1))
 
     def teacher_logp(self) -> Callable[[slice], Tensor]:
@@ -121,6 +125,8 @@ class _DivergenceBetween(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         values: list[Tensor] = []
         likeliest: list[Tensor] = []
+        # Autocast is off and products are cast by hand, so that
+        # forward and backward work in the same dtype.
         with torch.autocast(hidden_MH.device.type, enabled=False):
             product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
             for rows in blockwise.blocks():
@@ -149,6 +155,8 @@ class _DivergenceBetween(torch.autograd.Function):
                 grad_mV = _gradient(blockwise, raw_mV, teacher_logp(rows), grad_outputs[0][rows])
                 if grad_bias_V is not None:
                     grad_bias_V += grad_mV.sum(0).to(grad_bias_V.dtype)
+                # After the bias, whose sum over tokens keeps float32; the
+                # two products below are the dear ones.
                 grad_mV = grad_mV.to(blockwise.dtype)
                 grad_hidden_MH[rows] = (grad_mV @ product_VH).to(grad_hidden_MH.dtype)
                 if grad_weight_VH is not None:
@@ -164,6 +172,7 @@ _apply = cast(
 
 def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, grad_m: Tensor) -> Tensor:
     """One block's gradient by the student's raw products."""
+    # `backward` runs without a graph; this block gets one of its own, which is freed with the block.
     with torch.enable_grad():
         raw_mV.requires_grad_()
         value_m = blockwise.block_divergence(raw_mV, teacher_mV)
@@ -172,7 +181,9 @@ def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, 
 
 def _raw_logits(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
     raw_mV = hidden_mH @ weight_VH.T
+    # The softmax sums V exponentials, and log-probs are compared by differences: float32 at least.
     raw_mV = raw_mV.to(torch.promote_types(raw_mV.dtype, torch.float32))
+    # Detached: its gradient is added up by hand in `backward`, like the weight's.
     return raw_mV if bias_V is None else raw_mV + bias_V.detach()
 
 

@@ -21,6 +21,7 @@ def group_sums(
     >>> group_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 0, 1]), groups=2)
     tensor([3., 4.])
     """
+    # index_add and not a loop over prompts: groups of unlike sizes need no padding to [P, K].
     return value_N.new_zeros(groups).index_add(0, group_N, value_N)
 
 
@@ -64,6 +65,7 @@ def group_index(group_N: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
     >>> group_index(torch.tensor([7, 7, 9])).tolist()
     [0, 0, 1]
     """
+    # Neighbours are compared, which is why a group's completions have to lie side by side.
     return torch.diff(group_N, prepend=group_N[:1]).ne(0).cumsum(0)
 
 
@@ -74,6 +76,7 @@ def sum_of_group(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> Fl
     tensor([3., 3., 4.])
     """
     index_N = group_index(group_N)
+    # N is a bound on the groups that is known without asking the device for the largest index.
     return group_sums(value_N, index_N, groups=len(value_N))[index_N]
 
 
@@ -107,6 +110,7 @@ def std_of_group(
     tensor([1.4142, 1.4142, 0.0000])
     """
     square_N = (value_N - mean_of_group(value_N, group_N)).square()
+    # A group of one has no spread: clamped, it is √(0 / 1) in place of 0 / 0.
     freedom_N = (size_of_group(value_N, group_N) - correction).clamp(min=1)
     return (sum_of_group(square_N, group_N) / freedom_N).sqrt()
 
@@ -118,4 +122,5 @@ def mean_of_others(value_N: Float[Tensor, " N"], group_N: Int[Tensor, " N"]) -> 
     tensor([4.0000, 3.5000, 1.5000, 5.0000])
     """
     mean_N, size_N = mean_of_group(value_N, group_N), size_of_group(value_N, group_N)
+    # (K · mean − x) / (K − 1), rearranged: of equal values the second term is exactly 0.
     return mean_N - (value_N - mean_N) / (size_N - 1).clamp(min=1)

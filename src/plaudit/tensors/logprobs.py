@@ -53,6 +53,7 @@ class LogitRule:
         slope = self.scale / self.temperature
         if self.cap is None:
             return slope
+        # tanh′ = 1 − tanh², and tanh is read off the logit itself: the raw product need not be kept.
         return slope * (1 - (logits * (self.temperature / self.cap)) ** 2)
 
 
@@ -62,6 +63,8 @@ PLAIN = LogitRule()
 
 TOKENS_AT_ONCE = 1024
 """Rows of a block: enough to keep the matrix product busy."""
+# Rows bounded by H as well (see `rows`): the retained logits
+# [rows, V] stay no larger than the weight [V, H].
 RETAINED_ROWS_AT_ONCE = 512
 """Rows whose logits are all retained until their sum is known, when forward makes the gradient."""
 LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**26}
@@ -125,6 +128,7 @@ class Projection:
     def words(self, hidden_mH: Tensor) -> list[slice]:
         """Blocks of the vocabulary of the right size."""
         elements = LOGITS_AT_ONCE.get(hidden_mH.device.type, LOGITS_AT_ONCE["cuda"])
+        # At least 16 words: with fewer a product is all overhead.
         return list(_chunks(self.weight_VH.shape[0], max(16, elements // hidden_mH.shape[0])))
 
 
@@ -157,6 +161,7 @@ class ProjectionGradients:
 
     def add(self, rows: slice, words: slice, grad_mv: Tensor, hidden_mH: Tensor) -> None:
         """One block's gradient by the raw product, multiplied out."""
+        # The two large products run in the products' dtype; what they are added to keeps its own digits.
         grad = grad_mv.to(hidden_mH.dtype)
         _add_product(self.hidden_MH[rows], grad, self.head.weight_VH[words].to(hidden_mH.dtype))
         if self.weight_VH is not None:
@@ -166,9 +171,13 @@ class ProjectionGradients:
 
     def add_targets(self, target_M: Tensor, grad_M: Tensor, hidden_MH: Tensor) -> None:
         """Adds the part of the gradient that flows through the target tokens' own logits."""
+        # ∂ log π(y) / ∂z = onehot(y) − π: the blocks add −π, and
+        # here one row a token adds the onehot part.
         weight_MH = self.head.weight_VH[target_M]
         self.hidden_MH.add_((grad_M[:, None] * weight_MH).to(self.hidden_MH.dtype))
         if self.weight_VH is not None:
+            # index_add and not indexing with +=, which would lose all
+            # but one of a repeated token's gradients.
             self.weight_VH.index_add_(0, target_M, (grad_M[:, None] * hidden_MH).to(self.weight_VH.dtype))
         if self.bias_V is not None:
             self.bias_V.index_add_(0, target_M, grad_M.to(self.bias_V.dtype))
@@ -244,6 +253,7 @@ class BlockSums:
         if self.head.arithmetic.with_entropy:
             self.mean_Cm[c] = logits_mv.softmax(-1).mul_(logits_mv).sum(-1)
         self.top_Cm[c] = logits_mv.amax(-1)
+        # In place, and last: the logits are gone from here on, their storage holds the exponentials.
         power_mv = logits_mv.sub_(self.top_Cm[c, :, None]).exp_()
         self.lse_Cm[c] = power_mv.sum(-1).log_().add_(self.top_Cm[c])
         if self.head.arithmetic.with_repeat:
@@ -252,8 +262,11 @@ class BlockSums:
 
     def combined(self) -> Tensor:
         """The sums over all blocks: target logit, log-sum-exp, Σ π z, log Σ exp 2z, largest logit."""
+        # A log-sum-exp of log-sum-exps: each block is scaled by its
+        # own largest logit, so nothing overflows.
         lse_m = self.lse_Cm.logsumexp(0)
         arithmetic = self.head.arithmetic
+        # Block means weighted by the block's share of probability, e^(lse_c − lse).
         mean_m = ((self.lse_Cm - lse_m).exp() * self.mean_Cm).sum(0) if arithmetic.with_entropy else lse_m
         twice_m = self.double_lse_Cm.logsumexp(0) if arithmetic.with_repeat else lse_m
         return torch.stack((self.target_logit_m, lse_m, mean_m, twice_m, self.top_Cm.amax(0)))
@@ -328,6 +341,8 @@ def score_tokens_equally_weighted(
     0.5
     """
     may_overflow = torch.float16 in (weight_VH.dtype, _product_dtype(hidden_MH))
+    # A cap makes the slope depend on the logit; float16 could
+    # overflow before the loss's small factor comes in.
     early = rule.cap is None and torch.is_grad_enabled() and not may_overflow
     arithmetic = Arithmetic(
         rule=rule, dtype=_product_dtype(hidden_MH), with_entropy=False, gradient_in_forward=early
@@ -354,6 +369,8 @@ class _TokenLogProbs(torch.autograd.Function):
         with torch.autocast(hidden_MH.device.type, enabled=False):
             target_logit_M, lse_M, mean_M, twice_M, top_M = _logit_sums(head, hidden_MH, target_M, gradients)
         entropy_M = lse_M - mean_M
+        # Both logits come out of the same product, so that
+        # equality is exact; of a tie each token is greedy.
         greedy_M = target_logit_M >= top_M
         ctx.how, ctx.early = arithmetic, gradients
         ctx.save_for_backward(hidden_MH, weight_VH, bias_V, target_M, target_logit_M, lse_M, entropy_M)
@@ -367,8 +384,12 @@ class _TokenLogProbs(torch.autograd.Function):
             raise RuntimeError("score_tokens has no second derivative: do not use create_graph=True with it")
         grad_logp_M, grad_entropy_M = grad_outputs[:2]
         grads: ProjectionGradients | None = ctx.early
+        # Scaled in place below: a second backward through the
+        # same graph has to make its gradients afresh.
         ctx.early = None
         with torch.autocast(grad_logp_M.device.type, enabled=False):
+            # A factor that is the same for all tokens (1/tokens) is
+            # applied once; any other needs the logits again.
             if grads is not None and _all_equal(grad_logp_M):
                 grads.scale(grad_logp_M[0])
             else:
@@ -409,10 +430,12 @@ def _gradients(ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor) -> Project
         hidden_mH = hidden_MH[rows].to(arithmetic.dtype)
         for words in head.words(hidden_mH):
             logits_mv = head.logits(hidden_mH, words)
+            # Before the next line, which turns the logits into log-probs in place.
             slope = arithmetic.rule.slope(logits_mv)
             logp_mv = logits_mv.sub_(lse_M[rows, None])
             push_mv = -grad_logp_M[rows, None]
             if arithmetic.with_entropy:
+                # ∂H/∂z_v = −π_v (log π_v + H).
                 push_mv = push_mv - grad_entropy_M[rows, None] * (logp_mv + entropy_M[rows, None])
             grads.add(rows, words, logp_mv.exp_().mul_(push_mv).mul_(slope), hidden_mH)
     grads.add_targets(target_M, arithmetic.rule.slope(target_logit_M) * grad_logp_M, hidden_MH)
@@ -437,6 +460,8 @@ def _logit_sums(
     for rows in head.rows(hidden_MH, retain_logits=gradients is not None):
         hidden_mH = hidden_MH[rows].to(head.arithmetic.dtype)
         block_sums = BlockSums.allocate(head, hidden_mH, target_M[rows])
+        # Without gradients a block's exponentials are dropped at
+        # once; with them all wait for the row's full sum.
         if gradients is None:
             for c in range(len(block_sums.words_C)):
                 block_sums.add_block(c, hidden_mH)
@@ -445,6 +470,8 @@ def _logit_sums(
             powers_C = [block_sums.add_block(c, hidden_mH) for c in range(len(block_sums.words_C))]
             sums_5M[:, rows] = block_sums.combined()
             for c, power_mv in enumerate(powers_C):
+                # e^(z − top) becomes π by e^(top − lse), without a
+                # second exponential of the whole block.
                 share_m1 = (block_sums.top_Cm[c] - sums_5M[1, rows]).exp()[:, None]
                 gradients.add(rows, block_sums.words_C[c], power_mv.mul_(-head.slope * share_m1), hidden_mH)
     if gradients is not None:
@@ -454,6 +481,7 @@ def _logit_sums(
 
 def refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:
     """Complain about a target that no row of the head stands for; it is read, so best on the host."""
+    # Such a token falls into no block of words: its logit would stay whatever lay in that memory.
     unknown = target_M[(target_M < 0) | (target_M >= vocabulary)]
     if len(unknown) > 0:
         raise ValueError(

@@ -39,6 +39,7 @@ def masked_sum(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]) -> 
     >>> masked_sum(torch.tensor([[1.0, float("nan")]]), torch.tensor([[True, False]])).item()
     1.0
     """
+    # Filled and not multiplied: a NaN or −∞ at a padded place times 0 is NaN, in the gradient as well.
     return value_NT.masked_fill(~mask_NT, 0.0).sum()
 
 
@@ -84,6 +85,8 @@ def last_token_mask(mask_NT: Bool[Tensor, "N T"]) -> Bool[Tensor, "N T"]:
     >>> last_token_mask(torch.tensor([[True, False, True, False]])).tolist()
     [[False, False, True, False]]
     """
+    # Counted from the right the last True is the first: the mask
+    # may have holes, so its length does not tell.
     return mask_NT & (mask_NT.flip(-1).cumsum(-1).flip(-1) == 1)
 
 
@@ -94,6 +97,7 @@ def moments(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Moments
     1.0
     """
     mean = masked_mean(value_N, mask_N)
+    # Two passes: E[x²] − E[x]² would cancel to nothing where the mean is large against the spread.
     variance = masked_mean((value_N - mean).square(), mask_N)
     return Moments(count=mask_N.sum().to(mean.dtype), mean=mean, variance=variance)
 
@@ -109,8 +113,10 @@ def combine_moments(parts: Sequence[Moments]) -> Moments:
     mean_M = torch.stack([part.mean for part in parts])
     variance_M = torch.stack([part.variance for part in parts])
     count = count_M.sum()
+    # A part without values has share 0 and its mean of 0 counts for nothing.
     share_M = count_M / count.clamp(min=1)
     mean = (share_M * mean_M).sum()
+    # Spread within the parts and between them; exact because neither uses Bessel's correction.
     variance = (share_M * (variance_M + (mean_M - mean).square())).sum()
     return Moments(count=count, mean=mean, variance=variance)
 
@@ -165,6 +171,7 @@ def needs_of(*cells: object) -> frozenset[str]:
     """
     found: set[str] = set()
     for cell in cells:
+        # A partial has no mark of its own: what it wraps is asked below.
         found |= getattr(cell, "needs", frozenset[str]())
         if isinstance(cell, partial):
             found |= needs_of(cell.func)

@@ -60,6 +60,7 @@ class Extra:
         """The hash of its bits, type, shape and axis."""
         if self._id is None:
             value = self.value.detach().cpu().contiguous()
+            # By bits: NaN equals itself here, and 0.0 and −0.0 differ, as a model may see them differ.
             bits = value.reshape(-1).view(torch.uint8).numpy()
             facts = f"{self.axis}/{value.dtype}/{tuple(value.shape)}/{self.pad!r}"
             object.__setattr__(self, "_id", digest(facts, bits.tobytes()))
@@ -68,6 +69,7 @@ class Extra:
 
     def select(self, rows: Sequence[int]) -> Extra:
         """The same of these completions only."""
+        # `replace` begins without the cached hash, which was that of all rows.
         return replace(self, value=self.value[list(rows)])
 
     def __eq__(self, other: object) -> bool:
@@ -116,6 +118,7 @@ class BatchExtra:
             return self.value
         if self.prompt_I is None:
             return self.value[torch.tensor(prompts, device=device)]
+        # Without shared prompts a prompt is read once for each completion, and its pictures with it.
         return self.value[torch.cat([(self.prompt_I == p).nonzero()[:, 0] for p in prompts])]
 
 
@@ -135,6 +138,7 @@ def digest(*parts: bytes | str) -> str:
 
 def extras_digest(extras: Extras, axes: Sequence[Axis]) -> str:
     """The hash of the extras of these axes; empty where there are none."""
+    # Sorted: a dict's order is that of its making and no part of what it says.
     named = sorted((name, extra.id) for name, extra in extras.items() if extra.axis in axes)
     return digest(*(part for pair in named for part in pair)) if named else ""
 
@@ -159,6 +163,7 @@ def _collate(name: str, column: Sequence[Extra | None], origins: Sequence[str]) 
                 f"{where} is of axis {extra.axis!r} in {extra.value.dtype}, and in another row of its batch "
                 f"of axis {first.axis!r} in {first.value.dtype}; declare it alike in all rows"
             )
+    # Items alone may be missing from a row: a prompt without pictures stands beside one with two.
     present = [(p, extra.value) for p, extra in enumerate(column) if extra is not None]
     if first.axis == "prompt":
         return BatchExtra(
@@ -263,12 +268,15 @@ class Example:
     @property
     def completion_ids(self) -> tuple[str, ...]:
         """The content hash of each completion together with its prompt."""
+        # Kept once made: caches, replay and seeds ask for the hash of every row at every step.
         if self._completion_ids is None:
             ids = tuple(
                 digest(
                     self.prompt_id,
                     token_bytes(completion.ids),
                     bytes(completion.mask),
+                    # A cut answer and a finished one of equal tokens are
+                    # two: a reward may tell them apart.
                     bytes([completion.finished]),
                     extras_digest(self.completion_extras([k]), ("completion",)),
                 )
@@ -297,6 +305,7 @@ class Example:
         """This prompt with these completions of another row."""
         return replace(
             self,
+            # `replace` also forgets the cached hashes: they were those of other completions.
             completions=tuple(other.completions[k] for k in indices),
             extras={**self.prompt_extras, **other.completion_extras(indices)},
         )
@@ -410,6 +419,8 @@ def batch_of(examples: Sequence[Example]) -> TokenBatch:
         completion_NT=_pad([completion.ids for completion in completions]),
         length_N=torch.tensor([len(completion.ids) for completion in completions]),
         mask_NT=_pad([completion.mask for completion in completions]).bool(),
+        # Rising from left to right: `group_index` and packing rely on
+        # a prompt's completions being neighbours.
         group_N=torch.tensor(groups),
         finished_N=torch.tensor([completion.finished for completion in completions]),
         origin_N=tuple(example.origin for example in examples for _ in example.completions),
@@ -458,6 +469,8 @@ def join_completions(examples: Sequence[Example]) -> Example:
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Int[Tensor, "R W"]:
+    # Padded with 0 and not with a padding token: masks and
+    # lengths say what is real, ids are never asked.
     padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
     for r, row in enumerate(rows):
         padded[r, : len(row)] = torch.tensor(row)

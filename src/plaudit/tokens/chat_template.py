@@ -63,6 +63,7 @@ def tokenise_pieces(
     info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
 ) -> PromptContinuation:
     """The tokens of the prompt and of its pieces; those of the whole text whenever it has clean seams."""
+    # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
     prompt = info.encode_start(prompt_text, first_token)
     if not prompt:
         raise UserError(
@@ -70,6 +71,7 @@ def tokenise_pieces(
         )
     all_ids = info.encode_start(prompt_text + "".join(piece.text for piece in pieces), first_token)
     parts = None
+    # The usual case: the whole text begins with the prompt's own tokens, so both ways agree.
     if all_ids[: len(prompt)] == prompt:
         rest = all_ids[len(prompt) :]
         parts = [rest] if len(pieces) == 1 else _split_at_pieces(info, rest, pieces)
@@ -87,6 +89,7 @@ def _split_at_pieces(
     """The tokens ``rest`` cut at the pieces' borders; None when a token lies across one."""
     parts: list[tuple[int, ...]] = []
     for piece in pieces[:-1]:
+        # A border is trusted only if the piece alone gives the very tokens that stand there.
         part = next((part for part in _candidate_tokens(info, piece.text) if rest[: len(part)] == part), None)
         if part is None:
             return None
@@ -107,6 +110,8 @@ def _tokenise_separately(
     parts: list[tuple[int, ...]] = []
     for piece in pieces:
         text += piece.text
+        # Compared after a round trip: a tokenizer that normalises (NFKC,
+        # blanks) gives other text than it was given.
         expected_text = info.decode(info.encode_start(text, first_token))
         part = next(
             (
@@ -132,6 +137,7 @@ def _candidate_tokens(info: TokenizerInfo, text: str) -> Iterator[tuple[int, ...
     Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor
     they do not, and the anchor's tokens are taken off again.
     """
+    # Several anchors, since each merges with some texts: "a" with letters, "." with further dots.
     for anchor in _TEXT_ANCHORS:
         before = info.encode(anchor) if anchor else ()
         ids = info.encode(anchor + text)
@@ -201,6 +207,7 @@ def unused_word(text: str) -> str:
     """A word that does not occur in the text."""
     mark = _PLACEHOLDER
     while mark in text:
+        # Longer until it is new: a row may well talk about plaudit's own placeholder.
         mark += "X"
     return mark
 
@@ -212,6 +219,7 @@ def check_roles(template: ChatTemplate, roles: tuple[str, ...]) -> bool:
     A template may move a turn on purpose (some put the system turn before the *last* question);
     then the answer is False. One that drops or repeats a turn would hide words from the model.
     """
+    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
     marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(roles))]
     turns = [Message(role=role, content=mark) for role, mark in zip(roles, marks, strict=True)]
     text = template.render(turns, ask=False)
@@ -332,18 +340,22 @@ def render_conversation(
 ) -> RenderedConversation:
     """The conversation as text, cut right behind the last answer's end-of-turn token."""
     messages, notes = _prepare_turns(chat_format, prompt, completion)
+    # Only the row's completion is trained; earlier answers of the assistant are part of its prompt.
     answers = [i for i in range(len(prompt), len(messages)) if messages[i].role == "assistant"]
     answers = answers[-1:] if turns == "last" else answers
     if not check_roles(chat_format.template, tuple(message.role for message in messages)):
         notes.append(REORDERED_TURN)
     prompt_text = chat_format.template.render(messages[: answers[0]], ask=True)
     full = chat_format.template.render(messages, ask=False)
+    # Templates of reasoning models ask with an opened "<think>", which
+    # the answered conversation writes itself.
     if len(answers) == 1 and not full.startswith(prompt_text):
         full = _text_with_opened_answer(chat_format, messages, prompt_text)
     pieces: list[TextPiece] = []
     position, token = len(prompt_text), None
     for i in answers:
         start, end, token = _answer_span(chat_format, messages, i, full)
+        # What lies between two answers (a user's turn, headers) is context: seen, and not trained.
         if start > position:
             pieces.append(TextPiece(text=full[position:start], trained=False))
         pieces.append(TextPiece(text=full[start:end], trained=True))
@@ -361,6 +373,7 @@ def without_end(words: str, tokens: Sequence[str]) -> str:
     >>> without_end("Paris.</s>\\n", ("</s>",))
     'Paris.'
     """
+    # Again and again: a row may have been closed twice, by its maker and by an export.
     token = next((token for token in tokens if token and words.rstrip().endswith(token)), None)
     return words if token is None else without_end(words.rstrip().removesuffix(token), tokens)
 
@@ -375,6 +388,7 @@ def _prepare_turns(
         raise UserError(
             f"an answer begins with {first_role}, not with a turn of the assistant; move it to the prompt"
         )
+    # Nothing after the last answer can be trained, and the model would never see it before it answers.
     last = max(i for i, role in enumerate(roles) if role == "assistant")
     notes = [TRAILING_TURNS] if last + 1 < len(roles) else []
     messages = [
@@ -401,6 +415,7 @@ def _answer_span(
             f"the chat template rewrites turn {i + 1} or what stands before it once the conversation goes "
             f"on, so the model would be trained on a prompt that it never sees; {_LAST_ANSWER_ADVICE}"
         )
+    # By a placeholder: searching for the answer's words would miss what the template trims or escapes.
     before, after = _text_around(chat_format, messages, i)
     if not full.endswith(after):
         raise UserError(
@@ -408,14 +423,18 @@ def _answer_span(
         )
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
+    # Blanks aside, since most templates strip a turn.
     if _without_whitespace(turn_text(messages[i])) not in _without_whitespace(full[answer_start:content_end]):
         raise UserError(
             f"the chat template leaves out a part of the answer in turn {i + 1} (often the thinking of an "
             f"earlier turn), so it would not be trained; {_LAST_ANSWER_ADVICE}"
         )
+    # Longest first (as `specials` are): a token that begins like another must not be taken for it.
     token = control_token_after(after, chat_format.specials)
     if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
         return len(prompt_text), content_end, None
+    # From the prompt's end and not from the words: blanks that the
+    # template puts in between are the model's to say.
     return len(prompt_text), full.index(token, content_end) + len(token), token
 
 
@@ -494,6 +513,7 @@ def chat_format_of(
     notes: list[str] = []
     bos = info.tokenizer.bos_token
     if info.adds_bos and not template.render(_TRIAL_PROMPT, ask=True).startswith(str(bos)):
+        # Trained without the BOS that it was pretrained with, a model's first tokens would all be off.
         template = replace(template, source="{{- bos_token }}" + source)
         notes.append(BOS_ADDED.format(bos=bos))
     ending = _find_ending(info, template)
@@ -508,10 +528,12 @@ def chat_format_of(
 
 def _find_ending(info: TokenizerInfo, template: ChatTemplate) -> Ending:
     """The token after a last answer; else the stop token after an earlier one; else the tokenizer's EOS."""
+    # The last answer's own end first: some templates close history in another way than the newest turn.
     closing = control_token_after(_text_after_answer(template, ()), info.specials)
     if closing is not None:
         return Ending(id=info.id_of(closing), text=closing, by_template=True)
     earlier = control_token_after(_text_after_answer(template, _TRIAL_PROMPT), info.specials)
+    # Behind an earlier answer may also stand the next turn's header: only a stop token is an end.
     if earlier is not None and info.id_of(earlier) in info.stops:
         return Ending(id=info.id_of(earlier), text=earlier, by_template=False)
     if not info.stops:

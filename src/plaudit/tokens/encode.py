@@ -62,6 +62,8 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
         raise UserError(
             f"a row of at most {max_tokens} tokens has no room for a prompt and an answer; allow more"
         )
+    # One cut for all K: the loss compares answers to the same
+    # prompt, and a shared prompt is computed once.
     longest = max(len(completion.ids) for completion in example.completions)
     bos_count = 1 if bos is not None and example.prompt[:1] == (bos,) else 0
     max_prompt_tokens = max_tokens - longest
@@ -80,6 +82,7 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
             reason=f"an answer of {longest:,} tokens does not fit in {max_tokens:,} beside its prompt; "
             "cut short it could never end: allow longer rows, or shorten the answer",
         )
+    # The end of a prompt stays: it holds the question, and the header that opens the answer.
     tail = example.prompt[len(example.prompt) - (max_prompt_tokens - bos_count) :]
     return replace(example, prompt=example.prompt[:bos_count] + tail)
 
@@ -191,6 +194,7 @@ class Encoder:
                 "with turns='last' the answers of this row have different prompts, since their earlier turns "
                 "differ; use turns='all', or move the earlier turns that they share to the prompt"
             )
+        # All answers share the prompt, so one look decides the BOS of all.
         first_token = self._first_token(conversations[0].prompt)
         tokens = [
             tokenise_pieces(self.info, conversation.prompt, conversation.pieces, first_token)
@@ -215,6 +219,7 @@ class Encoder:
 
     def _render(self, prompt: Text, completion: Text) -> RenderedConversation:
         if isinstance(prompt, str) and isinstance(completion, str):
+            # An end that the row wrote itself is taken off, or the model would learn to end twice.
             eos = str(self.info.tokenizer.convert_ids_to_tokens(self._require_eos()))
             return RenderedConversation(
                 prompt=prompt, pieces=(TextPiece(text=without_end(completion, (eos,)), trained=True),)
@@ -228,6 +233,7 @@ class Encoder:
         if conversation.end is None:
             end = self._require_chat_format().ending.id if conversation.chat else self._require_eos()
             return Completion(ids=(*tokens.ids, end), mask=(*tokens.mask, True), finished=True)
+        # A stop token that is split into characters is never seen by a sampler, which looks for one id.
         if tokens.ids[-1:] != (self.info.id_of(conversation.end),):
             raise UserError(
                 f"the tokenizer does not keep the end-of-turn text {conversation.end!r} as one token of "
@@ -378,6 +384,7 @@ def encode_each(
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
             continue
+        # After `finish`: only rows that are trained are counted.
         notes.update(encoded.notes)
         notes.update([PROMPT_TRUNCATED] if fitted is not encoded.example else [])
     return EncodedRows(examples=tuple(rows), refused=tuple(refused), notes=dict(notes))

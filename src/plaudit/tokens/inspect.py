@@ -147,6 +147,8 @@ def _token_texts(info: TokenizerInfo, before: Sequence[int], ids: Sequence[int])
     start = 0
     for i in range(len(ids)):
         text = info.decode([*before, *ids[start : i + 1]])[len(info.decode(before)) :]
+        # A character of several tokens decodes to � until its last one;
+        # broken bytes may never end, hence the bound.
         if text.endswith("�") and i + 1 < len(ids) and i + 1 - start < _MAX_TOKENS_PER_CHARACTER:
             continue
         yield _visible(text), i

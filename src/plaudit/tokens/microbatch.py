@@ -80,13 +80,20 @@ def split_rows(
         raise ValueError("there are no rows to split; hand over at least one")
     if tokens_at_once < 1 or ranks < 1:
         raise ValueError(f"tokens_at_once ({tokens_at_once}) and ranks ({ranks}) must be at least 1")
+    # Longest first: the lightest bin takes the next row, which
+    # leaves bins nearly level (Graham's LPT rule).
     rows = sorted(examples, key=lambda example: -example.tokens)
     weights = [row.tokens for row in rows]
+    # A row beyond the budget has a piece to itself; the others need at least their sum over the budget.
     short = [weight for weight in weights if weight <= tokens_at_once]
     pieces = _round_up(len(weights) - len(short) - (-sum(short) // tokens_at_once), ranks)
     while (bins := _fill_bins(weights, pieces, tokens_at_once)) is None:
+        # In steps of 2 %: each try costs a walk over all rows, and
+        # a few spare pieces cost almost nothing.
         pieces += _round_up(pieces // 50, ranks)
+    # The shortest row stands in where there are fewer rows than ranks: its forward pass is the cheapest.
     filled = [tuple(rows[n] for n in bin_rows) or (muted(rows[-1]),) for bin_rows in bins]
+    # As many pieces on every rank: each micro-batch is a point where ranks wait for one another.
     return tuple(tuple(filled[rank::ranks]) for rank in range(ranks))
 
 
@@ -116,6 +123,7 @@ def _fill_bins(weights: Sequence[int], bins: int, capacity: int) -> list[list[in
     filling = [(0, index) for index in range(bins)]
     for n, weight in enumerate(weights):
         before, lightest = filling[0]
+        # The lightest bin cannot take it, so none can; an empty bin takes any row, however long.
         if before > 0 and before + weight > capacity:
             return None
         contents[lightest].append(n)
@@ -259,15 +267,19 @@ def _packed(batch: TokenBatch, share_prompts: bool) -> ForwardInputs:
     members = _rows_by_prompt(batch.group_N.tolist(), len(prompts), share_prompts)
     ids: list[Tensor] = []
     positions: list[Tensor] = []
+    # 0 at padding is a valid index: masked later, it never has to be guarded against here.
     state_NT, own_NT = torch.zeros_like(batch.completion_NT), torch.zeros_like(batch.completion_NT)
     offset = 0
     for p, rows in members:
         ids.append(batch.prompt_PL[p, : prompts[p]])
         positions.append(torch.arange(prompts[p]))
+        # The state at the prompt's last token predicts the first token of all its completions.
         last_of_prompt = offset + prompts[p] - 1
         offset += prompts[p]
         for n in rows:
             ids.append(batch.completion_NT[n, : answers[n]])
+            # Every completion goes on at the prompt's length, as if it
+            # alone followed: rotary positions must not run on.
             positions.append(torch.arange(prompts[p], prompts[p] + answers[n]))
             own_NT[n, : answers[n]] = torch.arange(offset, offset + answers[n])
             state_NT[n, 0] = last_of_prompt
@@ -321,6 +333,8 @@ def _padded(batch: TokenBatch, *, left: bool) -> ForwardInputs:
     within_NT = token_T < batch.length_N[:, None]
     return ForwardInputs(
         ids_RS=ids_RS,
+        # Padding on the left would have negative positions, which
+        # learned position tables cannot look up.
         position_RS=position_RS.clamp(min=0, max=max(0, width - 1)),
         real_RS=(position_RS >= 0) if left else None,
         segments=None,

@@ -155,6 +155,7 @@ def _check_probability(record: JudgedRecord, name: str, value: float) -> float:
 
 def _solution_text(record: Steps, count: int | None = None) -> Text:
     """The first steps, a line each, of the same kind of text as the prompt."""
+    # A prefix of the whole solution: a step's tokens depend on what stands before it.
     text = "\n".join(record.steps[:count])
     return text if isinstance(record.prompt, str) else assistant_turn(text)
 
@@ -164,6 +165,7 @@ def _step_ends(record: Steps, example: Example, encoder: Encoder) -> tuple[int, 
     completion_ids = example.completions[0].ids
     solutions = [_solution_text(record, count) for count in range(1, len(record.steps) + 1)]
     parts = encoder.encode(record.prompt, solutions, record.origin).completions
+    # Without the end of turn, which every shortened solution has and the whole one has only at its end.
     ends = tuple(_step_end(part.ids[:-1], completion_ids, encoder) for part in parts)
     for number, (before, end) in enumerate(pairwise([-1, *ends]), start=1):
         if not before < end < len(completion_ids) - 1:
@@ -194,6 +196,8 @@ def _step_end(part: tuple[int, ...], completion_ids: tuple[int, ...], encoder: E
         ),
         len(part),
     )
+    # The first differing token may cut the step short or reach over
+    # its end: the text decides, in both directions.
     while count < len(completion_ids) and not holds(count):
         count += 1
     while count > 0 and holds(count - 1):

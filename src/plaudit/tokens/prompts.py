@@ -92,6 +92,7 @@ def encode_prompt_records(
                 f"for {longest:,}; shorten it, or let answers be shorter"
             )
             refused.append(RefusedRow(origin=record.origin, reason=reason))
+        # By content hash: equal tokens beside another picture are another prompt.
         elif prompt.id in prompts:
             repeated += 1
         else:
@@ -116,6 +117,7 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     turns = user_turn(prompt) if isinstance(prompt, str) and chat_format is not None else prompt
     _refuse_unanswerable(turns)
     if not isinstance(turns, str) and chat_format is not None:
+        # Said when rows are read: at sampling time a lost system turn would just give odd answers.
         check_roles(chat_format.template, tuple(turn.role for turn in turns))
     return EncodedPrompt(
         text=prompt, prompt=encoder.encode_prompt(turns), extras=encoder.prompt_extras(turns)

@@ -43,6 +43,8 @@ class TokenizerInfo:
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of the text and nothing else: no BOS, no EOS, no cut."""
         try:
+            # A lone surrogate would reach the Rust tokenizer, whose
+            # error names neither the row nor the place.
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise UserError(
@@ -64,6 +66,8 @@ class TokenizerInfo:
         doubled BOS.
         """
         ids = self.encode(text)
+        # A row may bring the BOS that its template writes as well;
+        # in pretraining there was never a second one.
         while self.bos is not None and ids[:2] == (self.bos, self.bos):
             ids = ids[1:]
         return ids if first_token is None or ids[:1] == (first_token,) else (first_token, *ids)
@@ -107,6 +111,7 @@ def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] =
     """The facts of a tokenizer that is already loaded; ``declared`` are the model's own stop tokens."""
     bos, eos, pad = (_token_id(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token"))
     stops = tuple(dict.fromkeys((*declared, *(() if eos is None else (eos,)))))
+    # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
     plain = tokenizer.encode("a", add_special_tokens=False)
     with_specials = tokenizer.encode("a", add_special_tokens=True)
     return TokenizerInfo(
@@ -143,6 +148,7 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 def _specials(tokenizer: PreTrainedTokenizerBase, stops: Sequence[int]) -> tuple[str, ...]:
     marked = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    # Some models stop at tokens that their tokenizer does not mark as special.
     ends = {str(tokenizer.convert_ids_to_tokens(stop)) for stop in stops if stop < len(tokenizer)}
     return tuple(
         sorted(marked | ends | set(tokenizer.all_special_tokens), key=lambda text: (-len(text), text))

@@ -79,7 +79,9 @@ class Annotator:
 
     def judge(self, task: Task, seed: int) -> Verdict:
         """The verdict on a task's answers: ranks, ratings, flags, strength and reading time."""
+        # Seeded by who judges what: a verdict does not hang on the tasks that were judged before it.
         rng = random.Random(f"{self.name} {seed} {plain_text(task.prompt)}")
+        # Both are drawn whatever their chance: switching a weakness on leaves all other noise as it was.
         careless = rng.random() < self.careless
         is_reversed = (rng.random() < self.flip) != self.adversary
         noisy_utilities = [
@@ -87,6 +89,7 @@ class Annotator:
             for biased_utility in self._biased_utilities(task)
         ]
         if is_reversed:
+            # 1 − v stays on the scale of ratings, so who prefers the wrong way round also rates that way.
             noisy_utilities = [1 - value for value in noisy_utilities]
         marks = tuple(
             Mark(
@@ -146,6 +149,7 @@ class Annotator:
         if self.temperature == 0:
             attentive = float(gap > 0 and gap >= self.indifference)
         else:
+            # σ(x) as (1 + tanh(x/2))/2, which does not overflow at a small temperature.
             attentive = 0.5 * (1 + math.tanh((gap - self.indifference) / self.temperature / 2))
         return (1 - self.careless) * attentive + self.careless * unread
 
@@ -158,6 +162,7 @@ class Annotator:
         return [
             float(getattr(gold, self.aspect or "utility"))
             + sum(weight * causes[bias] for bias, weight in self.biases.items() if bias != "position")
+            # Only the first place is favoured; the others are alike.
             + (self.biases.get("position", 0.0) if place == 0 else 0.0)
             for place, (gold, causes) in enumerate(sights)
         ]
@@ -182,6 +187,7 @@ def reported_flags(gold: Gold) -> tuple[str, ...]:
     return tuple(name for name, wrong in named.items() if wrong)
 
 
+# A whole pool reads the same answers; each is parsed once.
 @lru_cache(maxsize=20_000)
 def _utility_and_bias_causes(prompt: Text, answer: Text, ended: bool) -> tuple[Gold, Mapping[str, float]]:
     """What there is to see in an answer: its worth, and how much it has of each bias's cause."""
@@ -202,6 +208,7 @@ def _ranks(utilities: Sequence[float], indifference: int | float) -> list[int]:
     ranks = [1] * len(utilities)
     order = sorted(range(len(utilities)), key=lambda place: -utilities[place])
     top = order[0]
+    # Against the best of the group and not the neighbour, or small gaps would chain all into one rank.
     for better, place in enumerate(order):
         gap = utilities[top] - utilities[place]
         if gap > 0 and gap >= indifference:
@@ -256,6 +263,7 @@ def _expert_annotators() -> tuple[Annotator, ...]:
 
 def _crowd_annotators() -> tuple[Annotator, ...]:
     """Twelve ordinary people: each with some noise and some weakness of their own."""
+    # A seed of its own: these are the same twelve people whatever seed the data have.
     rng = random.Random("the crowd of the valley")
     return tuple(
         Annotator(
@@ -422,6 +430,7 @@ class _PairVotes:
     """Two answers, and the votes that each expects from some annotators."""
 
     def __init__(self, task: Task, annotators: Sequence[Annotator]) -> None:
+        # Each pair once in either order, so that a bias to the first place shows in first_votes alone.
         reversed_task = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
         probabilities = [
             [annotator.win_probabilities(one) for annotator in annotators] for one in (task, reversed_task)
@@ -432,6 +441,7 @@ class _PairVotes:
         ]
         self.votes = (sum(a for a, _ in votes), sum(b for _, b in votes))
         """For either answer."""
+        # Permutations: nobody is set against himself.
         both = list(permutations(votes, 2))
         self.both_prefer = sum((a + b) * (c + d) for (a, b), (c, d) in both)
         """How often two different annotators both prefer something."""

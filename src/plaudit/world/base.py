@@ -104,6 +104,7 @@ def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE)
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=width,
+            # A gated MLP has three matrices, so about 8/3 of the width costs what 4 does with two.
             intermediate_size=11 * width // 4,
             num_hidden_layers=4,
             num_attention_heads=4,
@@ -111,6 +112,7 @@ def write_untrained_model(folder: Path, seed: int = 0, width: int = HIDDEN_SIZE)
             max_position_embeddings=512,
             tie_word_embeddings=True,
             pad_token_id=ids[PAD],
+            # The template writes every special token; a BOS of the model's own would be one too many.
             bos_token_id=None,
             eos_token_id=ids[END],
         )
@@ -160,7 +162,9 @@ TEMPLATE = (
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """An ordinary Hugging Face tokenizer with a chat template, the same every time."""
     split = Sequence([Metaspace(prepend_scheme="always"), Split(Regex(r"[.,?!:\n]"), behavior="isolated")])
+    # Split as the tokenizer itself will, so that no word of the world is unknown to it.
     pieces = {piece for text in vocabulary_texts() for piece, _ in split.pre_tokenize_str(text)}
+    # Sorted, for a set's order changes from process to process, and ids must not.
     vocabulary = [PAD, END, UNKNOWN, *ROLES, *sorted(pieces)]
     tokenizer = Tokenizer(WordLevel({word: w for w, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = split
@@ -171,6 +175,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         eos_token=END,
         unk_token=UNKNOWN,
         additional_special_tokens=list(ROLES),
+        # The clean-up drops spaces before marks, and decoding would not give back what was encoded.
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = TEMPLATE

@@ -183,6 +183,7 @@ def _pool_ceiling(records: Sequence[PreferenceRecord], resampling: Resampling) -
         np.array([one.ceiling for _, one in with_ceiling], dtype=float),
         group_index([task.prompt for task, _ in with_ceiling]),
         resampling,
+        # By how often anybody prefers something there: the ceiling is one of choices, and a tie is none.
         weight_B=np.array([1 - one.ties for _, one in with_ceiling]),
     )
     return Ceiling(
@@ -198,6 +199,7 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
     """The smallest pool that has all of them."""
     pools = [(name, annotator_pool(name)) for name in POOLS]
     matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
+    # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
     return min(matching, key=lambda one: len(one[1])) if names and matching else None
 
 
@@ -205,7 +207,7 @@ def evaluate_requested_policies(
     settings: EvaluateSettings, models: Mapping[str, Path], *, on_progress: Callable[[str], None]
 ) -> PolicyEvaluation:
     """The policies, each under its name, compared on the prompts that were asked for."""
-    names = {str(folder): name for name, folder in models.items()}
+    names = {folder: name for name, folder in models.items()}
     for word in settings.judge:
         check_judge(word, has_gold=settings.true_worth is not None)
     sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
@@ -215,7 +217,7 @@ def evaluate_requested_policies(
     )
     evaluation_settings = EvaluationSettings(
         drawing=drawing,
-        against=tuple(names[folder] for folder in settings.against),
+        against=tuple(names[Path(folder)] for folder in settings.against),
         resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
         best_of=settings.best_of or 0,
         closed=_requested_choices(settings),
@@ -250,6 +252,7 @@ def _requested_choices(settings: EvaluateSettings) -> tuple[ChoiceQuestion, ...]
 
 
 def _requested_scorers(settings: EvaluateSettings) -> Scorers:
+    # Loaded once: the same reward may score answers and judge them.
     rewards: dict[str, Reward] = {}
     worth = settings.true_worth
     if worth is not None:
@@ -352,6 +355,7 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
     }
     together = MeanUtility(
         mean=sum(one.mean for one in by_category.values()) / len(by_category),
+        # Categories are asked apart from each other, so their errors add in squares.
         error=math.hypot(*(one.error for one in by_category.values())) / len(by_category),
         answers=len(scored),
     )

@@ -161,6 +161,7 @@ def _help_by_items(listing: ListRequest, reading: Reading) -> float | None:
     if not reading.items:
         return None
     named = set(reading.items)
+    # Over those named, if they are more: to name everything there is must not be the safe answer.
     right = min(listing.count, len(named.intersection(KINDS[listing.kind].split())))
     return max(WRONG_VALUE_HELP, right / max(listing.count, len(named)))
 

@@ -88,6 +88,7 @@ def prompts(
             f"the {split} split has {len(candidates)} {kind}{some}, fewer than {max(wanted, 1)}: "
             "ask for fewer, for another split or for other categories"
         )
+    # A dict is a set in order: a small category comes round again before a large one is through.
     different: dict[Question, None] = {}
     for question in _cycle_categories(candidates, split, seed):
         different[question] = None
@@ -174,6 +175,7 @@ def endless_questions(
 
 
 def _answer_task(question: Question, answers: int, rng: random.Random) -> Task:
+    # The same draw twice is one answer; a dict keeps the order that the seed gave.
     different: dict[str, None] = {}
     for _ in range(MAX_TRIES):
         different[sample_answer(question, rng)] = None
@@ -247,6 +249,7 @@ def model_answer_tasks(
     usable: list[Task] = []
     for number in range(MAX_ROUNDS):
         batch = list(islice(question_stream, n))
+        # Data of neighbouring seeds share no round's seed.
         usable += _usable_tasks(sampler, batch, answers, seed * MAX_ROUNDS + number)
         if len(usable) >= n:
             return usable[:n]

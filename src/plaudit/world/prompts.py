@@ -92,6 +92,7 @@ def _arithmetic_questions() -> Iterator[Question]:
         for a, b in pairs[operation]:
             topic = f"{a} {operation} {b}"
             fact = Fact(topic=topic, frames=(f"{topic} is {{v}}", "{v}"), values=NUMBERS)
+            # 3 plus 4 and 4 plus 3 go to one split, or the test would ask what training has told.
             entity = f"{operation}:{min(a, b)},{max(a, b)}"
             best = as_sentence(fact.phrase_value(fact.truth))
             yield _single_turn_question("arithmetic", f"What is {topic}?", entity, fact, best)
@@ -123,6 +124,7 @@ def _belief_questions() -> Iterator[Question]:
     for subject, relation in _subject_relations():
         truth = _make_fact(subject, relation).truth
         errors = [value for value in values_of(subject.relations, relation) if value != truth]
+        # A seed for each fact: its false beliefs do not hang on what was asked about before it.
         rng = random.Random(f"beliefs about the {relation.name} of {subject.name}")
         for belief in (truth, *rng.sample(errors, 2)):
             fact = _make_fact(subject, relation, belief=belief)
@@ -154,6 +156,7 @@ def _follow_up_questions() -> Iterator[Question]:
     """A first question with its answer, then one about the same subject by pronoun."""
     for subject in SUBJECTS:
         for place, relation in enumerate(subject.relations):
+            # Place −1 is the last: the first relation is asked about after it.
             before = subject.relations[place - 1]
             previous_fact = _make_fact(subject, before)
             fact = _make_fact(subject, relation)
@@ -164,6 +167,7 @@ def _follow_up_questions() -> Iterator[Question]:
                 ),
                 *user_turn(f"And {relation.question.format(s=subject.pronoun)}?"),
             )
+            # Frame 1 speaks by the pronoun, as the question does.
             best = as_sentence(fact.phrase_value(fact.truth, frame=1))
             yield Question(
                 category="follow_up", messages=messages, entity=_entity_key(subject), aim=fact, best=best
@@ -228,6 +232,7 @@ def _split_of_entities() -> dict[str, Split]:
         each = list(entities)
         random.Random(f"the valley's {kind}").shuffle(each)
         for place, entity in enumerate(each):
+            # The middle of its place, so that shares come out even for a kind with few entities too.
             split_by_entity[entity] = _split_at((place + 0.5) / len(each))
     return split_by_entity
 

@@ -125,6 +125,7 @@ def _list_answer(listing: ListRequest, style: Style, rng: random.Random) -> str:
     if style == "partial":
         members = members[:-1]
     if style == "wrong":
+        # Sorted before the draw: a set's order changes from process to process.
         strays = sorted({member for kind in KINDS.values() for member in kind.split()} - set(kind_members))
         members[0] = rng.choice(strays)
     return listed_sentence(members)
@@ -192,6 +193,7 @@ def _rambling_answer(core: str, rng: random.Random) -> str:
 def _broken_answer(question: Question, core: str, rng: random.Random) -> str:
     """The same words in an order that says nothing."""
     shuffled_words = re.findall(r"\w+", core)
+    # A shuffle may give the sentence back, or another that the world understands.
     while True:
         rng.shuffle(shuffled_words)
         answer = f"{' '.join(shuffled_words)}."

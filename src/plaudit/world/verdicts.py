@@ -43,6 +43,7 @@ def _task_verdicts(
         raise UserError("a pool without annotators cannot judge")
     rng = random.Random(f"turns {seed}")
     for task in tasks:
+        # Seeds for all, also for those who are not asked: a judge without a verdict shifts nobody else's.
         turns = [(judge, rng.getrandbits(32)) for judge in rng.sample(judges, len(judges))]
         verdicts = (judge.judge(task, turn) for judge, turn in turns)
         verdict = next((verdict for verdict in verdicts if verdict is not None), None)

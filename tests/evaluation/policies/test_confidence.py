@@ -144,6 +144,9 @@ def test_changes_are_those_of_the_same_questions():
     assert policy_calibration(rows, QUICK).ece_change is None
     with pytest.raises(ValueError, match="other questions"):
         policy_calibration(rows, QUICK, rows[1:])
+    others = [replace(row, prompt=f"other {row.prompt}") for row in rows]
+    with pytest.raises(ValueError, match="other questions"):
+        policy_calibration(rows, QUICK, others)
 
 
 def test_questions_of_one_prompt_are_drawn_together():

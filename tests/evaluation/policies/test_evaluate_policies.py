@@ -173,7 +173,7 @@ QUICK = ("--max-tokens", 16, "--bootstrap", 50)
 
 def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_path):
     text = said(
-        capsys, *models.values(), "--world", "--n", 16, "--against", "base", "--against", "shaken",
+        capsys, *models.values(), "--world", "--n", 16, "--against", f"{models['base']}/", "--against", "shaken",
         "--out", tmp_path / "e", *QUICK,
     )  # fmt: skip
     found = read_policy_evaluation(tmp_path / "e")
@@ -237,6 +237,10 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_loaded(capsys, m
         ("there is no 'exam'; choose from", (base, "--world", "--split", "exam")),
         ("fewer than 999999", (base, "--world", "--n", 999999)),
         ("all 2 answers to a prompt are the same", (base, "--world", "--temperature", 0, "--answers", 2)),
+        (
+            "there is nothing to choose",
+            (base, "--world", "--temperature", 0, "--best-of", 4, "--judge", reward),
+        ),
     ):
         assert words in complaint(capsys, *arguments)
 

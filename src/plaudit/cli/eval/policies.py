@@ -113,10 +113,12 @@ def run(args: argparse.Namespace) -> int:
     settings = _evaluation_settings(args, models)
     for word in args.judge:
         check_judge(word, has_gold=args.world)
+    # Both for their faults alone: a bad file should not come to light after hours of sampling.
     read_tax_tasks(args.tax)
     lm_eval_harness(args)
     prompts = _evaluation_prompts(args)
     check_policies(models, prompts, settings)
+    # Made now: a folder that cannot be written should not cost the whole evaluation.
     if args.out is not None:
         make_output_folder(args.out)
     console = make_console()
@@ -159,10 +161,11 @@ def _evaluation_settings(args: argparse.Namespace, models: dict[str, Path]) -> E
     from plaudit.evaluation.policies.evaluate import EvaluationSettings
     from plaudit.evaluation.stats import Resampling
 
+    # --against may name a policy by its folder or as the tables do.
     folders = {str(folder): name for name, folder in models.items()}
     return EvaluationSettings(
         drawing=_generation_settings(args),
-        against=tuple(dict.fromkeys(folders.get(str(name), str(name)) for name in args.against)),
+        against=tuple(dict.fromkeys(folders.get(str(Path(name)), str(name)) for name in args.against)),
         resampling=Resampling(times=args.bootstrap, seed=args.seed),
         best_of=args.best_of or 0,
         closed=_closed_questions(args),

@@ -185,6 +185,7 @@ def format_mean(estimate: Estimate | None, digits: int = 3) -> str:
         return "–"
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.{digits}f}"
+    # A dash before a minus could not be read.
     to = " to " if estimate.low < 0 else "–"
     return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f}{to}{estimate.high:.{digits}f})"
 

@@ -130,6 +130,7 @@ def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
             "wrong value", "kind", expected=f"one of {', '.join(RECORD_TYPES)}", found=describe_value(kind)
         )
     record = _READERS[kind](row, origin)
+    # The row's own origin names the first source, through any number of conversions.
     return (replace(record, origin=optional_name(row, "origin") or origin),)
 
 

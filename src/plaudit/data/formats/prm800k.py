@@ -43,6 +43,7 @@ def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
         chosen_index = _chosen_index(step, len(completions))
         for i, completion in enumerate(completions):
             label = _label(completion, neutral)
+            # A side step ends its own solution: nobody rated what would have followed it.
             if i != chosen_index and label is not None:
                 yield (*followed, (_step_text(completion), label))
         followed_step = (
@@ -50,7 +51,9 @@ def _solutions(steps: Node, neutral: float) -> Iterator[_LabelledSteps]:
         )
         if followed_step is None:
             break
+        # What the labeller wrote in place of all completions counts as right.
         label = 1.0 if chosen_index is None else _label(followed_step, neutral)
+        # Beyond a step that nobody rated, nothing is known of the solution.
         if label is None:
             break
         followed = (*followed, (_step_text(followed_step), label))

@@ -21,6 +21,7 @@ from plaudit.data.fields import (
 from plaudit.data.formats.layout import OBJECTS, TRANSCRIPT, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Message, Ranking, Record
 
+# Only behind an empty line: a text may well have "Human:" in the middle of a sentence.
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}
 

@@ -30,6 +30,7 @@ def _rankings(root: Node, origin: str) -> Iterator[Ranking]:
             yield Ranking(
                 prompt=turns,
                 completions=tuple(_reply_turn(reply) for reply in ranked),
+                # OASST counts ranks from 0.
                 ranks=tuple(reply.get("rank").number() + 1 for reply in ranked),
                 origin=origin,
             )

@@ -115,6 +115,7 @@ def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
     _refuse_tied_scores(row)
     prompt = _read_optional_prompt(row)
     chosen_value = read_text_or_messages(row.get("chosen"))
+    # UltraFeedback, binarised, has it so: a prompt in words, and both sides as whole conversations.
     if isinstance(prompt, str) and not isinstance(chosen_value, str):
         return (_repeated_prompt_pair(row, origin, prompt),)
     chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))

@@ -41,7 +41,9 @@ def sign_flip_test(gain_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, " 
     """
     from scipy.stats import permutation_test
 
+    # One sum a prompt: signs of answers to the same prompt are not independent.
     gain_P = np.bincount(np.unique(prompt_B, return_inverse=True)[1], gain_B)
+    # A zero has no sign: it would double the ways and change no sum, and use up what can be exact.
     nonzero_P = gain_P[np.abs(gain_P) > 1e-12]
     if len(nonzero_P) < 2:
         return 1.0
@@ -51,6 +53,7 @@ def sign_flip_test(gain_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, " 
         permutation_type="samples",
         vectorized=True,
         n_resamples=MAX_SIGN_FLIPS,
+        # SciPy would hold all flips × prompts at once.
         batch=max(1, 2_000_000 // len(nonzero_P)),
         rng=np.random.default_rng(0),
     )
@@ -191,6 +194,7 @@ def _task_change(
     prompt_B = group_index([prompt for prompt, _, _ in scored])
     before_B = np.array([one for _, one, _ in scored], dtype=float)
     after_B = np.array([other for _, _, other in scored], dtype=float)
+    # Wilson's ends suit a share; a reward on another scale is not held between 0 and 1.
     share = all(0 <= score <= 1 for _, one, other in scored for score in (one, other))
     return TaskChange(
         task=task,
@@ -214,6 +218,7 @@ def _mean_change(
     change = bootstrap_mean(after_B - before_B, prompt_B, resampling, share=False)
     if change.low is None or change.high is None or change.high - change.low > 1e-12:
         return change
+    # No draw varies. Wilson's end for 0 of P prompts says how many could still differ, in units of the range.
     score_range = float(max(before_B.max(), after_B.max()) - min(before_B.min(), after_B.min())) or 1.0
     width = score_range * wilson_interval(0.0, change.prompts)[1]
     return replace(
@@ -276,6 +281,7 @@ def run_harness(model: Path, harness: HarnessTasks) -> tuple[TaskItem, ...]:
         batch_size=harness.batch,
         device=harness.device,
         limit=harness.limit,
+        # Its own intervals are over items of one run; here the same items are paired before and after.
         bootstrap_iters=0,
         log_samples=True,
         apply_chat_template=harness.chat,
@@ -299,6 +305,7 @@ def items_from_samples(
     """
     if not samples:
         raise UserError(f"{task}: it has no items")
+    # A task with several filters logs each item once for each of them.
     first_filter, metric = samples[0]["filter"], samples[0]["metrics"][0]
     for sample in samples:
         if sample["filter"] != first_filter:
@@ -308,6 +315,7 @@ def items_from_samples(
             raise UserError(f"{task}: its metric {metric} is no number for each item ({value!r:.60})")
         yield TaskItem(
             task=f"{task} ({metric})",
+            # The hash too: over other data a number alone would pair two different items.
             name=f"{sample['doc_id']} {sample['doc_hash']}",
             prompt=str(sample["doc_hash"]),
             score=float(value) if higher_is_better.get(metric) is not False else -float(value),

@@ -101,6 +101,7 @@ class _QuestionColumns:
 
     @property
     def gaps_QW(self) -> Float[np.ndarray, "Q W"]:
+        # A column for each bin, so that every draw's sums by bin come of one matrix product.
         """Confidence less being right, in the column of the question's bin."""
         gaps_QW = np.zeros((len(self.bin_Q), int(self.bin_Q.max()) + 1))
         gaps_QW[np.arange(len(self.bin_Q)), self.bin_Q] = self.confidence_Q - self.correct_Q
@@ -125,7 +126,7 @@ def policy_calibration(
         raise ValueError("a calibration of nothing")
     columns = _question_columns(questions)
     reference_columns = None if reference is None else _question_columns(reference)
-    if reference_columns is not None and not np.array_equal(columns.prompt_Q, reference_columns.prompt_Q):
+    if reference is not None and [row.prompt for row in reference] != [row.prompt for row in questions]:
         raise ValueError("the reference was asked other questions")
 
     def mean(value_Q: Float[np.ndarray, " Q"], *, share: bool = False) -> Estimate:
@@ -171,11 +172,14 @@ def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
     True
     """
     logp_QC, right_Q = _padded_logprobs(questions)
+    # Padding has p = 0 and log π = −∞, and 0 · −∞ would make the expectation nan.
     finite_QC = np.where(np.isfinite(logp_QC), logp_QC, 0.0)
     right_logp_Q = logp_QC[np.arange(len(right_Q)), right_Q]
+    # 1/T on a log scale: 60 halvings of ln 10⁶ use up float64.
     log_low, log_high = np.log(1 / _MAX_TEMPERATURE), np.log(1 / _MIN_TEMPERATURE)
     for _ in range(60):
         middle = (log_low + log_high) / 2
+        # The loss has the slope E log π − log π(right) in 1/T, E by the softmax at this temperature.
         expected_Q = (_softmax(logp_QC * np.exp(middle)) * finite_QC).sum(1)
         log_low, log_high = (middle, log_high) if expected_Q.sum() < right_logp_Q.sum() else (log_low, middle)
     return float(np.exp(-(log_low + log_high) / 2))
@@ -198,9 +202,12 @@ def _question_columns(questions: Sequence[ChoiceLogprobs]) -> _QuestionColumns:
     best_QC = p_QC == confidence_Q[:, None]
     return _QuestionColumns(
         confidence_Q=confidence_Q,
+        # Choices level at the top share the point, as a fair coin between them would on average.
         correct_Q=best_QC[rows_Q, right_Q] / best_QC.sum(1),
+        # Σ_c (p_c − [c is right])², with the square of the right one multiplied out.
         brier_Q=(p_QC**2).sum(1) + 1 - 2 * p_right_Q,
         loss_Q=np.logaddexp.reduce(logp_QC, axis=1) - logp_QC[rows_Q, right_Q],
+        # The mass before normalising: where it is small, the policy would say something else.
         covered_Q=np.exp(logp_QC).sum(1),
         prompt_Q=group_index([one.prompt for one in questions]),
     )
@@ -219,9 +226,15 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
     the confidences: Bröcker and Smith 2007) lies between 0 and the quantile itself.
     """
     prompt_Q = columns[0].prompt_Q
+    # Bins stay those of the data in every draw; only how often a prompt counts is drawn.
     gaps_by_prompt = [_sum_by_prompt(one.gaps_QW, prompt_Q) for one in columns]
     prompts, questions = len(gaps_by_prompt[0]), len(prompt_Q)
     count_P = np.bincount(prompt_Q).astype(float)
+    # Σ_b n_b/Q ·
+    # mean gap of b
+    # is Σ_b
+    # Σ gaps of b
+    # / Q: the sizes of the bins cancel.
     value = float(
         _difference([np.abs(gaps_PW.sum(0)).sum(keepdims=True) / questions for gaps_PW in gaps_by_prompt])[0]
     )
@@ -238,16 +251,19 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
     )
     lower_S, upper_S = np.quantile(resampled_S, (0.025, 0.975))
     low, high = 2 * value - upper_S, 2 * value - lower_S
+    # 0 is the floor of an error, and no floor of a difference of two.
     if len(columns) == 1:
         low, high = (
             (max(low, 0.0), high) if value > _error_by_luck(columns[0], resampling) else (0.0, upper_S)
         )
+    # The correction can push an end past the value itself.
     return replace(point, low=float(min(low, value)), high=float(max(high, value)))
 
 
 def _error_by_luck(columns: _QuestionColumns, resampling: Resampling) -> float:
     """The calibration error that a perfectly calibrated policy exceeds once in forty times."""
     rng, width = np.random.default_rng(resampling.seed), int(columns.bin_Q.max()) + 1
+    # One-hot: [S, Q] @ [Q, W] sums the gaps by bin for all draws at once.
     bin_QW = np.eye(width)[columns.bin_Q]
     errors = []
     for times in _batch_sizes(len(bin_QW), resampling):
@@ -261,6 +277,7 @@ def _bootstrap_counts(prompts: int, resampling: Resampling) -> Iterator[Float[np
     rng = np.random.default_rng(resampling.seed)
     for times in _batch_sizes(prompts, resampling):
         prompt_SP = rng.integers(prompts, size=(times, prompts))
+        # One bincount for all draws: prompt p of draw s is cell s·P + p.
         flat = (prompt_SP + prompts * np.arange(times)[:, None]).ravel()
         yield np.bincount(flat, minlength=times * prompts).reshape(times, prompts).astype(float)
 

@@ -274,6 +274,11 @@ def check_policies(
         raise UserError("a prompt is there twice; ask each once, and for more answers to it")
     if settings.best_of == 1 or settings.best_of < 0:
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
+    if settings.best_of and settings.drawing.sampling.greedy:
+        raise UserError(
+            f"best of {settings.best_of}: at temperature 0 all answers to a prompt are the same, and there is "
+            "nothing to choose; raise the temperature"
+        )
 
 
 def _score_by_reference(
@@ -287,14 +292,17 @@ def _score_by_reference(
     [reference] = [one for one in policies if one.name == name]
     scores: dict[str, CompletionScores] = {}
     if settings.drawing.sampling.is_unrestricted:
+        # It has scored its own answers already; its KL from itself is 0 without a second look.
         scores[name] = reference.scores
     others = [
         one
         for one in policies
         if one is not reference and why_no_kl(one, reference, settings.drawing) is None
     ]
+    # Without a reward to choose and a truth to judge by, more answers would be drawn for nothing.
     wanted_answers = settings.best_of if scorers.gold is not None and scorers.reward is not None else 0
     rollouts = reference.rollouts
+    # Loaded a second time, and only where somebody needs its view: one model is in memory at a time.
     if others or wanted_answers > settings.drawing.completions_per_prompt:
         loaded = load_policy_folder(reference.folder, settings.drawing)
         for one in others:
@@ -302,6 +310,7 @@ def _score_by_reference(
                 loaded.policy, one.rollouts, temperature=settings.drawing.temperature
             )
         if wanted_answers > settings.drawing.completions_per_prompt:
+            # From one seed alone: answers are counted for each seed, and several would multiply them.
             more_settings = GenerationSettings(
                 sampling=settings.drawing.sampling, answers=wanted_answers, seeds=settings.drawing.seeds[:1]
             )
@@ -321,6 +330,7 @@ def _judge_pairs(
     pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
     for other in against:
         for one, policy in by_name.items():
+            # The reverse would be the same contest seen from the other side, and judged twice.
             if one != other and (other, one) not in pairs:
                 pairs[one, other] = policy, by_name[other]
     duels_by_judge: dict[str, dict[PolicyPair, list[JudgedPair]]] = {}
@@ -386,6 +396,7 @@ def _sample_prompts(
     all_rows: Sequence[PromptAnswers], settings: EvaluationSettings
 ) -> tuple[PromptAnswers, ...]:
     """The first answers to prompts that are sampled with a seed, in their order."""
+    # Rows lie prompt after prompt with k answers each: every k-th begins the next prompt.
     first = all_rows[:: settings.drawing.completions_per_prompt]
     rng = random.Random(f"shown {settings.resampling.seed}")
     chosen = sorted(rng.sample(range(len(first)), min(settings.shown, len(first))))

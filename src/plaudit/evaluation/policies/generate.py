@@ -46,6 +46,7 @@ class EvaluationPrompt:
         itself.
         """
         pairs = tuple(answers)
+        # An answer is of its prompt's kind: a turn after a conversation, a text after a text.
         is_text = isinstance(self.prompt, str)
         return Task(
             prompt=self.prompt,
@@ -178,6 +179,7 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
             truth=None if as_prompt is None else as_prompt.answer,
             facts=metadata,
         )
+        # Of rows that repeat a prompt the first counts: asked twice it would weigh twice in every mean.
         prompts.setdefault(record.prompt, prompt)
     return tuple(prompts.values())
 
@@ -190,6 +192,7 @@ def check_policy_folder(folder: Path) -> None:
     if is_reward_folder(model_path):
         raise UserError(f"{folder}: this is a reward model; plaudit eval reward judges it")
     if not architectures(model_path):
+        # A run that has not finished is told apart from a wrong path: what to do about it differs.
         unfinished = (folder / "checkpoints").is_dir() or (folder / "config.yaml").is_file()
         hint = (
             "this run has no model/ yet: it has not finished" if unfinished else "no language model lies here"
@@ -224,6 +227,7 @@ def generate_completions(
         name=name,
         folder=folder,
         rollouts=rollouts,
+        # Scored while it is in memory, and the tokens as drawn: text encoded again may be other tokens.
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
@@ -237,6 +241,7 @@ def generate_rollouts(
 ) -> tuple[tuple[Rollout, ...], ...]:
     """The answers to each question, seed after seed."""
     sampler = loaded.sampler
+    # All of them before the first is generated: a bad prompt should not cost an hour of sampling.
     encoded: list[GenerationPrompt] = []
     for prompt in prompts:
         try:
@@ -247,6 +252,7 @@ def generate_rollouts(
         sampler.generate(encoded, replace(settings.sampling, seed=seed), n=settings.answers)
         for seed in settings.seeds
     ]
+    # Seed after seed within a prompt: the i-th answers of two policies are compared with each other.
     return tuple(
         tuple(rollout for group in groups for rollout in group) for groups in zip(*by_seed, strict=True)
     )

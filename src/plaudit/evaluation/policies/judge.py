@@ -79,6 +79,7 @@ class ScoreJudge:
         if first is None or second is None:
             return OrderVerdicts(forward=None, backward=None, reason=NO_VERDICT)
         gap = first - second
+        # Only a learnt reward is on the scale of log-odds; of a rule's score the sign alone is a verdict.
         p_first = first_win_probability(gap, 1.0) if self.log_odds else 0.5 + 0.5 * ((gap > 0) - (gap < 0))
         return OrderVerdicts(forward=p_first, backward=p_first)
 
@@ -104,6 +105,7 @@ class CompareJudge:
         """For each task the probability that the first is better, judged in both orders: a verdict's own,
         or 1, ½ and 0.
         """
+        # The same seeds in both orders: what then differs is the order, and not the judge's luck.
         seeds = range(len(tasks))
         forward = self.comparer.verdicts(tasks, seeds)
         backward = self.comparer.verdicts([_swapped(task) for task in tasks], seeds)
@@ -181,13 +183,16 @@ def load_judge(
         cache = ReplyCache(folder=settings.cache or default_cache_folder())
         return endpoint_judge(spec, cache, settings.manners)
     if Path(spec).is_dir():
+        # The reward that scores the answers may also judge them; it is not loaded twice.
         reward = loaded_rewards.get(spec) or load_reward(
             Path(spec), device=settings.device, dtype=settings.dtype
         )
+        # A ranker has no score for one answer alone, so there is nothing to subtract.
         if isinstance(reward, PairwiseRanker):
             return RankerJudge(name=reward.name, ranker=reward)
         return ScoreJudge(name=reward.name, reward=reward, log_odds=True)
     comparer = resolve_comparer(spec)
+    # A rule scores each answer by itself; as a comparer it would be asked in both orders for nothing.
     if isinstance(comparer, RewardComparer):
         return ScoreJudge(name=spec, reward=resolve_reward(spec), log_odds=False)
     return CompareJudge(comparer=comparer)
@@ -202,6 +207,7 @@ def judge_pairs(
     answer_pairs = [
         (names, *one) for names, policies in pairs.items() for one in _answer_pairs(prompts, *policies)
     ]
+    # One call over all pairs of policies: a server's requests and a model's passes fill up across them.
     orders_of_pairs = judge.orders([prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs])
     duels_by_pair: dict[tuple[str, str], list[JudgedPair]] = {names: [] for names in pairs}
     for (names, prompt, mine, theirs), orders in zip(answer_pairs, orders_of_pairs, strict=True):
@@ -237,6 +243,7 @@ def _same_family(judge: str, policy: Path) -> bool:
     if family is None:
         return False
     if judge.startswith(JUDGE_SCHEME):
+        # Of a judge behind a server only the model's name is known, which stands behind the #.
         return family in judge.partition("#")[2].lower()
     if not Path(judge).is_dir():
         return False
@@ -248,6 +255,7 @@ def _family(folder: Path) -> str | None:
     class_names = architectures(folder)
     if not class_names:
         return None
+    # LlamaForCausalLM and GPT2LMHeadModel both leave their stem; without its digits Qwen2 and Qwen3 are kin.
     stem = class_names[0].partition("For")[0].removesuffix("LMHeadModel").lower()
     return stem.rstrip("0123456789") or None
 
@@ -273,6 +281,7 @@ def _swapped(task: Task) -> Task:
 def _both_orders(forward: Verdict | None, backward: Verdict | None) -> OrderVerdicts:
     first, second = _p_first(forward), _p_first(backward)
     reason = NO_VERDICT if first is None or second is None else None
+    # Backward, the other answer stood first: turned round, both chances speak of the same one.
     return OrderVerdicts(forward=first, backward=None if second is None else 1 - second, reason=reason)
 
 

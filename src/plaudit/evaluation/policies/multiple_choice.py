@@ -131,6 +131,7 @@ def _parse_choice(node: Node) -> str:
 
 def _parse_right_index(node: Node, count: int) -> int:
     index = node.number()
+    # JSON may write 1.0 for 1, which is a place; 1.5 is none.
     if index != int(index) or not 0 <= index < count:
         raise BadRowError(
             "wrong value",

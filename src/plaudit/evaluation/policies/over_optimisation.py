@@ -65,6 +65,7 @@ def score_examples(
     """Scores of any completions by a policy, as tokens; the completions of one prompt share its
     computation.
     """
+    # Examples of like length share a micro-batch and little is padded; their own order comes back below.
     by_length = sorted(range(len(examples)), key=lambda index: examples[index].tokens)
     scores: list[CompletionScore] = []
     for piece in micro_batches_in_order([examples[index] for index in by_length], TOKENS_PER_FORWARD):
@@ -101,6 +102,7 @@ def estimate_kl(
     gap_B = np.array([one.logp - other.logp for one, other in pairs])
     tokens_B = np.array([float(one.tokens) for one, _ in pairs])
     prompt_B = prompt_index(scores)
+    # Weighted by its tokens this is Σ gap / Σ tokens; a mean of answers' own rates would favour short ones.
     by_token = bootstrap_mean(gap_B / tokens_B, prompt_B, resampling, weight_B=tokens_B, share=False)
     return KlEstimates(kl=bootstrap_mean(gap_B, prompt_B, resampling, share=False), kl_token=by_token)
 
@@ -123,6 +125,7 @@ def prompt_index(groups: Sequence[Sequence[object]]) -> Int[np.ndarray, " B"]:
 
 
 def _rollouts_example(group: Sequence[Rollout]) -> Example:
+    # All of it was sampled, an end-of-turn token included.
     completions = tuple(
         Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended) for one in group
     )
@@ -132,8 +135,10 @@ def _rollouts_example(group: Sequence[Rollout]) -> Example:
 def _score_piece(policy: Policy, piece: Sequence[Example], temperature: int | float) -> list[CompletionScore]:
     batch = batch_of(piece).to(policy.device)
     with torch.no_grad():
+        # At the temperature of sampling: k1 is unbiased only for the distribution that the answers came from.
         scores = policy.score(batch, also=("entropy",), temperature=float(temperature))
     assert scores.entropy_NT is not None
+    # float64 before the sum: a KL is the small difference of two long sums of log-probs.
     sums = (scores.logp_NT.double().sum(-1).tolist(), scores.entropy_NT.double().sum(-1).tolist())
     if not all(math.isfinite(value) for sums_of_kind in sums for value in sums_of_kind):
         raise UserError("the model's log-probs are not numbers: its weights are damaged, or a run diverged")
@@ -212,11 +217,13 @@ def fit_over_optimisation(
     _check_gains(kl_S, gain_PS)
     d_S, mean_S, prompts = np.sqrt(kl_S), gain_PS.mean(0), len(gain_PS)
     columns_S2 = _basis_columns(d_S, form)
+    # The pseudo-inverse is made once, and every draw's fit is a matrix product with it.
     solve_2S = np.linalg.pinv(columns_S2)
     fitted_2 = solve_2S @ mean_S
     times_TP = np.random.default_rng(resampling.seed).multinomial(
         prompts, np.full(prompts, 1 / prompts), size=resampling.times
     )
+    # [T, P] counts of prompts → [T, S] mean gains → [T, 2] coefficients.
     resampled_T2 = times_TP / prompts @ gain_PS @ solve_2S.T
     peak, note = _measured_peak(fitted_2, form, d_S)
     return OverOptimisation(
@@ -245,9 +252,11 @@ def best_of_n_over_optimisation(
     answers = min((len(proxy_N) for proxy_N, _ in rows), default=0)
     if answers < MIN_ANSWERS:
         return None
+    # Powers of two lie evenly on the scale of ln n; the last point uses every answer.
     sizes = [n for n in (2**power for power in range(32)) if n < answers] + [answers]
     truth_PS = np.stack([best_of_n_truth(proxy_N, truth_N, sizes) for proxy_N, truth_N in rows])
     kl_S = np.array([best_of_n_kl(n) for n in sizes])
+    # Less n = 1 prompt by prompt: how easy a prompt is drops out of the draws.
     return fit_over_optimisation(kl_S, truth_PS - truth_PS[:, :1], "best-of-n", resampling)
 
 
@@ -273,6 +282,7 @@ def _peak_distances(beta_T2: Float[np.ndarray, "T 2"], form: str) -> Float[np.nd
     """Where each curve is highest: 0 where it falls from the start, infinite where it never turns."""
     alpha_T, beta_T = beta_T2.T
     has_peak_T = beta_T > 0
+    # With β barely above 0 the peak is out of reach, and infinity is the right word for it.
     with np.errstate(over="ignore"):
         ratio_T = alpha_T / np.where(has_peak_T, beta_T, 1.0)
         peak_T = np.maximum(ratio_T / 2, 0.0) if form == "best-of-n" else np.exp(ratio_T - 1)

@@ -255,6 +255,7 @@ CHOICES_FILE = "choices.jsonl"
 def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[Path]:
     """The files into a folder, each whole or not at all; a figure that is no number is refused."""
     make_output_folder(folder)
+    # asdict copies deep, so the long rows leave first; they have files of their own.
     figures = asdict(replace(evaluation, all_answers=(), choice_logprobs=()))
     del figures["all_answers"], figures["choice_logprobs"]
     rows = {
@@ -263,8 +264,10 @@ def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[
     }
     if not evaluation.choice_logprobs:
         del rows[CHOICES_FILE]
+    # Before any file is touched: a bad figure must not leave half of an evaluation behind.
     for where in (*_non_finite_values(figures, FIGURES_FILE), *_non_finite_values(rows, "")):
         raise UserError(f"{where} is not a finite number, so nothing was written to {folder}")
+    # Left from an earlier evaluation, it would be read as this one's.
     (folder / CHOICES_FILE).unlink(missing_ok=True)
     # The rows first: whoever finds the figures finds all that they rest on.
     for name, lines in rows.items():
@@ -305,6 +308,7 @@ def _answer_lines(evaluation: PolicyEvaluation) -> list[dict[str, Any]]:
 
 
 def _read_lines(path: Path) -> list[Any]:
+    # Bytes at \n alone: str.splitlines would also cut at a U+2028 inside an answer.
     content = path.read_bytes().split(b"\n") if path.is_file() else []
     return [json.loads(line) for line in content if line]
 

@@ -58,6 +58,7 @@ def common_word_count(policies: Iterable[AnswersByPrompt]) -> int:
     2
     """
     counts = [[len(split_words(text)) for some in policy.values() for text in some] for policy in policies]
+    # "lower" is a length that occurs, so that no more than a tenth lies below it.
     lowest = [int(np.quantile(count_B, TOO_SHORT_SHARE, method="lower")) for count_B in counts if count_B]
     return max([1, *([min(lowest)] if lowest else [])])
 
@@ -117,6 +118,7 @@ def _mean_self_bleu(cut: Sequence[Sequence[Sequence[str]]], *, within: bool) -> 
         return None
     from sacrebleu.metrics.bleu import BLEU
 
+    # Words are split already; BLEU's own tokenizer would split them a second way.
     bleu = BLEU(effective_order=True, tokenize="none")
     return float(np.mean([bleu.sentence_score(texts[one], [texts[other]]).score for one, other in pairs]))
 
@@ -125,6 +127,7 @@ def _ordered_pairs(sizes: Sequence[int], *, within: bool) -> list[tuple[int, int
     """Ordered pairs of different answers, numbered prompt after prompt: all, or so many as are drawn."""
     size_N = np.repeat(sizes, sizes)
     start_N = np.repeat(np.cumsum([0, *sizes])[:-1], sizes)
+    # The partners of each answer, and their running sum, number all ordered pairs without listing them.
     other_N = size_N - 1 if within else len(size_N) - size_N
     cumulative_N = np.cumsum(other_N)
     total = int(other_N.sum())
@@ -132,12 +135,15 @@ def _ordered_pairs(sizes: Sequence[int], *, within: bool) -> list[tuple[int, int
     chosen_Q = (
         np.arange(total) if takes_all else np.random.default_rng(0).integers(total, size=MAX_BLEU_PAIRS)
     )
+    # "right": pair c belongs to the first answer whose running sum is above c.
     one_Q = np.searchsorted(cumulative_N, chosen_Q, side="right")
     nth_Q = chosen_Q - (cumulative_N - other_N)[one_Q]
     if within:
         other_Q = start_N[one_Q] + nth_Q
+        # Stepping over itself.
         other_Q += other_Q >= one_Q
     else:
+        # Stepping over all answers to its own prompt.
         other_Q = nth_Q + np.where(nth_Q >= start_N[one_Q], size_N[one_Q], 0)
     return list(zip(one_Q.tolist(), other_Q.tolist(), strict=True))
 
@@ -288,6 +294,7 @@ def why_no_kl(
     token = first_differing_token(policy.encoder.info, reference.encoder.info)
     if token is not None:
         return f"their tokenizers differ (in {token!r}, for one)"
+    # The first stands for its group: all answers to a prompt begin with the same tokens.
     if any(
         group[0].prompt != reference_group[0].prompt
         for group, reference_group in zip(policy.rollouts, reference.rollouts, strict=True)

@@ -81,6 +81,7 @@ class JudgedPair:
             category=self.category,
             mine=self.theirs,
             theirs=self.mine,
+            # The orders change places as well: the answer shown first forward is now theirs.
             forward=None if self.backward is None else 1 - self.backward,
             backward=None if self.forward is None else 1 - self.forward,
             reason=self.reason,
@@ -196,6 +197,7 @@ def style_differences(
         [[STYLE_FEATURES[name](duel.mine, duel.theirs) for name in names] for duel in duels], dtype=float
     )
     spread_F = np.sqrt((raw_BF**2).mean(0))
+    # A style that never differs stays a column of zeros, instead of nan, and the fit leaves it out.
     return raw_BF / np.where(spread_F > 0, spread_F, 1.0)
 
 
@@ -319,6 +321,7 @@ def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Es
         (duel.prompt, float(p_mine > 0.5))
         for duel in duels
         if duel.forward is not None and duel.backward is not None
+        # The chance of whoever is shown first: mine forward, theirs backward.
         for p_mine in (duel.forward, 1 - duel.backward)
         if p_mine != 0.5
     ]
@@ -380,7 +383,9 @@ def elo_ratings(duels: DuelsByPair, resampling: Resampling) -> tuple[Rating, ...
     )
     resampled_ratings = [
         _fit_elo(one_KK)
+        # [S, P] counts with [P, K, K] wins: one matrix of wins for each draw.
         for one_KK in np.tensordot(times_SP, wins_PKK, 1)
+        # A draw may miss the one upset that keeps a rating finite.
         if _reason_unrated(names, one_KK) is None
     ]
     ends = None
@@ -415,6 +420,7 @@ def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K
         raise UserError(f"{self_rated} cannot be rated against itself: name two policies")
     names = list(dict.fromkeys(name for pair in duels for name in pair))
     judged_pairs = [(pair, with_verdict(pair_duels)) for pair, pair_duels in duels.items()]
+    # Numbered over all pairs of policies at once: a prompt is one row whoever competes on it.
     prompt_B = group_index([duel.prompt for _, pair_duels in judged_pairs for duel in pair_duels])
     wins_PKK = np.zeros((len(set(prompt_B.tolist())), len(names), len(names)))
     start = 0
@@ -430,6 +436,7 @@ def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K
 def _reason_unrated(names: Sequence[str], wins_KK: Float[np.ndarray, "K K"]) -> str | None:
     if not wins_KK.any():
         return "there is no verdict on any two policies"
+    # Weak: compared at all, if by others between. Strong: by wins both ways, which a finite maximum needs.
     component_K = _connected_groups(wins_KK, "weak")
     if component_K.max() > 0:
         components = " and ".join(
@@ -439,6 +446,7 @@ def _reason_unrated(names: Sequence[str], wins_KK: Float[np.ndarray, "K K"]) -> 
     group_K = _connected_groups(wins_KK, "strong")
     if group_K.max() == 0:
         return None
+    # The component that nobody outside of it has ever beaten.
     best = next(
         group
         for group in range(group_K.max() + 1)
@@ -465,6 +473,7 @@ def _group_names(names: Sequence[str], group_K: Int[np.ndarray, " K"], group: in
 def _fit_elo(wins_KK: Float[np.ndarray, "K K"]) -> Float[np.ndarray, " K"]:
     from evalica import Winner, bradley_terry
 
+    # One weighted match for each cell: a tie is half a win, and cannot be listed as a match.
     first_E, second_E = np.nonzero(wins_KK)
     result = bradley_terry(
         first_E.tolist(),
@@ -474,6 +483,7 @@ def _fit_elo(wins_KK: Float[np.ndarray, "K K"]) -> Float[np.ndarray, " K"]:
         tolerance=_TOLERANCE,
         limit=_MAX_ITERATIONS,
     )
+    # Back into the order of the policies, whatever order evalica keeps.
     strength_K = result.scores.sort_index().to_numpy(dtype=float)
     if result.iterations >= _MAX_ITERATIONS:
         raise ArithmeticError(

@@ -91,6 +91,7 @@ def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) ->
     if len(strengths) <= MAX_STRENGTHS:
         names = {strength: f"{strength:g}" for strength in strengths}
     else:
+        # Quarters of the pairs, and not of the range of strengths, which would leave some all but empty.
         cuts = np.quantile(
             [p.strength for p in decided_pairs if p.strength is not None], (0, 0.25, 0.5, 0.75, 1)
         )
@@ -135,6 +136,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
     The majority of the others against each one: too low, as a majority of few errs. The majority of all
     against each one: too high, as each has a vote in it. Ties are no votes; a person's first vote counts.
     """
+    # A vote alone has no others to be foretold by.
     votes = [cast for cast in _count_votes(pairs).items() if sum(cast[1]) > 1]
     if not votes:
         return Ceiling(
@@ -148,6 +150,7 @@ def accuracy_ceiling(pairs: Sequence[ScoredPair], resampling: Resampling) -> Cei
     prompts = group_index([prompt for (prompt, _), _ in votes])
     return Ceiling(
         source="repeated judgements",
+        # Weighted by its votes, it is a share of votes: a pair that ten people judged says more.
         accuracy=bootstrap_mean(
             predicted_by_others / votes_per_pair, prompts, resampling, weight_B=votes_per_pair
         ),
@@ -166,6 +169,7 @@ def _count_votes(pairs: Sequence[ScoredPair]) -> dict[_PairKey, list[int]]:
         if pair.annotator is None or pair.p_first == 0.5:
             continue
         first, second = pair.answers
+        # The same two answers in either order are one pair.
         key = (pair.prompt, (min(first, second), max(first, second)))
         if (key, pair.annotator) in counted_votes:
             continue
@@ -179,6 +183,7 @@ def _votes_predicted_by_others(a: int, b: int) -> float:
     """How many of a + b votes the majority of the other votes foretells; a draw foretells half."""
 
     def foretold(own: int, other: int) -> float:
+        # Less one: its own vote is taken out of the majority.
         return own * (0.5 + 0.5 * np.sign(own - 1 - other))
 
     return float(foretold(a, b) + foretold(b, a))
@@ -211,6 +216,7 @@ def best_of_n_exact_kl(p_Y: Float[np.ndarray, " Y"], reward_Y: Float[np.ndarray,
         raise ValueError(f"n {n} and chances that add up to {p_Y.sum()}: expected 1 or more, and 1")
     _, level_Y = np.unique(reward_Y, return_inverse=True)
     q_L = np.bincount(level_Y, p_Y)
+    # Divided by its own sum, F ends at exactly 1, and the top level loses no mass to rounding.
     up_to_L = np.cumsum(q_L) / q_L.sum()
     below_L = np.concatenate(([0.0], up_to_L[:-1]))
     m_L = up_to_L**n - below_L**n
@@ -245,13 +251,16 @@ def best_of_n_curve(
     scored_rows = [row for row in rows if row is not None]
     if not scored_rows:
         raise UserError("best-of-n: there is no prompt on whose every answer there is a verdict")
+    # As many as the shortest prompt has: every point of the curve rests on all prompts.
     answers = min(len(proxy_N) for proxy_N, _ in scored_rows)
     sizes = [n for n in (2**power for power in range(32)) if n < answers] + [answers]
+    # (chosen by, read off): truth by the proxy, the proxy's own view of it, truth by truth.
     truth_PS, proxy_PS, possible_PS = (
         np.stack([best_of_n_truth(row[by], row[what], sizes) for row in scored_rows])
         for by, what in ((0, 1), (0, 0), (1, 1))
     )
     names = [task.prompt for task, row in zip(tasks, rows, strict=True) if row is not None]
+    # Two sets of answers may share a prompt; they are drawn together.
     prompt_index = {name: index for index, name in enumerate(dict.fromkeys(names))}
     prompt_P = np.array([prompt_index[name] for name in names], dtype=np.int64)
     return BestOfNCurve(
@@ -285,6 +294,7 @@ def proxy_and_truth_scores(
 
 def _rank_weights(total: int, n: int) -> Float[np.ndarray, " N"]:
     """C(i−1, n−1)/C(N, n) for i = 1 … N."""
+    # Ratios of exact integers: factorials leave float64 beyond 170.
     return np.array([comb(i, n - 1) / comb(total, n) for i in range(total)])
 
 
@@ -314,6 +324,7 @@ def reward_calibration(table: PairColumns, *, bins: int = RELIABILITY_BINS) -> C
         reliability_by_mass(confidence_B, correct_B, bins=bins),
         reliability_by_width(confidence_B, correct_B, bins=bins),
     )
+    # −log σ(x) = log(1 + e⁻ˣ), finite at any margin.
     loss_B = p_first_B * np.logaddexp(0, -gap_B) + (1 - p_first_B) * np.logaddexp(0, gap_B)
     return Calibration(
         pairs=len(gap_B),
@@ -332,9 +343,12 @@ def margin_histogram(table: PairColumns) -> Margins | None:
     if not has_preference_B.any():
         return None
     margin_B = table.gap_B[has_preference_B] * np.sign(table.p_first_B[has_preference_B] - 0.5)
+    # All margins may be 0, and edges have to rise.
     limit = float(np.quantile(np.abs(margin_B), 0.99)) or 1.0
     edges = np.linspace(-limit, limit, 2 * BINS_PER_SIDE + 1)
+    # linspace may miss 0 by rounding, and 0 is what parts right from wrong.
     edges[BINS_PER_SIDE] = 0.0
+    # The furthest hundredth counts in the outer bins instead of falling off.
     counts = np.histogram(np.clip(margin_B, -limit, limit), edges)[0]
     return Margins(
         edges=tuple(edges.tolist()),
@@ -356,6 +370,7 @@ def equal_mass_bins(
     >>> equal_mass_bins(np.array([0.9, 0.5, 0.5, 0.7]), bins=2).tolist()
     [1, 0, 0, 1]
     """
+    # Many equal values give equal quantiles: one cut, for a bin between them would be empty.
     cuts = np.unique(np.quantile(confidence_B, np.linspace(0, 1, bins + 1)))
     return np.searchsorted(cuts[1:-1], confidence_B, side="left")
 

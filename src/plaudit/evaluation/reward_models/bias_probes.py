@@ -256,6 +256,7 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
     if reason:
         return Probes(pairs=len(pairs), at_equal_worth=False, features=(), words=reason)
     features = _feature_columns(pairs, has_worth=has_worth)
+    # Votes and not margins: the model is put on the annotators' scale, and their odds compare.
     judges = {"model": 0.5 + 0.5 * np.sign(table.gap_B), "annotators": table.p_first_B}
     fitted = fit_judges(np.stack([one.values_B for one in features], axis=1), judges, table.prompt_B)
     return Probes(
@@ -312,6 +313,7 @@ def _probe_feature(
         model=None if model_index is None else _odds_of(fitted, {model_index: 1.0}),
         annotators=None if annotator_index is None else _odds_of(fitted, {annotator_index: 1.0}),
         excess=excess,
+        # Index 0 is the worth itself, by which sureness is measured.
         beyond=_odds_beyond_taste(fitted, index) if has_worth and index else None,
         words="",
     )
@@ -341,9 +343,11 @@ def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
         return None
     model_beta, annotator_beta = fitted.beta[model[index]], fitted.beta[annotators[index]]
     model_worth, annotator_worth = fitted.beta[model[0]], fitted.beta[annotators[0]]
+    # Annotators who do not favour the better answer give no scale to be surer on.
     if annotator_worth <= 0:
         return None
     sureness_ratio = model_worth / annotator_worth
+    # Delta method: the gradient of β_m − s β_a by all four coefficients, as s depends on two of them.
     weights = {
         model[index]: 1.0,
         annotators[index]: -sureness_ratio,

@@ -105,6 +105,7 @@ def evaluate_reward(
         raise UserError(f"{data.name}: there is no comparison and no ranking in it to evaluate on")
     scores = score_records(data.records, reward)
     truths = None if data.truth is None else score_records(data.records, data.truth)
+    # Benchmarks list the right answers first: that order is the label, not a place on a screen.
     pairs = scored_pairs(
         data.records, scores, truths, in_shown_order=data.layout not in ("rewardbench", "rewardbench2")
     )
@@ -149,6 +150,7 @@ def _reward_evaluation(
         seed=resampling.seed,
         bootstrap=resampling.times,
         accuracy=accuracy(scored, resampling),
+        # Of all pairs: how far people agree does not hang on what this model could score.
         ceiling=data.ceiling or accuracy_ceiling(pairs, resampling),
         ties=tie_statistics(scored),
         worst=worst_category(categories),
@@ -188,6 +190,7 @@ def _worst_mistakes(scored: Sequence[ScoredPair]) -> tuple[Mistake, ...]:
     """The wrong pairs with the largest reward gaps, one a prompt, at most `MAX_MISTAKES` of them."""
     wrong = [pair for pair in scored if reward_gap(pair) * (pair.p_first - 0.5) < 0]
     mistakes: dict[object, Mistake] = {}
+    # Equal margins by origin, so that the same data always show the same mistakes.
     for pair in sorted(wrong, key=lambda pair: (-abs(reward_gap(pair)), pair.origin)):
         preferred = 0 if pair.p_first > 0.5 else 1
         mistakes.setdefault(

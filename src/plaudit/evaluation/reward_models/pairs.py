@@ -94,7 +94,9 @@ def scored_pairs(
 
 
 def _record_tasks(records: Iterable[PreferenceRecord]) -> Iterator[Task]:
+    # One set of answers is scored once, however many people judged it.
     answer_sets = dict.fromkeys((record.prompt, distinct_answers(record)) for record in records)
+    # Records do not say whether an answer was cut off; people judged it as it stands.
     return (
         Task(prompt=prompt, answers=answers, ended=(True,) * len(answers)) for prompt, answers in answer_sets
     )
@@ -129,6 +131,7 @@ def _record_pairs(
             annotator=record.annotator,
             group=record.group,
             strength=None if is_ranking else record.strength,
+            # A comparison lists its chosen answer first, which tells the label and no place.
             places=(one, other) if is_ranking and in_shown_order else None,
             origin=record.origin,
         )

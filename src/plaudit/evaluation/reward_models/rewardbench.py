@@ -180,6 +180,7 @@ def _ties_score(
 ) -> Estimate | None:
     rows_by_number: dict[str, dict[str, RankingScores]] = {}
     for ranking in rankings:
+        # "ref:12" and "tied:12" are the two halves of couple 12.
         side, _, number = ids.get(ranking.origin, "").partition(":")
         row = _ranking_scores(ranking, scores)
         if side in ("ref", "tied") and row is not None:
@@ -187,6 +188,7 @@ def _ties_score(
     points = np.array(
         [ties_pair_points(one["ref"], one["tied"]) for one in rows_by_number.values() if len(one) == 2]
     )
+    # A couple is scored as one, so it is also drawn as one.
     return bootstrap_mean(points, np.arange(len(points)), resampling) if len(points) else None
 
 
@@ -217,6 +219,7 @@ def _benchmark_result(
     )
     return Benchmark(
         name=name,
+        # fsum: the same mean in whatever order sections come.
         overall=None if missing_sections else math.fsum(one.score.value for one in sections) / len(sections),
         sections=tuple(sections),
         notes=(*notes, *missing_note),

@@ -77,6 +77,7 @@ def temperature_scaled(questions: Sequence[ChoiceLogprobs]) -> TemperatureScaled
     """Temperature scaling: each half of the questions at the temperature that was fitted on the other; no
     sum stands in both halves.
     """
+    # By sum and not by question: each sum is asked in two wordings, and would stand in both halves.
     entities = sorted({_entity(first_temperature) for first_temperature in questions})
     first_half = {entity for index, entity in enumerate(entities) if index % 2 == 0}
     halves = [
@@ -95,6 +96,7 @@ def temperature_scaled(questions: Sequence[ChoiceLogprobs]) -> TemperatureScaled
         for row in questions
     ]
     return TemperatureScaled(
+        # In the order of the halves that they are used on, not of those that they were fitted on.
         temperatures=(second_temperature, first_temperature),
         calibration=policy_calibration(scaled, _RESAMPLING, questions),
     )
@@ -129,6 +131,7 @@ def _claims(
         "on sums, surer than right by so much more than leashed",
     )
     error_change = _require(scaled.calibration.ece_change)
+    # What was lost by the error is gained: turned round, low and high change places.
     error_reduction = Estimate(
         value=-error_change.value,
         low=None if error_change.high is None else -error_change.high,

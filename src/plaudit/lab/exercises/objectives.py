@@ -99,6 +99,7 @@ def _claims(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> tuple[Cla
             (BOTH_REWARDS, HELP_ONLY),
             mean_gold,
             "of being helpful",
+            # 5/4 of it above the other's help: that is more than four fifths of it.
             factor=1.25,
         ),
         claim_greater(

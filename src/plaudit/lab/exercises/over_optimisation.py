@@ -145,6 +145,7 @@ def _points_by_optimiser(
     }
     best_points = [] if evaluation.best_of is None else evaluation.best_of.points
     best_of_n_points = [
+        # The record has an interval of the truth at each n, and a mean alone of the proxy.
         (sqrt(at.kl), _estimate_span(at.truth) if statistic is mean_gold else Span(value=at.proxy))
         for at in best_points
     ]
@@ -198,6 +199,7 @@ def _fitted_curves(evaluation: PolicyEvaluation) -> dict[str, OverOptimisation |
 
 def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverOptimisation | None:
     kl_S = np.array([_root_kl(evaluation, name) ** 2 for name in names])
+    # Two coefficients go through any two points; only a third can contradict the curve.
     if len(np.unique(kl_S[kl_S > 0])) < _MIN_DISTANCES:
         return None
     worth_by_policy = [statistic_by_prompt(evaluation, name, mean_gold) for name in names]
@@ -211,6 +213,7 @@ def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverO
 def _gain_comparison(curves: Mapping[str, OverOptimisation | None]) -> list[str]:
     """Who has spent its distance best, as far as all of them went."""
     fitted = {name: curve for name, curve in curves.items() if curve is not None}
+    # As far as the nearest went: no curve is read beyond what was measured.
     furthest = min((curve.furthest for curve in fitted.values()), default=0.0)
     gains = {name: gain for name, curve in fitted.items() if (gain := curve.gain_at(furthest)) is not None}
     ranked = sorted(gains, key=lambda name: -gains[name])

@@ -69,6 +69,7 @@ def _claims(rewards: _RewardsByKey) -> Iterator[Claim]:
         "how sure it was less how often it was right",
     )
     gap = paired_reward_difference(fresh_pairs["mean"], fresh_pairs["last"], correct)
+    # The claim is that nothing can be told, and an interval around 0 is what bears it out.
     is_undecided = gap.low is not None and gap.high is not None and gap.low <= 0 <= gap.high
     yield Claim(
         statement="Accuracy on fresh pairs alone does not tell which of the two is better.",

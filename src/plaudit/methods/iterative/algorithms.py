@@ -109,6 +109,7 @@ def rejection_sampled(
     top = max(scored.values(), default=0.0) if ceiling is None else ceiling
     if any(score > top for score in scored.values()):
         raise UserError(f"a score is above the ceiling {top:g}; accepting it would need a chance above 1")
+    # u is below 1, so an answer at the ceiling, with chance 1, always stays.
     return tuple(one for one, score in scored.items() if uniforms[one] < math.exp((score - top) / beta))
 
 
@@ -119,6 +120,7 @@ def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
     ((1, 0),)
     """
     scored = _with_verdict(scores)
+    # pairwise overlaps; every second pair leaves each answer in one pair alone.
     pairs = [(a, b) for n, (a, b) in enumerate(pairwise(indices)) if n % 2 == 0]
     return tuple(
         (a, b) if scored[a] > scored[b] else (b, a)

@@ -57,8 +57,10 @@ def make_pairs(
         texts: dict[str, str] = {}
         for answer in group:
             if is_complete(answer):
+                # Blanks at the ends make no difference that anyone could judge.
                 texts.setdefault(answer.text.strip(), answer.text)
         if len(texts) > 1:
+            # In random order, since people and models alike favour the answer that stands first.
             first, second = rng.sample(list(texts.values())[:2], 2)
             pairs.append(AnswerPair(number=len(pairs) + 1, question=question, first=first, second=second))
     if not pairs:
@@ -108,15 +110,18 @@ def _rows_by_pair(path: Path, wanted: set[int]) -> dict[int, dict[str, Any]]:
     """The rows by the number of their pair, each there once."""
     row_by_pair: dict[int, dict[str, Any]] = {}
     faults: list[str] = []
+    # At line feeds only: JSON strings may hold U+2028 and others that splitlines would break at.
     for line_number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
+            # Editors on Windows put a byte-order mark in front, which json refuses.
             row = json.loads(line.decode("utf-8-sig"))
         except ValueError as error:
             faults.append(f"line {line_number}: no JSON ({error})")
             continue
         number = row.get("pair") if isinstance(row, dict) else None
+        # True is an int to Python and would pass for pair 1.
         if isinstance(number, bool) or not isinstance(number, int) or number not in wanted:
             faults.append(f"line {line_number}: its pair is {number!r}, and there are 1 to {len(wanted)}")
         elif number in row_by_pair:
@@ -124,6 +129,7 @@ def _rows_by_pair(path: Path, wanted: set[int]) -> dict[int, dict[str, Any]]:
         else:
             row_by_pair[number] = row
     missing = sorted(wanted - {*row_by_pair})
+    # Only beside no other fault: a line that could not be read would be reported missing too.
     faults += [f"not there: {_pair_numbers(missing)}"] if missing and not faults else []
     if faults:
         raise UserError(
@@ -136,6 +142,7 @@ def _faults(pair: AnswerPair, row: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a row that people filled in."""
     label = f"pair {pair.number}"
     expected = _as_row(pair)
+    # A verdict on a text that was edited would be learnt for one that the policy wrote.
     altered = [name for name in _FIXED_FIELDS if row.get(name) != expected[name]]
     unknown = [name for name in row if name not in (*_FIXED_FIELDS, "better", *_OPTIONAL_FIELDS)]
     better, strength = row.get("better"), row.get("strength")

@@ -160,6 +160,7 @@ def resolve_settings(facts: LoopFacts, config: LoopConfig) -> LoopSettings:
         raise UserError(f"{words}: {facts.name} has no such setting; leave it out")
     if not facts.pairs and config.preference != PreferenceSettings():
         raise UserError(f"preference: {facts.name} learns answers, not pairs; leave out what is said of it")
+    # One stands for the other: where the user gives either, the row's default of both is void.
     alternatives = {"threshold", "top"} if {"threshold", "top"} & {*changed} else set[str]()
     row_defaults = {
         name: value for name, value in facts.defaults.items() if name not in {*changed} | alternatives

@@ -243,6 +243,7 @@ def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
         if continues and this_round.previous_reward is not None
         else config.model,
         data=this_round.train,
+        # Comparisons are held out by prompt over all rounds already; a share of its own would split again.
         held_out=str(this_round.held_out) if this_round.held_out.exists() else "0",
         out=this_round.reward_run,
         format="plaudit",
@@ -311,6 +312,7 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     initial = _initial_comparisons(config, encoder) if config.loop.data is not None else []
     prompts, notes = _load_round_prompts(config, encoder, folder)
     prompts = prompts_of_round(prompts, config.loop.prompts, this_round.number, config.seed)
+    # Marked by itself: people may take days over the pairs, and must come back to the same answers.
     _generate_answers(config, this_round, folder, prompts, notes if this_round.number == 1 else [])
     pairs = make_pairs(prompts, read_answers(this_round.answers), _round_seed(config, this_round))
     verdicts = (
@@ -320,6 +322,7 @@ def generate_and_compare(config: RlhfConfig, this_round: RlhfRound, folder: RunF
     )
     figures = _write_comparisons(config, this_round, _as_comparisons(pairs, verdicts), initial)
     figures = replace(figures, prompts=len(prompts), pairs=len(pairs), unjudged=verdicts.count(None))
+    # Last of all: without its marker a round is compared anew, from the same seed.
     write_marker(marker, _comparison_files(config, this_round), figures_as_json(figures))
     console.note(figures.sentence)
 
@@ -348,6 +351,7 @@ def _learning_figures(config: RlhfConfig, this_round: RlhfRound) -> LearningFigu
         old_on_new=_reward_accuracy(this_round.previous_reward, new, config),
         old_held_out=_reward_accuracy(this_round.previous_reward, held_out, config),
         new_held_out=_reward_accuracy(this_round.reward, held_out, config),
+        # Held-out prompts first: on trained ones the policy has had its reward to climb.
         reward=last.get("held_out/reward", last.get("reward")),
         kl=last.get("held_out/kl", last.get("kl")),
     )
@@ -375,12 +379,14 @@ def _generate_answers(
     for note in (*notes, start_note):
         console.note(note)
     sampler = sampler_of_folder(this_round.generator, device=config.device)
+    # Streams of their own below the round's seed: drawing, order of display and comparer never meet.
     settings = config.draw.sampling(random.Random(f"{_round_seed(config, this_round)}/drawn").getrandbits(32))
     groups: list[ScoredGroup] = []
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
         rollouts = sampler.generate([question.shown for question in chunk], settings, n=n)
         groups += [
+            # No scores: in this loop pairs are judged, and not answers.
             ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
             for question, answers in zip(chunk, rollouts, strict=True)
         ]
@@ -389,6 +395,7 @@ def _generate_answers(
 
 
 def _comparer_verdicts(comparer: Comparer, pairs: Sequence[AnswerPair], seed: str) -> list[Verdict | None]:
+    # By the pair's number, so that a comparer says the same of a pair whatever is asked before it.
     seeds = [random.Random(f"{seed}/pair/{pair.number}").getrandbits(32) for pair in pairs]
     return comparer.verdicts([pair.task for pair in pairs], seeds)
 
@@ -406,6 +413,7 @@ def _load_round_prompts(
         )
         files[held_out_file(config)] = _as_chat_prompts(held_out_prompts, encoder)
         notes += held_out_notes
+    # Not once answers are drawn: the lineage of every policy run holds the hash of these files.
     if not _marker_file(folder, rlhf_round(config, 1), "-drawn").exists():
         for path, file_prompts in files.items():
             write_records(map(_as_prompt_record, file_prompts), path)
@@ -448,10 +456,13 @@ def _write_comparisons(
         raise UserError(
             f"round {this_round.number}: nothing was said of any pair, so there is nothing to learn from"
         )
+    # From the files, since a loop that goes on has no memory of its earlier rounds.
     earlier = [rlhf_round(config, number) for number in range(1, this_round.number)]
     so_far = [*initial, *(row for other in earlier for row in _read_comparisons(other.comparisons)), *new]
+    # A reward that goes on has the earlier comparisons in its weights already.
     continues = config.reward_run.start == "newest" and this_round.number > 1
     train = [row for row in (new if continues else so_far) if not _is_held_out(config, row)]
+    # Those of all rounds: no reward ever saw them, and more of them measure more sharply.
     held_out = [row for row in so_far if _is_held_out(config, row)]
     if not train:
         raise UserError(
@@ -492,6 +503,7 @@ def _read_comparisons(path: Path) -> list[Comparison]:
 
 def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
     """Whether a comparison is held out: by its prompt alone, so that no other round trains it."""
+    # Pictures count: one question about two pictures is two prompts.
     shown = "".join(f"/{picture}" for picture in pictures(row.prompt))
     draw = random.Random(f"{config.seed}/compared/{plain_text(row.prompt)}{shown}").random()
     return draw < config.reward_run.held_out
@@ -499,6 +511,7 @@ def _is_held_out(config: RlhfConfig, row: Comparison) -> bool:
 
 def _reward_accuracy(reward: Path | None, rows: Sequence[Comparison], config: RlhfConfig) -> float | None:
     """How often a reward ranks the two answers as the comparison does; ties of the reward count half."""
+    # Of a tie between answers no order of two scores is the right one.
     decided = [row for row in rows if row.probability != 0.5]
     if reward is None or not decided:
         return None
@@ -526,9 +539,11 @@ def _round_seed(config: RlhfConfig, this_round: RlhfRound) -> str:
 def rlhf(config: RlhfConfig) -> Path | None:
     """Run all rounds; returns the model's folder on the first rank, None where nothing was left to do."""
     rounds = [rlhf_round(config, number) for number in range(1, config.loop.rounds + 1)]
+    # Called for their refusals: a bad setting shall not surface after a round of answers.
     configured_algorithm(config.loop.teach, policy_config(config, rounds[0]))
     loss_name_for("comparisons", config.reward_run.reward)
     for this_round in rounds:
+        # A process group for each part: the runs in between open groups of their own.
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
             if folder is not None:
                 generate_and_compare(config, this_round, folder)
@@ -543,6 +558,7 @@ def rlhf(config: RlhfConfig) -> Path | None:
         with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
             if folder is not None:
                 measure_round(config, this_round, folder)
+            # No rank may start the next round before the first one has written this one's files.
             ranks.barrier()
     with process_group(config.device) as ranks, open_loop_folder(config, ranks) as folder:
         if folder is not None:

@@ -102,6 +102,7 @@ def load_prompts(
     if not usable:
         detail = f" ({refused[0].origin}: {refused[0].reason})" if refused else ""
         raise UserError(f"{config.prompts}: there is no prompt to answer{detail}")
+    # 1e-9: in binary 0.29 · 100 is a little below 29, and 29 rows are what the user allows.
     if len(refused) > math.floor(config.rows.threshold * (len(usable) + len(refused)) + 1e-9):
         first = "\n".join(f"  {one.origin}: {one.reason}" for one in refused[:5])
         raise UserError(
@@ -120,6 +121,7 @@ def prompts_of_round(
     if count is None or count >= len(prompts):
         return list(prompts)
     order = list(range(len(prompts)))
+    # No round in the seed: there is one order, and rounds walk along it.
     random.Random(f"{seed}/prompts").shuffle(order)
     first = (number - 1) * count
     return [prompts[order[(first + k) % len(order)]] for k in range(count)]
@@ -260,6 +262,7 @@ class RoundFigures:
 
 def loop_round(facts: LoopFacts, settings: LoopSettings, config: LoopConfig, number: int) -> LoopRound:
     """The round of this number."""
+    # Without improve steps (n − 1) mod n is n − 1: each round draws for itself and has the next threshold.
     rounds_folder, stage = config.out / "rounds", (number - 1) % (settings.improves or number)
     generated_in = number - stage if settings.improves else number
     return LoopRound(
@@ -370,6 +373,7 @@ def _selection_settings(
     settings: LoopSettings, threshold: float | None, generated_in: int, seed: int, where: tuple[int, int]
 ) -> SelectionSettings:
     index, count = where
+    # By the round of the draw: stages over the same answers see the same numbers.
     rng = random.Random(f"{seed}/accept/{generated_in}/{index}")
     defaults = SelectionSettings()
     return SelectionSettings(
@@ -383,6 +387,7 @@ def _selection_settings(
 
 def _score_threshold(settings: LoopSettings, index: int, rows: Sequence[TaskScores]) -> float | None:
     if settings.threshold:
+        # Rounds beyond the list keep its last threshold.
         return settings.threshold[min(index, len(settings.threshold) - 1)]
     return (
         top_share_threshold(rows, settings.top[min(index, len(settings.top) - 1)]) if settings.top else None

@@ -55,6 +55,7 @@ def open_loop_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
         yield None
         return
     settings = plain_settings(config)
+    # Not `out`: configs of the rounds name models below it, and could not be resumed elsewhere.
     may_change = {name for name in MAY_CHANGE_ON_RESUME if name.split(".")[0] in settings and name != "out"}
     with open_run_folder(config.out, config=settings, may_change=may_change) as folder:
         yield folder
@@ -70,6 +71,7 @@ def generate_and_select(
             console.note(note)
     assert settings.rounds is not None
     markers = [_marker_file(folder, number) for number in range(1, settings.rounds + 1)]
+    # The figures are written again: the loop may have been killed right after the marker.
     if marker.exists():
         refuse_changed_files((this_round.answers, this_round.rows), marker, this_round.number)
         write_round_figures(folder, markers)
@@ -119,6 +121,7 @@ def is_loop_finished(config: RunConfig, ranks: Ranks) -> bool:
 
 def copy_final_model(folder: RunFolder, source: Path) -> None:
     """Copy the last round's model into the folder of the whole run."""
+    # Asked of the disk before the copy: a full one fails at once, and not gigabytes later.
     needed = sum(path.stat().st_size for path in source.iterdir())
     with atomic.atomic_folder(folder.model, needed=needed) as partial:
         shutil.copytree(source, partial, dirs_exist_ok=True)
@@ -160,6 +163,7 @@ def record_lineage(
     Words that name a folder, or a function in a file, count with what lies there.
     """
     held_out = [] if config.held_out_share is not None else [Path(config.held_out)]
+    # file.py:name counts by its file; what is no path, as a rule's name, is passed over below.
     candidates = [Path(name) for word in words for name in (word, word.rpartition(":")[0] or word)]
     current = run_folder.gather_lineage(
         method=method,
@@ -239,6 +243,7 @@ def _reference_settings(
 ) -> ReferenceSettings:
     """The round's reference: the model that it trains, or the command's; cached in its folder."""
     start_differs = settings.reference == "start" and this_round.model != config.model
+    # The cache lies with the round, for no other run will ever score these answers.
     return ReferenceSettings(
         model=config.model if start_differs else None, cache=this_round.folder / "reference"
     )

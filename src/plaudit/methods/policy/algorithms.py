@@ -72,6 +72,7 @@ def reinforce(kl_coef: KlCoef = 0.05, group_size: GroupSize = 1) -> PolicyAlgori
         surrogate=cells.log_prob,
         reward_kl=divergence.k1,
         kl_coef=kl_coef,
+        # By places for tokens: divided by its own length, a long answer would be learnt less per token.
         reduction=cells.fixed_length,
         group_size=group_size,
     )
@@ -501,6 +502,7 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
     if not isinstance(plain, row.PolicyAlgorithm):
         raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
     record = with_cells(plain, given) if given else plain
+    # A default that an exchanged cell leaves unread was nobody's wish; a setting that was changed was.
     changed = {name for name, one in own.items() if one != described.parameters[name].default}
     refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
     return record

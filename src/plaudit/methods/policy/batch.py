@@ -50,6 +50,7 @@ class ExperienceTensors:
         rows = {one.name: getattr(self, one.name)[index_n, :width] for one in fields(self)}
         # A round lies on the host, and a copy from there to a device need not be waited for.
         return ExperienceTensors(
+            # A micro-batch is padded to its own longest completion: what is cut off here is padding alone.
             **{name: one.to(device, non_blocking=one.device.type == "cpu") for name, one in rows.items()}
         )
 
@@ -91,6 +92,7 @@ class Round:
 
     def batch(self, refs: Sequence[GroupRef]) -> tuple[TokenBatch, Int[Tensor, " n"]]:
         """The tokens of these groups, and their rows among all answers."""
+        # Tensors of a round are [N, T] over all its groups, so a group's rows follow from those before it.
         start, rows = 0, dict[int, range]()
         for group, example in enumerate(self.examples):
             rows[group] = range(start, start + len(example.completions))
@@ -127,6 +129,8 @@ class Round:
             "examples": [_example_as_json(example) for example in self.examples],
             "figures": [asdict(metric) for metric in self.metrics],
         }
+        # Parts of a checkpoint are tensors, so the rest travels as bytes of JSON, whose floats are exact.
+        # A bytearray, since torch warns of memory that cannot be written to.
         payload = torch.frombuffer(bytearray(json.dumps(record).encode()), dtype=torch.uint8)
         return {
             "facts": payload,
@@ -165,7 +169,10 @@ def minibatches_of(groups: int, epochs: int, minibatches: int, seed: str) -> lis
     epochs_of_minibatches: list[list[list[int]]] = []
     for epoch in range(epochs):
         order = list(range(groups))
+        # The first epoch keeps its order: π_old was computed by just these pieces, equally padded, so that
+        # the first ratio is 1 to the last bit wherever the kernels are deterministic.
         if epoch:
+            # Strings seed by SHA-512: the same order in every process, and after a resume.
             random.Random(f"{seed}/{epoch}").shuffle(order)
         epochs_of_minibatches.append(split_evenly(order, minibatches))
     return epochs_of_minibatches
@@ -177,6 +184,7 @@ def split_evenly(order: Sequence[int], parts: int) -> list[list[int]]:
     >>> split_evenly([5, 6, 7], 2)
     [[5], [6, 7]]
     """
+    # In integers: rounded floats could drop a group between two parts, or give it to both.
     ends = [len(order) * n // parts for n in range(parts + 1)]
     return [list(order[start:end]) for start, end in pairwise(ends)]
 
@@ -185,10 +193,12 @@ def assemble_over_ranks(
     rows: Sequence[tuple[Tensor, Tensor]], size: tuple[int, int], ranks: Ranks
 ) -> Float[Tensor, "N T"]:
     """The values that each rank computed for its own completions, assembled on all ranks; on the CPU."""
+    # In the dtype of what was computed: float64 log-probs would be rounded in a float32 buffer.
     dtype = rows[0][1].dtype if rows else torch.float32
     all_NT = torch.zeros(size, dtype=dtype, device=ranks.device)
     for index_n, value_nt in rows:
         all_NT[index_n.to(ranks.device), : value_nt.shape[1]] = value_nt.to(ranks.device)
+    # Every row is 0 on all ranks but the one that computed it, so that the sum rounds nothing.
     ranks.all_reduce_sum([all_NT])
     return all_NT.cpu()
 
@@ -201,6 +211,7 @@ def _with_counted_mask(example: Example, is_counted: bool) -> Example:
     """The example, or the same with nothing trained."""
     if is_counted:
         return example
+    # Same ids, empty mask: the pass costs what it should and lets collectives match, and adds nothing.
     muted = tuple(replace(one, mask=(False,) * len(one.ids)) for one in example.completions)
     return replace(example, completions=muted)
 

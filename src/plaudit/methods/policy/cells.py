@@ -88,11 +88,13 @@ def _token_rewards(inputs: AdvantageInputs, *, whiten_rewards: bool) -> Tensor:
     reward_NT = inputs.paid_NT + temporal.token_rewards(
         inputs.final_payment_N, inputs.kl_NT, inputs.mask_NT, beta=inputs.kl_coefficient
     )
+    # Scaled only: with the mean taken off, a token that earned nothing would be paid or fined.
     return masked.whiten(reward_NT, inputs.mask_NT, shift=False) if whiten_rewards else reward_NT
 
 
 def _first_of(value_NT: Tensor, mask_NT: Tensor) -> Tensor:
     """Each completion's value at its first token."""
+    # argmax gives the first of equal maxima: where the completion's own tokens begin.
     first_N1 = mask_NT.to(value_NT.dtype).argmax(-1, keepdim=True)
     return value_NT.gather(1, first_N1)[:, 0]
 
@@ -225,6 +227,7 @@ def kl_trigger(
     inputs: SurrogateInputs, /, max_kl: MaxKl = 0.01, rollback_alpha: RollbackAlpha = 0.0
 ) -> Tensor:
     """PPO clipped where KL(π_old ‖ π) ≥ δ."""
+    # Detached: the KL decides which tokens are clipped, and is itself not minimised.
     return policy.kl_triggered(
         inputs.ratio_NT,
         inputs.advantage_NT,
@@ -237,6 +240,7 @@ def kl_trigger(
 @needs("adaptive_penalty")
 def kl_penalty(inputs: SurrogateInputs, /) -> Tensor:
     """−rA + β KL(π_old ‖ π), with the coefficient that the trainer adapts."""
+    # Not detached: here the KL is what is minimised.
     return policy.kl_penalised(inputs.ratio_NT, inputs.advantage_NT, inputs.old_kl_NT, beta=inputs.kl_penalty)
 
 
@@ -249,6 +253,7 @@ def _of_pairs(loss: Callable[..., Tensor], inputs: SurrogateInputs, log_ratio_NT
     """The surrogate of a pair of completions, from the log-ratio of each, at all their tokens."""
     better_N = _first_of(inputs.advantage_NT, inputs.mask_NT)
     loss_N = loss(ratios.completion_log_ratio(log_ratio_NT, inputs.mask_NT), better_N)
+    # At each of its tokens, so that a mean over them gives the completion's loss again.
     return masked.broadcast_to_tokens(loss_N, inputs.mask_NT)
 
 
@@ -365,11 +370,13 @@ NAMED: Mapping[str, Mapping[str, Callable[..., Tensor]]] = {
 
 
 def _choice(name: str, words: Mapping[str, object], doc: str) -> Parameter:
+    # From the table itself, so that options, help and refusals cannot know other names than it.
     choices = Literal.__getitem__(("auto", *words))  # pyright: ignore[reportAttributeAccessIssue]
     return Parameter(name=name, value_type=choices, default="auto", doc=doc)
 
 
 def _settings_of_named_cells() -> dict[str, Parameter]:
+    # Cells that share a setting (clip_low, gamma) share one option.
     every = (describe(cell).parameters for table in NAMED.values() for cell in table.values())
     return {name: optional(one) for parameters in every for name, one in parameters.items()}
 
@@ -444,6 +451,7 @@ def with_cells(record: PolicyAlgorithm, cells: Mapping[str, Any]) -> PolicyAlgor
     for kind, table in NAMED.items():
         own = getattr(record, kind)
         cell = table[cells[kind]] if kind in cells else own
+        # The later wins: what the algorithm was made with, what its cell has bound, what the user gave.
         known = {**record.settings, **cell_settings(own), **cells} if kind in cells else cells
         bound = {name: known[name] for name in cell_settings(cell) if name in known}
         changes[kind] = partial(cell, **bound) if bound else cell
@@ -455,6 +463,8 @@ def with_cells(record: PolicyAlgorithm, cells: Mapping[str, Any]) -> PolicyAlgor
 def _divergence(record: PolicyAlgorithm, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The KL from the reference in another place or by another estimator, with a coefficient."""
     place = cells.get("divergence", record.divergence)
+    # In the reward an estimate counts by its value, and k1 is unbiased; in a loss only its gradient
+    # counts, and k1's is 0 on average.
     name = cells.get("kl_estimator", "k1" if place == "reward" else "k3")
     estimator: KlEstimator = getattr(divergence, name)
     changes: dict[str, Any] = {
@@ -463,6 +473,7 @@ def _divergence(record: PolicyAlgorithm, cells: Mapping[str, Any]) -> dict[str, 
     }
     if place == "none":
         changes["kl_coef"] = 0.0
+    # An algorithm without a KL has coefficient 0, which would hold nothing in its new place either.
     elif "kl_coef" not in cells and record.divergence == "none":
         changes["kl_coef"] = DEFAULT_KL_COEF
     return changes
@@ -475,6 +486,7 @@ DEFAULT_KL_COEF = 0.05
 def cell_name(kind: str, record: PolicyAlgorithm) -> str:
     """The name of a cell; one of the user's own has the name of its function."""
     cell = getattr(record, kind)
+    # A cell with settings is a partial of the function that the tables name.
     plain = cell.func if isinstance(cell, partial) else cell
     known = {function: name for name, function in NAMED[kind].items()} | {group_z_of_steps: "group-z"}
     return known.get(plain, getattr(plain, "__name__", "own"))
@@ -501,6 +513,7 @@ _OF_A_NEED = {
 
 def readable_settings(record: PolicyAlgorithm) -> frozenset[str]:
     """The settings that this algorithm's cells read."""
+    # Out with all that depends on a cell or a need; then back in with what this algorithm's cells read.
     conditional = {*_OF_A_NEED["critic"], *_OF_A_NEED["adaptive_penalty"], *_settings_of_named_cells()}
     reads = {*CELLS} - conditional - _OF_A_KL - {"mixture_coef"}
     for kind in NAMED:
@@ -511,6 +524,7 @@ def readable_settings(record: PolicyAlgorithm) -> frozenset[str]:
         reads |= _OF_A_KL if record.divergence == "reward" else {"kl_coef", "kl_estimator"}
     if "rival" in record.needs or "reference" in needs_of(record.surrogate):
         reads |= {"mixture_coef"}
+    # TRPO's max_kl is a field of the record; elsewhere it is a setting of the cell that reads it.
     return frozenset(reads | ({"max_kl"} if record.max_kl else set[str]()))
 
 

@@ -208,6 +208,7 @@ class CollectedRollouts:
     def scores(self) -> Float[Tensor, " N"]:
         """The score of every answer, new ones first, one behind the other."""
         scores = [score for group in (*self.groups, *self.replayed) for score in group.scores]
+        # Rewards are Python floats; they keep all their bits until they meet log-probs.
         return torch.tensor(scores, dtype=torch.float64)
 
 
@@ -257,10 +258,12 @@ class RolloutCollector:
         """Generate and score a round; ``spare`` prompts replace groups without signal. All ranks call it."""
         all_groups = self._generate_and_score(questions, round_number)
         usable = [one for one in all_groups if self._has_signal(one)]
+        # By content: a prompt that stands in the file twice is no replacement for itself.
         used_ids = {question.id for question in questions}
         unused = (
             [question for question in spare if question.id not in used_ids] if self.dynamic_sampling else []
         )
+        # Seeded by the round: all ranks shuffle alike, and a round that is drawn anew has the same spares.
         random.Random(f"{self.sampling.seed}/{round_number}/spare").shuffle(unused)
         for _ in range(self.refills if self.dynamic_sampling else 0):
             missing = len(questions) - len(usable)
@@ -272,11 +275,13 @@ class RolloutCollector:
                 unused[: min(needed, len(questions))],
                 unused[min(needed, len(questions)) :],
             )
+            # The round's seed again: random numbers are made of seed and prompt, and these prompts are new.
             new_groups = self._generate_and_score(next_questions, round_number)
             all_groups, usable = (
                 [*all_groups, *new_groups],
                 [*usable, *(one for one in new_groups if self._has_signal(one))],
             )
+        # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
         usable = usable[: len(questions)]
         return self._assemble(all_groups, usable)
 
@@ -287,6 +292,7 @@ class RolloutCollector:
         groups: list[ScoredGroup] = []
         for scored in usable:
             group, rival = self._split_rival(scored)
+            # A loss of pairs has no value for an answer whose partner has no verdict.
             enough = len(group.rollouts) >= (self.completions_per_prompt if self.complete_groups_only else 1)
             if enough and (rival.rollouts or self.rival is None):
                 groups.append(group)
@@ -330,6 +336,7 @@ class RolloutCollector:
     def _generate_and_score(self, questions: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
         world, rank = self.ranks.world_size, self.ranks.rank
+        # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
         rank_questions = [
             (index, question) for index, question in enumerate(questions) if index % world == rank
         ]
@@ -345,6 +352,7 @@ class RolloutCollector:
             rival_sampling = replace(self.rival.sampling, seed=~settings.seed)
             rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
             groups = [[*group, *one] for group, one in zip(groups, rival_rollouts, strict=True)]
+        # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
         scored = score_groups(rank_prompts, groups, self.reward)
         if world == 1:
             return scored
@@ -352,6 +360,7 @@ class RolloutCollector:
             group_as_json(index, group) for (index, _), group in zip(rank_questions, scored, strict=True)
         ]
         by_index = dict(group_from_json(line, questions) for line in self.ranks.all_gather_strings(lines))
+        # In the order of the questions: every rank has to build the very same round.
         return [by_index[index] for index in range(len(questions))]
 
     def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
@@ -368,6 +377,7 @@ class RolloutCollector:
 
 
 def _has_equal_scores(group: ScoredGroup) -> bool:
+    # A single verdict, or none, compares nothing either.
     return len(set(group.scores)) < 2
 
 
@@ -391,6 +401,7 @@ def group_from_json(text: str, questions: Sequence[EncodedPrompt]) -> tuple[int,
     record: dict[str, Any] = json.loads(text)
     answers = tuple(rollout_from_json(one) for one in record["answers"])
     group = ScoredGroup(
+        # By place: all ranks hold the same prompts, so none has to be sent.
         question=questions[record["place"]],
         rollouts=answers,
         scores=tuple(record["scores"]),
@@ -422,8 +433,10 @@ class PassRateCurriculum:
     def sample_prompts(self, round_number: int, size: int) -> list[int]:
         """The prompt indices of a round, all different."""
         pass_rates = self._pass_rates.nan_to_num(0.5)
+        # 4p(1 − p) is the variance of a pass, scaled to 1 at p = ½, where answers differ most.
         weight = (4 * pass_rates * (1 - pass_rates)).clamp(min=MIN_PROMPT_WEIGHT)
         generator = torch.Generator().manual_seed(
+            # 62 bits fit into a signed 64-bit seed.
             random.Random(f"{self._seed}/{round_number}/prompts").getrandbits(62)
         )
         # The largest u^(1/w) are a draw without putting back, in proportion to w.
@@ -477,6 +490,7 @@ class ReplayBuffer:
     def sample_groups(self, groups: Sequence[ScoredGroup], round_number: int) -> tuple[ScoredGroup, ...]:
         """Groups to replay with these new ones, which are stored in turn."""
         recent = [entry for entry in self._groups if round_number - entry.round_number <= self._window]
+        # `share` is of the whole round: of n new groups the whole has n / (1 − share).
         replay_count = round(self._share / (1 - self._share) * len(groups))
         rng = random.Random(f"{self._seed}/{round_number}/again")
         replayed = rng.sample(recent, min(replay_count, len(recent)))
@@ -484,6 +498,7 @@ class ReplayBuffer:
             ReplayedGroup(round_number=round_number, row=self._row[one.question.id], group=one)
             for one in groups
         ]
+        # Stored after the draw, so that no round replays its own groups.
         self._groups = [*recent, *new]
         return tuple(entry.group for entry in replayed)
 

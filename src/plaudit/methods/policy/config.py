@@ -131,6 +131,7 @@ class DrawSettings:
             raise UserError(
                 "draw.temperature 0 gives the same answer each time, so there is nothing to compare; use 1"
             )
+        # Made for its refusals alone.
         self.sampling(0)
 
     def sampling(self, seed: int) -> SamplingSettings:

@@ -21,6 +21,7 @@ Algorithm = str | PolicyAlgorithm
 def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAlgorithm:
     """The algorithm of a name with a config's settings, or a record as it is; contradictions are refused."""
     record = POLICY.configured(algorithm, config)
+    # group-z knows whole answers only and would spread a step's payment over all tokens.
     if config.process.pay != "no" and record.advantage is cells.group_z:
         record = replace(record, advantage=cells.group_z_of_steps)
     _refuse_contradictions(record, config)

@@ -36,6 +36,7 @@ def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, str]:
         head = FreshHead(seed=config.seed, std=0.0)
         model = new_reward_model(folder, head, encoder=run.encoder, dtype=dtype, device=torch.device("cpu"))
         note = f"critic: begins as {folder} with a new head"
+    # With the reward's normalisation values begin on the scale of the scores that they shall predict.
     critic = RewardModel(model.model.to(device), normalisation=model.normalisation)
     layout, _ = choose_layout(critic, config.memory.layout)
     critic.use_layout(layout)
@@ -58,6 +59,7 @@ def _critic_folder(config: PolicyConfig, encoder: Encoder) -> Path:
     if reward is not None and reward.is_dir():
         folder = model_folder(reward)
         if is_reward_folder(folder):
+            # A reward reads texts, so its tokenizer may differ; a critic reads the policy's own token ids.
             try:
                 refuse_other_tokenizer(folder, encoder.info)
             except UserError:

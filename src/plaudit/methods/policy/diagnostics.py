@@ -47,6 +47,7 @@ def _zero_loss(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[s
     compares = "group" in row.needs or row.whitens_advantages
     if not compares or row.divergence == "loss" or len(losses) < 2:
         return {}
+    # Only while every ratio is 1 is the loss minus a mean advantage, which is 0 by construction.
     if any(abs(value - 1) > 1e-6 for value in ratios) or any(abs(value) > 0.02 for value in losses):
         return {}
     return {
@@ -58,6 +59,7 @@ def _zero_loss(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[s
 
 def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
     kls = _series("kl", reports)[-WINDOW:]
+    # Three standard errors below 0: single rounds of few answers fall below by chance.
     if len(kls) < WINDOW or fmean(kls) + 3 * stdev(kls) / math.sqrt(WINDOW) >= -0.01:
         return {}
     return {
@@ -69,6 +71,7 @@ def _negative_kl(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
     before, after = _first_and_last_means("entropy", reports)
+    # `not a < b`, and not `a >= b`: of too few reports both are NaN, and then nothing is said.
     if not after < 0.3 * before:
         return {}
     return {
@@ -81,6 +84,7 @@ def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
 def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
     shares = _series("flat", reports)[-WINDOW:]
     groups = _series("reward_std", reports)
+    # A share of exactly 1 is what single answers give, which are never unlike each other.
     if not shares or not groups or not fmean(shares) > 0.6 or math.isclose(fmean(shares), 1.0):
         return {}
     return {
@@ -139,6 +143,7 @@ def _no_verdict(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
+    # Figures of rewards come with a round's micro-batches, so a step without any reports none.
     idle_steps = sum("reward" not in report.values for report in reports)
     if len(reports) < 2 * WINDOW or not 0.3 * len(reports) < idle_steps < len(reports):
         return {}
@@ -177,7 +182,9 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
     if len(judge) < 3 or len(proxy) != len(judge):
         return {}
     best = max(range(len(judge)), key=lambda look: judge[look])
+    # Two looks in a row below the best: a judge of a few prompts falls once by chance.
     judge_fell = best < len(judge) - 2 and judge[-1] < judge[best] and judge[-2] < judge[best]
+    # Where both fall the policy has become worse, and is not gaming anything.
     if not judge_fell or not proxy[-1] > proxy[best]:
         return {}
     return {
@@ -191,6 +198,7 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
 def _first_and_last_means(name: str, reports: Sequence[StepReport]) -> tuple[float, float]:
     """The means of the first and the last figures; not numbers while there are too few."""
     series = _series(name, reports)
+    # Half of the series at most, so that the first and the last window share no report.
     count = min(WINDOW, len(series) // 2)
     return (fmean(series[:count]), fmean(series[-count:])) if count else (math.nan, math.nan)
 

@@ -75,6 +75,7 @@ class MixtureScorer:
         """log π_m of the trained tokens, from both distributions over the whole vocabulary."""
         policy_MV = self.policy.distributions(batch)
         reference_MV = self.reference.distributions(batch).to(policy_MV.dtype)
+        # Over the whole vocabulary: the normaliser of a geometric mixture needs more than the drawn tokens.
         mixed_MV = mixture_logits(policy_MV, reference_MV, share=self.reference_share).log_softmax(-1)
         token_M1 = batch.completion_NT.flatten()[batch.trained_M][:, None]
         return scatter_to_mask(mixed_MV.gather(-1, token_M1)[:, 0], batch)
@@ -89,6 +90,7 @@ class MixtureScorer:
         )
         computed_NT, start = torch.zeros_like(batch.mask_NT), 0
         for example in first_examples:
+            # One prompt at a time: two tables of [M, V] are the largest tensors that a run ever holds.
             logp_nt = self.logp(batch_of([example]).to(self.policy.policy.device)).cpu()
             rows = slice(start, start + len(example.completions))
             mixture_logp_NT[rows, : logp_nt.shape[1]] = logp_nt.to(mixture_logp_NT.dtype)
@@ -101,6 +103,7 @@ class MixtureScorer:
         return self.policy.policy.base.dtype
 
     def _affordable_examples(self, examples: Sequence[Example], least: int) -> Sequence[Example]:
+        # [M, V] cells divided by V: from here on it counts tokens.
         cells_left = MAX_DISTRIBUTION_CELLS // head_of(self.policy.policy.base).layer.weight.shape[0]
         for index, example in enumerate(examples):
             cells_left -= example.trained_tokens
@@ -118,10 +121,13 @@ def step_payments(
     """
     last_NT = last_token_mask(mask_NT)
     payments = [paid for group in (*collected.groups, *collected.replayed) for paid in group.step_payments]
+    # An answer ends at its last token even where no step does. Steps that end within one token are merged,
+    # so that there are at most T of them, and T columns hold all.
     end_NT, score_NS = last_NT.clone(), torch.zeros(mask_NT.shape, dtype=dtype)
     for n, completion_paid in enumerate(payments):
         for index, (end, amount) in enumerate(_payment_by_token(completion_paid).items()):
             end_NT[n, end], score_NS[n, index] = True, amount
+    # Not at the last token: it is paid the shaped score less all of this (final_payment_N).
     return step_rewards(score_NS, end_NT).masked_fill(last_NT, 0.0), end_NT
 
 
@@ -129,6 +135,7 @@ def _payment_by_token(paid: StepPayments | None) -> Mapping[int, float]:
     """What is paid at each token at which a step ends, in the order of the tokens."""
     amount_by_token: defaultdict[int, float] = defaultdict(float)
     for end, amount in () if paid is None else zip(paid.ends, paid.paid, strict=True):
+        # A token may hold the end of two short steps; it is paid for both.
         amount_by_token[end] += amount
     return amount_by_token
 
@@ -167,12 +174,14 @@ def round_metrics(
 ) -> tuple[Metric, ...]:
     """The metrics of a round; the same on every rank, so all are means."""
     mask_NT, length_N = inputs.mask_NT, inputs.mask_NT.sum(-1)
+    # What the reward said of new answers: shaping and replay would hide whether it rises.
     scores = collected.scores[: collected.new_completions]
     metrics = {
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
         **_reward_part_means(collected),
         **step_metrics(collected),
+        # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
         "entropy": -float(masked_mean(sampler_logp_NT, mask_NT)),
         "length_mean": float(length_N.double().mean()),
         "finished": float(inputs.finished_N.double().mean()),
@@ -201,6 +210,7 @@ def _kl_means(experience: ExperienceTensors, mask_NT: Tensor) -> dict[str, float
     shift_NT = log_ratio(experience.old_logp_NT, experience.ref_logp_NT, mask_NT)
     kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
     k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
+    # √KL is the distance in which over-optimisation is measured (Gao et al. 2022, arXiv:2210.10760).
     return {"kl": kl, "kl_k3": k3_mean, "kl_root": math.sqrt(max(0.0, k3_mean))}
 
 
@@ -295,9 +305,11 @@ class ExperienceMaker:
         mean_score: int | float | None,
     ) -> Round:
         """``beta`` is the divergence's coefficient now, ``usual`` the mean score of rounds before, if any."""
+        # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
         examples = tuple(example_from_rollouts(group.question, group.rollouts) for group in groups)
         batch = batch_of(examples)
+        # A round with empty tensors, since only a round can be cut into the pieces that fill them.
         rollout_round = Round(
             number=round_number,
             examples=examples,
@@ -313,6 +325,7 @@ class ExperienceMaker:
         )
         gap_metrics: tuple[Metric, ...] = ()
         if self.needs_old_logps:
+            # Replayed answers came of older weights; only new ones have to agree with the sampler.
             new_completions = slice(collected.new_completions)
             expected_logp_NT, compared_NT = self._expected_sampler_logps(examples, batch, old_logp_NT)
             gap_metrics = self._checked_sampler_gap(
@@ -335,11 +348,13 @@ class ExperienceMaker:
                 minibatch, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
             )[self.ranks.rank]
         ]
+        # With a single update the sampler's log-probs hold the place until the update's own pass.
         old_logp_NT = (
             self._score_round(rollout_round, microbatches, self._policy_logps)
             if self.needs_old_logps
             else sampler_logp_NT
         )
+        # Without a reference it is π_old itself: every log-ratio is 0, for no forward pass.
         ref_NT = (
             self._score_round(rollout_round, microbatches, self._reference_logps)
             if "reference" in self.row.needs
@@ -378,6 +393,7 @@ class ExperienceMaker:
     def needs_old_logps(self) -> bool:
         """Whether π_old has to be computed before the first update; with a single update it is π itself."""
         several_updates = self.minibatches * self.epochs > 1
+        # Weights and the KL in the reward are fixed before the update, and so need π_old by then.
         needs_policy_logps = self.weighs_tokens or self.row.reward_kl is not None
         return several_updates or needs_policy_logps or self.row.max_kl > 0 or self.reference_share > 0
 
@@ -410,6 +426,7 @@ class ExperienceMaker:
             kl_coefficient=kl_coefficient,
             value_NT=value_NT,
             rival_N=rival_P[batch.group_N],
+            # The very first round has none before it, and is measured against itself.
             mean_score=float(score_N[: collected.new_completions].mean())
             if mean_score is None
             else mean_score,
@@ -424,6 +441,7 @@ class ExperienceMaker:
         """The score of the rival's answer to each prompt, shaped like the others; 0 without one."""
         if not collected.rivals:
             return torch.zeros(len(collected.groups) + len(collected.replayed), dtype=dtype)
+        # Shaped as a batch, since costs of length and of being cut ask for tokens and endings.
         batch = batch_of([example_from_rollouts(one.question, one.rollouts) for one in collected.rivals])
         scores = torch.tensor([one.scores[0] for one in collected.rivals], dtype=dtype)
         return self.shaper.shape(scores, batch, update_scale=False)
@@ -438,12 +456,14 @@ class ExperienceMaker:
         old_logp_NT, ref_NT, sampler_logp_NT = token_logps
         mask_NT = inputs.mask_NT
         raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
+        # A + V is the return; a bandit's V stands for the whole answer, at whichever token it is asked.
         target_NT = (
             broadcast_to_tokens(inputs.reward_N, mask_NT)
             if "bandit_critic" in self.row.needs
             else raw_NT + inputs.value_NT
         )
         return_NT = target_NT.masked_fill(~mask_NT, 0.0)
+        # Whitened after the returns are made: the critic learns in the unit of rewards, not of this round.
         advantage_NT = whiten(raw_NT, mask_NT) if self.row.whitens_advantages else raw_NT
         weight_NT = self._token_weights(old_logp_NT, sampler_logp_NT, inputs, collected.new_completions)
         experience = ExperienceTensors(
@@ -472,6 +492,7 @@ class ExperienceMaker:
             correction_NT = truncated_importance_weight(
                 old_logp_NT, sampler_logp_NT, mask_NT, cap=self.weighting.cap or DEFAULT_REPLAY_CAP
             )
+            # Without a cap of its own only replay is corrected: new answers are this policy's.
             if not self.weighting.cap:
                 correction_NT[:new_completions] = 1.0
             weight_NT = weight_NT * correction_NT
@@ -491,6 +512,7 @@ class ExperienceMaker:
                 value_nt = score(
                     [rollout_round.examples[ref.group] for ref in microbatch], batch.to(self.ranks.device)
                 )
+                # A placeholder repeats a group that another rank scores: added up it would count twice.
                 is_counted = all(ref.is_counted for ref in microbatch)
                 scored.append((index_n, value_nt if is_counted else torch.zeros_like(value_nt)))
         size = (
@@ -518,6 +540,7 @@ def stale_sampler_check(
     policy: Policy, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
 ) -> StepCheck:
     """Whether the sampler's log-probs are those of the trained policy; with stale weights they are not."""
+    # The mean, not the largest: rounding moves single tokens, and stale weights move all of them.
     mean_gap = masked_mean((expected_logp_NT.detach() - sampler_logp_NT).abs(), mask_NT)
     return StepCheck(
         # Where log-probs are no numbers it is not the sampler: the loss says so, and names the rows.
@@ -534,6 +557,7 @@ def stale_sampler_check(
 
 def _allowed_sampler_gap(policy: Policy) -> float:
     return (
+        # On a GPU kernels are picked by shape: decoding and scoring round unlike even in float32.
         MAX_SAMPLER_GAP.get(policy.base.dtype, MAX_SAMPLER_GAP_HALF)
         if policy.device.type == "cpu"
         else MAX_SAMPLER_GAP_HALF
@@ -542,6 +566,7 @@ def _allowed_sampler_gap(policy: Policy) -> float:
 
 def _sampler_logps(collected: CollectedRollouts, batch: TokenBatch, dtype: torch.dtype) -> Tensor:
     """The sampler's log-probs among all tokens, in the numbers of the policy's own."""
+    # float32 at least: bfloat16 would round a log-prob of −5 by more than a hundredth.
     sampler_logp_NT = torch.zeros(batch.mask_NT.shape, dtype=torch.promote_types(dtype, torch.float32))
     groups = (*collected.groups, *collected.replayed)
     for n, answer in enumerate(answer for group in groups for answer in group.rollouts):

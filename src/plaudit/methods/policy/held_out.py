@@ -96,6 +96,7 @@ class HeldOutEvaluator:
             )
             metrics += self._metrics(questions, groups)
         merged = merge_over_ranks(metrics, self.ranks)
+        # The root of the merged mean: a mean of roots would depend on how prompts fell on ranks.
         kl = values_of(merged).get("held_out/kl_k3")
         root = () if kl is None else (mean_metric("held_out/kl_root", math.sqrt(max(0.0, float(kl))), 1),)
         return merge_metrics([*merged, *root])
@@ -214,6 +215,7 @@ class RolloutTrial:
     def small_round(self) -> TrialRound | None:
         """A round of two prompts with short answers; None where all of them are left out."""
         shaper = self.rounds.experience.shaper
+        # Scores of a trial must not enter the running scale of the run.
         shaper_state = shaper.tensors()
         prompts = list(range(min(len(self.rounds.questions), 2)))
         try:
@@ -233,6 +235,7 @@ class RolloutTrial:
             # As good as each other, so that nothing could be learnt of them.
             policy_round = _with_alternating_advantages(policy_round, answers)
             description += ", called good and bad in turn"
+        # As later updates: what is checked at a first one holds only while no weight has moved.
         later = (
             replace(piece, round=policy_round, is_first_update=False, is_only_update=False)
             for piece in pieces

@@ -115,6 +115,7 @@ def policy_updates(
     """The micro-batches of each step from ``first`` on: a loop over rounds, and in each over its steps."""
     inner = source.updates_per_round
     step = first
+    # Steps and rounds count from 1: (first − 1) // inner rounds are over by now.
     for policy_round in source.rounds(1 + (first - 1) // inner, batch_rows):
         # A run that goes on in the middle of a round takes only the steps that are left of it.
         for _ in range((step - 1) % inner, inner):
@@ -171,6 +172,8 @@ class RolloutRounds:
             yield self._round(number, batch_rows)
 
     def _round(self, number: int, batch_rows: BatchRows) -> Round | None:
+        # Both numbers come back with a checkpoint: a round that was ended, or had nothing to teach, is not
+        # drawn once more on resume.
         if number in (self.memory.stopped_round, self.memory.idle_round):
             return None
         if self.current is None or self.current.number != number:
@@ -181,9 +184,11 @@ class RolloutRounds:
 
     def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
         """This rank's micro-batches of a step of a round; none where the step is skipped."""
+        # policy_updates still holds the round that after_step has ended; its other steps come out empty.
         if policy_round is None or policy_round.number == self.memory.stopped_round:
             return ()
         update = (step - 1) % self.updates_per_round
+        # Computed again at each step and never stored: a function of seed, round and epoch.
         minibatches = policy_round.minibatches(self.experience.epochs, self.experience.minibatches, self.seed)
         groups = [minibatch for epoch in minibatches for minibatch in epoch][update]
         if not groups:
@@ -192,6 +197,7 @@ class RolloutRounds:
         shares = policy_round.rank_microbatches(
             groups, ranks=self.ranks.world_size, tokens_at_once=token_budget
         )
+        # Before the division over ranks: denominators are those of the whole minibatch.
         counts = policy_round.loss_counts(groups)
         policy_microbatches = [
             PolicyMicrobatch(
@@ -208,7 +214,9 @@ class RolloutRounds:
 
     def after_step(self, step: int, metrics: Mapping[str, Number]) -> None:
         """Adapt the KL coefficient, and end the round after its last update."""
+        # Before any return: a version too many costs one transfer of weights, one too few stale answers.
         self.weights.moved()
+        # NaN compares False: a step without rollouts neither ends a round nor moves the coefficient.
         old_kl = float(metrics.get("kl_old", math.nan))
         round_number, is_last_update = (
             1 + (step - 1) // self.updates_per_round,
@@ -224,6 +232,7 @@ class RolloutRounds:
             self.memory.beta = double_or_halve_beta(
                 self.memory.beta, kl=old_kl, target=self.kl_control.target_kl
             )
+        # No KL is reported where a mixture gave the answers; the coefficient then stays.
         if self.kl_control.schedule == "proportional" and "kl" in metrics:
             self.memory.beta = proportional_beta(
                 self.memory.beta,
@@ -232,6 +241,7 @@ class RolloutRounds:
                 samples=sum(len(example.completions) for example in self.current.examples),
                 horizon=self.kl_control.horizon,
             )
+        # Let go before the next round is made, and left out of checkpoints between rounds.
         self.current = None
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -243,6 +253,7 @@ class RolloutRounds:
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the state, in the middle of a round or before the next one."""
+        # The weights came back too: a sampler in another process still has those from before.
         self.weights.moved()
         self.memory = RoundMemory.from_numbers(tensors["memory"].tolist())
         for part in (self.curriculum, self.replay):
@@ -253,6 +264,7 @@ class RolloutRounds:
     def _new_round(self, round_number: int, questions: Sequence[EncodedPrompt]) -> Round | None:
         collected = self.collector.collect(questions, round_number, self.questions)
         if self.curriculum is not None:
+            # Of dropped groups as well: that a prompt is always passed shows in these alone.
             self.curriculum.record_scores(collected.all_groups)
         objection = self.collector.objection(collected, single_is_enough=not self.needs_comparison)
         if objection is not None:
@@ -269,6 +281,7 @@ class RolloutRounds:
         self.memory.rounds_without_verdict = 0
         if self.replay is not None:
             collected = replace(collected, replayed=self.replay.sample_groups(collected.groups, round_number))
+        # Before this round joins in: a baseline made of an answer's own score would be biased.
         mean_score = self.memory.mean_score if self.memory.score_count else None
         new_round = self.experience.make_round(
             collected, round_number, kl_coefficient=self._beta, mean_score=mean_score

@@ -115,6 +115,7 @@ def policy_objective(
         experience = microbatch.round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
         scores = _token_scores(row, models, batch)
         checks: list[StepCheck] = []
+        # A single update has no pass before it: the sampler's log-probs stand for π_old until here.
         if microbatch.is_only_update:
             checks.append(
                 stale_sampler_check(models.policy, scores.logp_NT, experience.old_logp_NT, batch.mask_NT)
@@ -126,6 +127,7 @@ def policy_objective(
         inputs = _surrogate_inputs(row, scores, experience, log_ratio_NT, batch, microbatch.kl_penalty)
         loss_NT = _token_losses(row, inputs, experience, scores.entropy_NT)
         loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
+        # By the counts of the whole minibatch: however it is divided, its pieces add up to one gradient.
         loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
         value_NT = _value_loss(models, critic, scores, batch, experience)
         total_loss = loss
@@ -152,6 +154,7 @@ def ptx_objective(
     text_objective = likelihood_objective(models.policy, models.autocast)
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
+        # A mean over the text's own tokens, so that γ is per token of text, however long rollouts are.
         result = text_objective(microbatch)
         metrics = tuple(replace(one, name="ptx_loss") for one in result.metrics if one.name == "loss")
         return replace(result, loss=weight * result.loss, loss_N=weight * result.loss_N, metrics=metrics)
@@ -163,6 +166,7 @@ def _token_scores(row: PolicyAlgorithm, models: ScoringModels, batch: TokenBatch
     """What the policy that moves says of the tokens, with entropies and values where they are needed."""
     with models.autocast():
         extra_scores = ("entropy",) if row.entropy_coef else ()
+        # A shared head reads the states of this very pass; a critic of its own takes a second one.
         value_reader = models.critic.read if isinstance(models.critic, ValueHead) else None
         return models.policy.score(
             batch, also=extra_scores, temperature=models.temperature, state_reader=value_reader
@@ -173,6 +177,7 @@ def _token_losses(
     row: PolicyAlgorithm, inputs: SurrogateInputs, experience: ExperienceTensors, entropy_NT: Tensor | None
 ) -> Tensor:
     """The surrogate of each token, with the divergence and the entropy bonus where the row has them."""
+    # π_old / μ corrects what was sampled; the divergence and the entropy below are π's own, unweighted.
     loss_NT = row.surrogate(inputs) * experience.weight_NT
     if row.loss_kl is not None:
         loss_NT = loss_NT + row.kl_coef * row.loss_kl(inputs.ref_log_ratio_NT)
@@ -185,6 +190,7 @@ def _with_policy_as_old(
     row: PolicyAlgorithm, experience: ExperienceTensors, scores: TokenScores, batch: TokenBatch
 ) -> ExperienceTensors:
     """With a single move π_old is π: to compute it twice would give the same numbers."""
+    # detach: the ratio is then 1 in value and has the gradient of log π, as REINFORCE wants it.
     policy_logp_NT = scores.logp_NT.detach().masked_fill(~batch.mask_NT, 0.0)
     return replace(
         experience,
@@ -197,9 +203,11 @@ def _zero_loss_mask(
     experience: ExperienceTensors, inputs: SurrogateInputs, max_rarity: int | float
 ) -> Tensor:
     """The mask of tokens whose loss is 0 but which are counted: weight 0, or a bad, rare completion."""
+    # They stay in the denominator: if it shrank with them, the tokens left would weigh more.
     zero_weight_NT = experience.weight_NT == 0
     if not max_rarity:
         return zero_weight_NT
+    # Sequences are masked as wholes; where tokens have advantages of their own the mean stands for them.
     advantage_N = masked_mean_rows(inputs.advantage_NT, inputs.mask_NT)
     within_limit_N = trusted_completions(
         inputs.log_ratio_NT.detach(), advantage_N, inputs.mask_NT, limit=max_rarity
@@ -220,6 +228,8 @@ def _surrogate_inputs(
         log_ratio_NT=log_ratio_NT,
         ratio_NT=ratio(row.ratio(log_ratio_NT, batch.mask_NT)),
         advantage_NT=experience.advantage_NT,
+        # e^ρ − 1 − ρ is never below 0, unlike −ρ, and its mean over tokens of π_old is KL(π_old ‖ π).
+        # expm1, since e^ρ − 1 has no digits left near ρ = 0, where every round begins.
         old_kl_NT=log_ratio_NT.clamp(max=MAX_LOG_RATIO).expm1() - log_ratio_NT,
         ref_log_ratio_NT=log_ratio(scores.logp_NT, experience.ref_logp_NT, batch.mask_NT),
         mask_NT=batch.mask_NT,
@@ -236,6 +246,7 @@ def _value_loss(
 ) -> Tensor | None:
     if models.critic is None:
         return None
+    # The values of a shared head came with the policy's own pass.
     value_NT = scores.extra_NT
     if value_NT is None:
         with models.autocast():
@@ -246,6 +257,7 @@ def _value_loss(
 
 
 def _loss_per_completion(loss_NT: Tensor, value_NT: Tensor | None, batch: TokenBatch) -> Tensor:
+    # Only to name rows that are not finite, so neither weights nor denominators matter here.
     total_NT = loss_NT if value_NT is None else loss_NT + value_NT
     return masked_sum_rows(total_NT.detach(), batch.mask_NT)
 
@@ -259,8 +271,10 @@ def _update_metrics(
 ) -> tuple[Metric, ...]:
     """What adds up over pieces: sums over tokens, whatever the reduction."""
     mask_NT, advantage_NT = inputs.mask_NT, inputs.advantage_NT
+    # All stay tensors: reading a number here would make every micro-batch wait for the device.
     tokens = mask_NT.sum()
     ratio_NT = inputs.ratio_NT.detach()
+    # Placeholders compute along on a rank without groups and must not be counted twice.
     counted_groups = sum(ref.is_counted for ref in microbatch.groups)
 
     def share(which_NT: Tensor) -> Tensor:
@@ -310,6 +324,7 @@ def _same_policy_check(log_ratio_NT: Tensor, models: ScoringModels, batch: Token
 
 
 def _log_ratio_tolerance(models: ScoringModels) -> float:
+    # Asked inside the context: whether products are halved is the run's choice, not the weights' dtype.
     with models.autocast():
         device = models.policy.device.type
         half_precision = (

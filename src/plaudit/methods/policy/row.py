@@ -60,6 +60,7 @@ class AdvantageInputs:
     @property
     def final_payment_N(self) -> Float[Tensor, " N"]:
         """What of the score is paid at the last token."""
+        # Whatever shaping did to the score lands at the last token, so that payments always add up to it.
         return self.score_N - completion_log_ratio(self.paid_NT, self.mask_NT)
 
     @property
@@ -216,6 +217,7 @@ class PolicyAlgorithm:
     @property
     def clip_range(self) -> tuple[float, float] | None:
         """ε below and above 1 where the surrogate clips the ratio of tokens; None where it does not."""
+        # clip_high tells clips of single tokens from p3o's, whose clip_low bounds whole completions.
         settings = cell_settings(self.surrogate)
         return (settings["clip_low"], settings["clip_high"]) if "clip_high" in settings else None
 

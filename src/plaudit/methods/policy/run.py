@@ -128,6 +128,7 @@ def make_rounds(
     algorithm: PolicyAlgorithm, config: PolicyConfig, run: Run, sources: RolloutSources
 ) -> RolloutRounds:
     """The rounds of a run: generation, scoring, advantages and minibatches."""
+    # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
     mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(
         questions=sources.prompts,
@@ -350,6 +351,7 @@ def _make_sampler(
         unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
         raise UserError(f"--sampler process does not know {unknown}: use --sampler local")
     process = process_of_policy(models.policy, config.model, run.precision, weights)
+    # Closed with the run, however it ends, or a model would stay behind in a process of its own.
     return run.resources.enter_context(process), weights
 
 
@@ -432,6 +434,7 @@ def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJ
         },
         diagnose=partial(diagnostics, prepared.algorithm, sums_step_scores=config.process.adds_up),
         updates_per_batch=prepared.rounds.updates_per_round,
+        # Clipped apart: under one norm a young critic's gradients would scale the policy's away.
         clip_groups=() if critic is None else (prepared.actor.policy, critic),
         update_fn=_update_fn(prepared, run),
         rate_multiples={"critic": prepared.algorithm.value_lr_scale} if critic is not None else {},
@@ -502,6 +505,7 @@ def _update_fn(prepared: PreparedRun, run: Run) -> TrpoStep | None:
     row = prepared.algorithm
     if not row.max_kl:
         return None
+    # Without the critic: the line search accepts steps by the policy's loss alone.
     models = replace(prepared.models, critic=None)
     surrogate = policy_objective(row, models, ValueLoss())
     return TrpoStep(models, surrogate, run.ranks, kl_limit=row.max_kl)
@@ -578,8 +582,10 @@ def _keep_best_by_judge(config: PolicyConfig) -> PolicyConfig:
 def _lineage_inputs(config: PolicyConfig) -> tuple[Path, ...]:
     """Files and folders that must be unchanged when the run is resumed."""
     words = [config.reward, config.process.by, config.judge.by]
+    # A rule's name or a server's address is no path, and there is nothing of it to hash.
     folders = [Path(word) for word in words if word is not None and Path(word).exists()]
     others = [config.critic.model, config.reference.model, config.ptx.data]
+    # The user's own file is an input: after a change to its loss it would be another run.
     own = Path(getattr(config, "algorithm", "").rpartition(":")[0])
     files = (own,) if own.suffix == ".py" else ()
     return (*folders, *files, *(path for path in others if path is not None))

@@ -51,6 +51,7 @@ def replace_unfinished(
     >>> replace_unfinished(torch.tensor([2.0, 3.0]), torch.tensor([True, False]))
     tensor([ 2., -1.])
     """
+    # A choice and no product with the mask: 0 · NaN would be NaN where the replaced score is no number.
     return torch.where(finished_N, score_N, torch.full_like(score_N, score))
 
 
@@ -91,6 +92,7 @@ def clipped(score_N: Float[Tensor, " N"], *, low: int | float, high: int | float
     """
     if not low < high:
         raise UserError(f"clipping from {low} to {high}; the first number is the smaller one")
+    # clamp leaves NaN as it is: no verdict does not become the lowest score.
     return score_N.clamp(low, high)
 
 
@@ -121,6 +123,7 @@ class RunningScale:
     def __init__(self, *, shift: bool = True, floor: float = 1e-6) -> None:
         """Without ``shift`` only the scale changes, so that the sign of a score keeps its meaning."""
         self._shift, self._floor = shift, floor
+        # Squared distances from the mean, not Σ r²: the latter cancels where the mean is far from 0.
         self._count, self._mean, self._squares = 0, 0.0, 0.0
 
     @property
@@ -135,12 +138,14 @@ class RunningScale:
 
     def update(self, score_N: Float[Tensor, " N"]) -> None:
         """Count these scores; every rank gives those of the whole batch, so that all stay alike."""
+        # One NaN or infinity would stay in the running moments for the rest of the run.
         finite = score_N[score_N.isfinite()].double()
         count = finite.numel()
         if not count:
             return
         mean = float(finite.mean())
         difference, total = mean - self._mean, self._count + count
+        # Chan's term δ² n_A n_B / n: what the distance of the two means adds to the squares within each.
         self._squares += (
             float((finite - mean).square().sum()) + difference * difference * self._count * count / total
         )
@@ -149,6 +154,7 @@ class RunningScale:
 
     def normalise(self, score_N: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         """The scores in the running unit, (r − mean) / deviation."""
+        # While all scores are alike their deviation is 0; the floor keeps the quotient finite.
         return (score_N - (self._mean if self._shift else 0.0)) / max(self.deviation, self._floor)
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -191,6 +197,7 @@ class ScoreShaper:
     def __init__(self, shape: ScoreShape, longest: int) -> None:
         """``longest`` is the most tokens that an answer may have."""
         self._settings, self._max_tokens = shape, longest
+        # Scale without shift: the zeros at tokens that pay nothing have to stay zeros (shape_payments).
         self._scale = RunningScale(shift=False) if shape.scale else None
 
     def shape(
@@ -209,6 +216,7 @@ class ScoreShaper:
             low, high = (_value_or(settings.low, -torch.inf), _value_or(settings.high, torch.inf))
             score_N = clipped(score_N, low=low, high=high)
         if self._scale is not None:
+            # A rival's answers are brought to the same unit without counting in it.
             if update_scale:
                 self._scale.update(score_N)
             score_N = self._scale.normalise(score_N)
@@ -222,6 +230,8 @@ class ScoreShaper:
         Whatever else is done to the score of an answer is done at its last token.
         """
         if self._settings.missing_end is not None:
+            # The whole score of a cut answer was replaced, so the pay of its earlier steps goes with it;
+            # its last place stays, since the replaced score is paid there.
             early_NT = end_NT & ~finished_N[:, None] & ~last_token_mask(end_NT)
             paid_NT, end_NT = paid_NT.masked_fill(early_NT, 0.0), end_NT & ~early_NT
         if self._scale is not None:
@@ -302,6 +312,7 @@ class ProcessReward:
     ) -> StepScoredCompletions:
         """Score every completion by its steps; one that lacks a verdict of either reward has none."""
         outcome = self._outcome_scores(tasks)
+        # The reward itself gives log-odds: a chance that was rounded to 1 has lost them.
         step_scores = self.process_reward.step_scores(tasks, odds=self.tariff.pay == "odds") if tasks else ()
         self._refuse_count_mismatch(len(step_scores), len(tasks), "prompts")
         steps = tuple(
@@ -340,6 +351,7 @@ class ProcessReward:
         payments: list[StepPayments | None] = []
         for rollout, answer, scores in zip(group, task.answers, row, strict=True):
             where = f"{self.process_reward.name}, answer {rollout.answer.text[:40]!r}"
+            # A reward that counts steps otherwise would have its scores paid at the wrong tokens.
             line_count = len(step_lines(answer))
             if scores is not None and len(scores) != line_count:
                 raise UserError(
@@ -347,6 +359,7 @@ class ProcessReward:
                     "hold a "
                     "word)"
                 )
+            # None is no verdict; an empty row is an answer without any line that holds a word.
             if not scores:
                 payments.append(None)
                 continue

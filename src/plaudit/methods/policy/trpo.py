@@ -57,13 +57,16 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda v: torch.tensor([2.0, 4.0]) * v, torch.tensor([2.0, 2.0]), steps=2)
     tensor([1.0000, 0.5000])
     """
+    # From x = 0 the first residual is b itself, which saves one of the costly products.
     x_D, residual_D, direction_D = torch.zeros_like(b_D), b_D, b_D
     square = residual_D.dot(residual_D)
+    # Relative to |b|², since gradients shrink by orders of magnitude while a policy learns.
     target_square = tolerance * square
     for _ in range(steps):
         if bool(square <= target_square):
             break
         product_D = product(direction_D) + damping * direction_D
+        # α of Hestenes and Stiefel; the quotient of squares two lines below is their β.
         length = square / direction_D.dot(product_D)
         x_D, residual_D = x_D + length * direction_D, residual_D - length * product_D
         before, square = square, residual_D.dot(residual_D)
@@ -81,6 +84,7 @@ def largest_step_within_kl(
     >>> largest_step_within_kl(torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), limit=0.01)
     tensor([0.1000, 0.0000])
     """
+    # To second order the KL along t·s is ½ t² sᵀA s; set equal to δ it gives t.
     return (2 * limit / direction_D.dot(product_D)).sqrt() * direction_D
 
 
@@ -131,14 +135,17 @@ class TrpoStep:
 
     def __call__(self, microbatches: Sequence[AnyMicrobatch]) -> Sequence[Metric]:
         """The step, with its share of the longest one and the KL that it came to."""
+        # Trial weights differ from π_old on purpose: the check of a first update would refuse them.
         policy_microbatches = [
             replace(microbatch, is_first_update=False)
             for microbatch in microbatches
             if isinstance(microbatch, PolicyMicrobatch)
         ]
         trained = [p for p in self._models.policy.parameters() if p.requires_grad]
+        # cat copies: trials write into the parameters themselves, and the way back has to be exact.
         start_D = _flatten([p.detach() for p in trained])
         descent_D = -_flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in trained])
+        # Of a zero gradient the longest step would be √(2δ / 0) · 0, not a number.
         if not bool(descent_D.any()):
             return self._no_step(trained)
 
@@ -146,6 +153,7 @@ class TrpoStep:
             return self._fisher_vector_product(trained, start_D, v_D, policy_microbatches)
 
         direction_D = conjugate_gradients(curved, descent_D, steps=CG_STEPS, damping=CURVATURE_DAMPING)
+        # The damped product, as in the solve: along a flat direction sᵀF s alone would allow any length.
         longest_D = largest_step_within_kl(
             direction_D, curved(direction_D) + CURVATURE_DAMPING * direction_D, limit=self._kl_limit
         )
@@ -157,8 +165,10 @@ class TrpoStep:
 
         step_share = backtracking_line_search(trial, limit=self._kl_limit)
         if step_share is None:
+            # The weights of the last, refused trial are still in place.
             _set_parameters(trained, start_D)
             return self._no_step(trained)
+        # The search returns right after it set the accepted weights, so these are measured.
         kl = self._evaluate_surrogate(policy_microbatches, old_surrogate).kl
         _clear_gradients(trained)
         return mean_metric("step_share", step_share, 1), mean_metric("step_kl", kl, 1)
@@ -175,6 +185,7 @@ class TrpoStep:
             metrics = [
                 metric for microbatch in microbatches for metric in self._surrogate(microbatch).metrics
             ]
+        # Merged over ranks: all of them accept the same trial, and so stay one model.
         values = values_of(merge_over_ranks(metrics, self._ranks))
         return StepEvaluation(improvement=-float(values["loss"]) - old_surrogate, kl=float(values["kl_old"]))
 
@@ -186,19 +197,25 @@ class TrpoStep:
         microbatches: Sequence[PolicyMicrobatch],
     ) -> Float[Tensor, " D"]:
         """The Fisher-vector product F v, by a finite difference of log-probs along v."""
+        # Steps along v have one length whatever |v| is: shorter ones drown in rounding, longer ones bend.
         difference = DIFFERENCE_SCALE.get(v_D.dtype, 1e-2) * float(start_D.norm()) / float(v_D.norm())
+        # A central difference: its error is quadratic in the step, for one more forward pass.
         _set_parameters(trained, start_D + difference * v_D)
         forward_logps = [self._logp(microbatch) for microbatch in microbatches]
         _set_parameters(trained, start_D - difference * v_D)
         backward_logps = [self._logp(microbatch) for microbatch in microbatches]
+        # The backward pass below needs ∇ log π at the old weights.
         _set_parameters(trained, start_D)
+        # The policy's gradient is kept in descent_D; .grad now gathers the product.
         for parameter in trained:
             parameter.grad = None
         for microbatch, forward_NT, backward_NT in zip(
             microbatches, forward_logps, backward_logps, strict=True
         ):
+            # J v, the change of each token's log-prob along v; the backward pass makes Jᵀ (J v) of it.
             change_NT = (forward_NT - backward_NT) / (2 * difference)
             self._weighted_logp(microbatch, change_NT).backward()
+        # Each rank has other micro-batches: without the sum every rank would follow its own curvature.
         self._ranks.sum_gradients(trained)
         return _flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in trained])
 
@@ -213,6 +230,7 @@ class TrpoStep:
         batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
         with self._models.autocast():
             scores = self._models.policy.score(batch, temperature=self._models.temperature)
+        # By the tokens of the whole minibatch: δ limits a mean over tokens, and F has to be in its unit.
         return masked_sum(change_NT * scores.logp_NT, batch.mask_NT) / microbatch.counts.tokens
 
 

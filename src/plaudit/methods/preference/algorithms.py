@@ -282,6 +282,7 @@ def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlg
     """
     return row.PreferenceAlgorithm(
         loss=row.pair_loss(losses.odds_ratio, odds=orpo_lambda),
+        # ORPO has no β; rewards in figures are then log-probs as they are.
         beta=1.0,
         log_prob=losses.mean_logps,
         link=losses.no_reference_link,
@@ -431,6 +432,7 @@ def apo_zero_unpaired(
     D'Oosterlinck et al. 2024, arXiv:2408.06266.
     """
     weights = {"desirable": desirable_weight, "undesirable": undesirable_weight}
+    # KTO's own function, measured from 0: no z₀ has to be estimated.
     return row.UnpairedAlgorithm(loss=row.unpaired_loss(unpaired.kto, beta=beta, **weights), beta=beta)
 
 
@@ -549,6 +551,7 @@ def _is_mixable(described: Algorithm) -> bool:
     if data_of(described) == "thumbs" or "mix" in described.parameters:
         return False
     record = described.function()
+    # These three always differ; of the cells only the loss may.
     own = {"name": record.name, "formula": record.formula, "settings": record.settings}
     return record == replace(dpo(record.beta), loss=record.loss, **own)
 

@@ -108,6 +108,7 @@ def with_cells(record: AnyPreferenceAlgorithm, cells: Mapping[str, Any]) -> AnyP
 def readable_cells(record: AnyPreferenceAlgorithm) -> frozenset[str]:
     """The cells that this algorithm reads."""
     unread = record.unread | (frozenset() if "reference" in record.needs else OF_A_REFERENCE)
+    # Only algorithms of pairs have a weight.
     return frozenset(CELLS) - unread - (frozenset() if hasattr(record, "weight") else OF_PAIRS)
 
 

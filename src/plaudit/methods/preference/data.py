@@ -108,6 +108,7 @@ def preference_encoder(
 def _encode_pairs(
     name: str, ties: bool, hard: bool, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[JudgedRow]:
+    # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
     compared = {one.origin for one in records if isinstance(one, Comparison | Ranking)}
     used = [one for one in records if not (isinstance(one, Rating) and one.origin in compared)]
     encoded = encode_judged([_require_pair(name, record) for record in used], encoder, max_tokens)
@@ -189,6 +190,7 @@ def _refuse_uninformative(
 
 
 def _refusal_reason(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
+    # By tokens and what is shown beside them: unlike texts may be normalised to the same ids.
     completions = [
         (answer.ids, extras_digest(row.example.completion_extras([k]), ("completion",)))
         for k, answer in enumerate(row.example.completions)
@@ -224,6 +226,7 @@ def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
     prompts = list(dict.fromkeys(row.prompt_id for row in rows))
     if len(prompts) < stages.parts:
         raise UserError(f"stages.parts: {stages.parts} parts of {len(prompts)} prompts leave some empty")
+    # Both ends by one formula: the end of a part is the start of the next, so no prompt is lost.
     first, end = (round(len(prompts) * n / stages.parts) for n in (stages.part, stages.part + 1))
     part_prompts = set(prompts[first:end])
     return tuple(row for row in rows if row.prompt_id in part_prompts)

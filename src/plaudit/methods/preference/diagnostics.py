@@ -137,8 +137,11 @@ def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _Expecte
         return None
     log_ratio_N = masked_sum_rows(scored.logp_NT - scored.ref_logp_NT, scored.batch.mask_NT)
     largest = float(log_ratio_N.abs().max())
+    # Both log-ratios are 0 up to `largest`; on so small a box a loss is all but linear, so that it is
+    # lowest and highest at corners.
     corners = [(0.0, 0.0), (largest, largest), (largest, -largest), (-largest, largest), (-largest, -largest)]
     chosen_B, rejected_B = torch.tensor(corners).unbind(-1)
+    # Lengths of 0 will do: algorithms that read them have been left out above.
     zero_B = torch.zeros_like(chosen_B)
     sides = row.penalised_sides(
         row.completion_logps(chosen_B, zero_B, zero_B), row.completion_logps(rejected_B, zero_B, zero_B)
@@ -156,6 +159,7 @@ def _diagnosis(
         f"before the first step policy and reference should be one model, but log-probs differ by up to "
         f"{max_log_ratio:.2g} ({_worst_row_origin(rows, scored)}): "
     )
+    # The model first: while it disagrees with itself nothing can be said of masks or caches.
     with torch.no_grad():
         rescored = score_rows(models, rows)
     if _differs(rescored.logp_NT, scored.logp_NT, models):
@@ -163,6 +167,7 @@ def _diagnosis(
             "the model itself gives other numbers for the same rows each time (dropout, or something else "
             "that is drawn). Set its dropout to 0 in config.json"
         )
+    # A log-prob of exactly 0 is a probability of 1, which no trained token has.
     if bool(((scored.ref_logp_NT != 0) != scored.batch.mask_NT).any()):
         return opening + (
             "the reference has log-probs for other tokens than those that are trained, so its masks are of "
@@ -231,6 +236,7 @@ def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
     held_out = _series("held_out/accuracy", reports)
     if not held_out:
         return {}
+    # NaN where nothing was reported: it is not above 0.95, so nothing is said.
     trained = fmean(_series("accuracy", reports)[-10:] or [math.nan])
     if not trained > 0.95 or not trained - held_out[-1] > 0.15:
         return {}
@@ -244,6 +250,7 @@ def _overfitting(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
     held_out = _series("held_out/loss", reports)
+    # Both of the last two looks: a single one may be chance.
     if len(held_out) < 3 or not min(held_out[-2:]) > min(held_out) + max(
         MIN_LOSS_RISE, MIN_LOSS_RISE * abs(min(held_out))
     ):
@@ -259,6 +266,7 @@ def _held_out_loss_rising(reports: Sequence[StepReport]) -> Mapping[str, str]:
 def _far_from_reference(reports: Sequence[StepReport]) -> Mapping[str, str]:
     kls = _series("held_out/kl", reports) or _series("kl", reports)
     length = _series("length_mean", reports)
+    # More nats than tokens: that is far from the reference at whatever length.
     if not kls or not length or not kls[-1] > length[-1]:
         return {}
     return {

@@ -83,6 +83,7 @@ def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bo
         rejected_B=torch.tensor(second, device=reference_tensor.device),
         chosen_better_B=reference_tensor.new_tensor(first_better),
         weight_B=reference_tensor.new_tensor(weight),
+        # int64 is named because an empty list would become float32, which cannot index.
         decided_D=torch.tensor(decided, dtype=torch.int64, device=reference_tensor.device),
         is_certain=all(probability == 1 for probability in first_better),
         origins=origins,
@@ -164,6 +165,7 @@ class PreferenceMicrobatch:
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[PreferenceMicrobatch, ...], ...] | None:
         """For each rank its micro-batches of at most ``budget`` tokens; None for a sorted batch."""
+        # The partners were found for these very pieces: other ones would part pairs from theirs.
         if self.context.matched is not None:
             return None
         divided = split_rows(self.judged, muted, ranks=ranks, tokens_at_once=budget)
@@ -221,6 +223,7 @@ def pair_sides(
 ) -> tuple[CompletionLogps, CompletionLogps]:
     """The loss inputs of the chosen and the rejected completion of each pair."""
     length_N = scored.batch.mask_NT.sum(-1)
+    # What ld-dpo measures against: tokens of either side beyond the shorter one's length count less.
     shorter_B = torch.minimum(length_N[pairs.chosen_B], length_N[pairs.rejected_B])
     chosen = _side_scores(row, scored, pairs.chosen_B, shorter_B)
     return chosen, _side_scores(row, scored, pairs.rejected_B, shorter_B)
@@ -267,12 +270,14 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         loss_N = row.loss(completions, label_N, microbatch.context) * torch.tensor(
             counts, device=all_N.device
         )
+        # new_tensor keeps the integers of all_N, also where a side of the batch is empty.
         good_G, bad_D = (
             all_N.new_tensor([n for n in range(len(labels)) if counts[n] and sign * (labels[n] - 0.5) > 0])
             for sign in (1, -1)
         )
         shift_N = completions.delta_B.detach()
         completion_metrics = (
+            # A bad answer is judged rightly where its Δ is below 0.
             _accuracy_metric(torch.cat((shift_N[good_G], -shift_N[bad_D]))),
             *_side_metrics(row, "chosen", completions, good_G),
             *_side_metrics(row, "rejected", completions, bad_D),
@@ -295,6 +300,7 @@ def _expected_pair_loss(
     loss_B = row.loss(*row.penalised_sides(chosen, rejected), context)
     if pairs.is_certain:
         return loss_B
+    # Swapped before penalties, as dpop's belongs to whichever answer is the preferred one.
     swapped_loss_B = row.loss(*row.penalised_sides(rejected, chosen), context)
     return pairs.chosen_better_B * loss_B + (1 - pairs.chosen_better_B) * swapped_loss_B
 
@@ -308,6 +314,7 @@ def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairInde
 
 def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:
     """−log π per token of the preferred answer."""
+    # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
     length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
     nll_N = -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
     return (
@@ -356,8 +363,10 @@ def _kl_metric(row: RowT, microbatch: PreferenceMicrobatch, scored: ScoredBatch)
     if "reference" not in row.needs:
         return ()
     counted = [n for n, counts in enumerate(_counted_completions(microbatch)) if counts]
+    # e^89 is infinite in float32; for a mere figure e^30 is far enough.
     log_ratio_NT = (scored.logp_NT.detach() - scored.ref_logp_NT).clamp(max=30)
     kl_N = masked_sum_rows(log_ratio_NT.expm1() - log_ratio_NT, scored.batch.mask_NT)
+    # group_N only lends its integer type and device: an empty float tensor could not index.
     kl_D = kl_N[scored.batch.group_N.new_tensor(counted)]
     return (mean_metric("kl", kl_D.sum(), len(counted)),)
 
@@ -454,12 +463,14 @@ class PreferenceBatcher:
                 self.row.log_prob(value_NT, batch.mask_NT, length_N) for value_NT in (logp_NT, ref_logp_NT)
             )
             total += float(self.row.completion_logps(logp_N, ref_logp_N, length_N).delta_B.sum())
+        # Sums travel, as ranks hold unequal numbers of rows. z₀ estimates a KL, which is never below 0.
         return max(0.0, math.fsum(one for (one,) in self.ranks.all_gather([total])) / len(rows))
 
     def _matched_microbatches(
         self, rows_by_rank: Sequence[Sequence[tuple[JudgedRow, ...]]], total: int, row: PreferenceAlgorithm
     ) -> tuple[PreferenceMicrobatch, ...]:
         """Every pair of the batch is seen once; then each micro-batch gets its own matched partners."""
+        # Every rank holds all rows of the batch, so it knows the sizes without asking.
         sizes = [
             [sum(len(row_pairs(one, ties=self.ties)) for one in microbatch) for microbatch in own]
             for own in rows_by_rank
@@ -467,8 +478,10 @@ class PreferenceBatcher:
         local_4B = torch.cat(
             [self._pair_log_ratios(row, microbatch) for microbatch in rows_by_rank[self.ranks.rank]], -1
         )
+        # all_gather wants equal lengths: NaN fills up, and the sizes cut it off again.
         padded_4B = local_4B.new_full((4, max(map(sum, sizes))), math.nan)
         padded_4B[:, : local_4B.shape[1]] = local_4B
+        # As Python floats, in which float32 and float64 lose nothing.
         rows = self.ranks.all_gather(padded_4B.flatten().tolist())
         whole_4B = torch.cat(
             [
@@ -491,6 +504,7 @@ class PreferenceBatcher:
         with torch.no_grad():
             scored = score_rows(self.models, rows)
             pairs = index_pairs(rows, scored.logp_NT, ties=self.ties)
+            # With the loss's own penalties: what is sorted must be what is compared.
             chosen, rejected = row.penalised_sides(*pair_sides(row, scored, pairs))
         figures_4B = torch.stack(
             (
@@ -500,6 +514,7 @@ class PreferenceBatcher:
                 rejected.delta_B,
             )
         )
+        # NaN for what does not count: a 0 would take a place in the order.
         return figures_4B.masked_fill(pairs.weight_B == 0, math.nan)
 
 
@@ -522,6 +537,7 @@ def mismatched_examples(
     mismatched: dict[Example, Example] = {}
     for row in rows:
         other = rng.choice(donors)
+        # This ends, because at least two prompts were found above.
         while other.prompt_id == row.prompt_id:
             other = rng.choice(donors)
         answer = rng.choice(range(len(other.example.completions)))
@@ -535,6 +551,7 @@ def _match_sorted_pairs(figures_4B: Tensor) -> SortedPartners:
     gap_B, ref_gap_B, chosen_B, rejected_B = figures_4B
     zero_B = torch.zeros_like(gap_B[counts_B])
     one = zero_B + 1
+    # Matching reads differences of log-probs alone, so that a gap beside 0 stands for both sides.
     partners = match_sorted(
         replace(completion_logps(gap_B[counts_B], ref_gap_B[counts_B], one), delta_B=chosen_B[counts_B]),
         replace(completion_logps(zero_B, zero_B, one), delta_B=rejected_B[counts_B]),

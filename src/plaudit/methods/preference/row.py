@@ -151,6 +151,7 @@ def pair_loss(loss: Callable[..., Tensor], **settings: float) -> PairLoss:
     >>> pair_loss(hinge, beta=0.1)(same, same, BatchContext()).item()
     1.0
     """
+    # The trainer sees the bound function alone, so the needs of the loss have to pass on to it.
     wanted = needs_of(loss)
 
     @needs(*wanted)

@@ -84,8 +84,10 @@ def load_models(
     row: AnyPreferenceAlgorithm, rows: Rows[JudgedRow], config: PreferenceConfig, run: Run
 ) -> tuple[PreferenceBatcher, PreparedReference]:
     """The policy and its reference, in what divides batches of these rows for them."""
+    # Before the policy is loaded: rows of a single prompt are refused at once.
     mismatched = _mismatched_examples(row, rows, config, run.encoder)
     policy, notes = prepare_policy(config, run.precision, run.ranks)
+    # Mismatched answers are scored by the reference too, so a cache has to hold them.
     reference_examples = [
         *(judged.example for judged in (*rows.train, *rows.held_out)),
         *mismatched.values(),
@@ -96,6 +98,7 @@ def load_models(
         if "reference" in row.needs
         else no_reference()
     )
+    # After the reference, whose log-probs may be computed by the policy while it is whole.
     notes += shard_or_broadcast(policy, config, run.ranks)
     run.note(*notes, f"{row.name}: {row.formula}", *reference.notes)
     batcher = PreferenceBatcher(
@@ -120,6 +123,7 @@ def prepare_preference(
     run.note(*rows.notes, *data_diagnostics(rows.train, row))
     batcher, reference = load_models(row, rows, config, run)
     objective, policy = make_objective(batcher), batcher.models.policy
+    # Now or never: after a step a wrong reference looks like learning.
     initial_check = check_initial_loss(
         batcher, objective, rows.train, is_same_model=reference.is_starting_model
     )
@@ -218,6 +222,7 @@ def _step_flops(
     tokens = sum(example.tokens for example in examples)
     trained = sum(example.trained_tokens for example in examples)
     policy_flops = training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=config.lora.rank > 0)
+    # A third: no backward pass, which costs twice the forward one.
     reference_flops = training_flops(*sizes, tokens=tokens, trained_tokens=trained) / 3
     return policy_flops + reference_flops if live else policy_flops
 
@@ -238,12 +243,15 @@ def preference(algorithm: str | AnyPreferenceAlgorithm, config: PreferenceConfig
     parts, model = config.stages.parts, config.model
     runs: list[PreferenceConfig] = []
     for part in range(parts):
+        # The last part takes the run's own folder, where its result is looked for.
         out = config.out if part == parts - 1 else config.out / "parts" / str(part)
         stages = StageSettings(parts=parts, part=part)
+        # From the second part on the reference is the model that the part itself starts from.
         reference = replace(config.reference, model=None) if part else config.reference
         runs.append(replace(config, model=model, out=out, stages=stages, reference=reference))
         model = out / "model"
     reserve_run_folder(runs[-1])
+    # A list, for every part has to run; the last one's summary is the whole run's.
     return [_run_part(algorithm, part_config) for part_config in runs][-1]
 
 

@@ -153,6 +153,7 @@ def sample_episode(sizes: Sequence[int], settings: EpisodeSettings, *, seed: int
     rng = random.Random(f"episode {seed}/{step}")
     group = rng.randrange(len(sizes))
     context_size = rng.randint(settings.least, min(settings.most, sizes[group] - 1))
+    # One shuffle for both, so that no target can be among what is shown.
     order = rng.sample(range(sizes[group]), sizes[group])
     end = context_size + settings.targets if settings.targets else None
     return Episode(group=group, context=tuple(order[:context_size]), targets=tuple(order[context_size:end]))
@@ -184,6 +185,7 @@ def collate_episodes(groups: Sequence[GroupItems], episodes: Sequence[Episode]) 
         context=GroupContext(
             embedding_EMH=context_EMKH.flatten(1, 2),
             preference_EM=shown_EMK.flatten(1, 2),
+            # A judgement is K points of the context, one an answer: its mask repeats K times.
             mask_EM=mask_EM.repeat_interleave(shown_EMK.shape[2], dim=1),
         ),
         target_EBKH=target_EBKH,
@@ -198,6 +200,7 @@ def _pad_items(
     """Embeddings, shown preferences, labels and mask of some items of some groups, item 0 for padding."""
     longest = max(len(items) for _, items in selections)
     device = groups[0].embedding_BKH.device
+    # Item 0 fills up: any real embedding will do, since the mask hides it.
     rows = [
         torch.tensor([*items, *[0] * (longest - len(items))], dtype=torch.int64) for _, items in selections
     ]
@@ -289,6 +292,7 @@ def group_preference_objective(
         context_items, targets = (
             sum(len(getattr(one, name)) for one in microbatch.episodes) for name in ("context", "targets")
         )
+        # As 1 or 0: a placeholder keeps its graph, so that gradients are summed on all ranks, and adds 0.
         weight = microbatch.is_counted
         return ObjectiveResult(
             loss=weight * loss_EB.sum() / microbatch.total_targets,
@@ -310,6 +314,7 @@ def group_evaluator(
 ) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
     """Loss and accuracy on groups that were never trained, after a context and without any."""
     sizes = [group.size for group in groups]
+    # A fixed seed: runs of any seed are measured by the very same trials.
     trials = [
         sample_episode(sizes, settings, seed=-1, step=number)
         for number in range(EPISODES_PER_GROUP * len(groups))
@@ -320,6 +325,7 @@ def group_evaluator(
         with torch.no_grad():
             for one in trials[ranks.rank :: ranks.world_size]:
                 pause()
+                # The same targets twice: what is gained over no context is what the context tells.
                 batch, without_context = (
                     collate_episodes(groups, [each]) for each in (one, replace(one, context=()))
                 )
@@ -493,6 +499,7 @@ def _make_module(config: GroupConfig, groups: Sequence[GroupItems], ranks: Ranks
     )
     # Every rank has another stream of random numbers by now: the first one's module is given to all.
     model = GroupPreference(shape).to(ranks.device, groups[0].embedding_BKH.dtype)
+    # By trained groups alone, as a group that is only met later cannot be in the scale.
     model.standardise(torch.cat([one.embedding_BKH.flatten(0, 1) for one in groups]))
     ranks.broadcast(p.data for p in model.parameters())
     return model

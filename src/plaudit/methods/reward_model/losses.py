@@ -177,7 +177,10 @@ def _three_way_loss(model: Callable[..., Tensor], settings: RewardSettings, *inp
     """Win, tie or loss; ``tie_chance`` is the probability of a tie at equal rewards."""
     first_B, second_B, probability_B, _ = inputs
     share = settings.tie_chance
+    # At equal rewards a tie has chance ν / (2 + ν) for Davidson and (θ − 1) / (θ + 1) for Rao–Kupper;
+    # set equal to tie_chance these give ν and θ.
     ties = {"nu": 2 * share / (1 - share)} if model is davidson else {"theta": (1 + share) / (1 - share)}
+    # Exactly ½ is a tie; any other share is a chance of winning, with none of a tie.
     tied_B = (probability_B == 0.5).to(probability_B.dtype)
     label_B3 = torch.stack((probability_B * (1 - tied_B), tied_B, (1 - probability_B) * (1 - tied_B)), -1)
     return win_tie_lose(model(first_B, second_B, **ties), label_B3)
@@ -193,6 +196,7 @@ def _independent_binary_loss(
         binary(reward_B, label_B, positive_weight=weight)
         for reward_B, label_B in ((first_B, probability_B), (second_B, 1 - probability_B))
     )
+    # Half of the sum, so that a comparison weighs one row as in every other loss.
     return 0.5 * (first_loss_B + second_loss_B)
 
 
@@ -278,6 +282,7 @@ def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
 def _refuse_uniform_labels(rows: Sequence[JudgedRow], kind: str) -> None:
     """Raise where all rows have the same label, so that there is nothing to learn."""
     values = {value for row in rows for value in _label_values(row.judgement)}
+    # Comparisons may all carry one label and still teach, since the preferred answer stands first.
     if all(_is_tied(row.judgement) for row in rows) or (kind in _ABSOLUTE_KINDS and len(values) == 1):
         raise UserError(
             f"{rows[0].origin} and all others, {len(rows):,} {kind} to train on, say the same: "

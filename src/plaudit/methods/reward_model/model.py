@@ -96,6 +96,7 @@ def starting_reward_model(
         pooling = model.pooling if setting == "auto" else setting
     else:
         pooling = "last" if setting == "auto" else setting
+        # 7919, a prime: members of two runs with neighbouring seeds still begin with other heads.
         seed = config.seed + 7919 * (config.ensemble.member or 0)
         head = FreshHead(seed=seed, std=config.reward.head_std, pooling=pooling)
         model = new_reward_model(config.model, head, encoder=encoder, dtype=dtype, device=device)
@@ -108,7 +109,9 @@ def starting_reward_model(
 def normalisation_for_ratings(rows: Sequence[JudgedRow]) -> Normalisation:
     """Makes head outputs of mean 0 and deviation 1 ratings: reward = raw · deviation + mean."""
     scores = [row.judgement.score for row in rows if isinstance(row.judgement, RatingLabel)]
+    # Not 0: ratings that are all one number were refused when the loss was chosen.
     mean, deviation = statistics.fmean(scores), statistics.pstdev(scores)
+    # (raw + mean/σ) / (1/σ) = raw · σ + mean.
     return Normalisation(offset=-mean / deviation, scale=1 / deviation)
 
 
@@ -138,6 +141,7 @@ def mean_reward(
 ) -> float:
     """The mean reward of all completions; with sharded weights every rank must call it."""
     rewards: list[float] = []
+    # By length, so that a micro-batch holds completions of like length and little padding.
     ordered = sorted(examples, key=lambda example: example.tokens)
     with torch.no_grad(), arithmetic():
         for microbatch in micro_batches_in_order(ordered, tokens_at_once):
@@ -151,11 +155,13 @@ def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encode
     if not ranks.is_first:
         return
     if weights is not None:
+        # The normalisation is no parameter, so it is not among the weights that were gathered.
         normalisation, dtype = model.normalisation, next(iter(weights.values())).dtype
         model, _ = starting_reward_model(config, encoder, dtype, torch.device("cpu"))
         model.normalisation = normalisation
         for name, parameter in model.named_parameters():
             parameter.data.copy_(weights[name])
+    # Adapters first: merged into the weights they could not be told from them any more.
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
             save_adapter(model.model, partial)
@@ -166,6 +172,7 @@ def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encode
 
 def body_size(model: RewardModel) -> int:
     """Numbers in the matrices that every token is multiplied with."""
+    # Embeddings are looked up and not multiplied with, so they cost no operations.
     embedding_ids = {id(p) for p in model.base.get_input_embeddings().parameters()}
     return sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in embedding_ids)
 

@@ -92,8 +92,10 @@ def comparison_objective(model: RewardModel, loss: PairLoss, arithmetic: Autocas
         comparisons = _labels_of(microbatch, PairLabel)
         first_better_B = scored.reward_N.new_tensor([one.probability for one in comparisons])
         margin_B = scored.reward_N.new_tensor([one.margin for one in comparisons])
+        # [2B] as [B, 2]: completions lie row by row, and each row has two.
         first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
         loss_B = loss(first_B, second_B, first_better_B, margin_B)
+        # The sign of p − ½ turns the lead towards the preferred answer, whichever of the two it is.
         lead_B = (first_B - second_B).detach() * (first_better_B - 0.5).sign()
         decided_B = (first_better_B != 0.5) & scored.counted_R
         return _objective_result(microbatch, scored, loss_B, _accuracy_and_margin(lead_B, decided_B))
@@ -109,8 +111,10 @@ def ranking_objective(model: RewardModel, loss: RankLoss, arithmetic: AutocastCo
         ranks = [scored.reward_N.new_tensor(first.ranks) for first in _labels_of(microbatch, RankingLabel)]
         rank_PK = pad_sequence(ranks, batch_first=True)
         reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
+        # From ones: rewards and ranks can themselves be 0 where there is an answer.
         mask_PK = pad_sequence([torch.ones_like(first) for first in ranks], batch_first=True).bool()
         loss_P = loss(reward_PK, rank_PK, mask_PK)
+        # The upper triangle: each of the K(K − 1)/2 pairs of a ranking once.
         first, second = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
         order_PB = (rank_PK[:, second] - rank_PK[:, first]).sign()
         decided_PB = mask_PK[:, first] & mask_PK[:, second] & (order_PB != 0) & scored.counted_R[:, None]
@@ -156,6 +160,7 @@ def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastConte
         ends = [torch.tensor(one.ends) for one in labelled]
         batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
         with arithmetic():
+            # −1 for padding, since 0 is the place of a completion's first token.
             score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
         label_NC = pad_sequence([score_NC.new_tensor(one.labels) for one in labelled], batch_first=True)
         mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
@@ -164,6 +169,7 @@ def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastConte
         step_M = torch.tensor(places, device=model.device)
         mask_NC = mask_NC.to(model.device, non_blocking=True)
         loss_NC = loss(score_NC, label_NC, mask_NC)
+        # Only real steps: zeros of padded ones would pull the mean reward towards 0.
         scored = _ScoredRows(
             batch=batch,
             reward_N=score_NC.flatten()[step_M],
@@ -230,6 +236,7 @@ def _objective_result(
     counted_R = loss_R * scored.counted_R
     rows = _counted(microbatch)
     is_muted = rows == 0
+    # A placeholder has rewards of rows that another rank reports; none of them may enter the mean.
     rewards = scored.reward_N.detach()[:0] if is_muted else scored.reward_N.detach()
     examples = [] if is_muted else [row.example for row in microbatch.judged]
     return ObjectiveResult(

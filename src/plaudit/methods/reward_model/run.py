@@ -137,6 +137,7 @@ def _run_pretraining(config: RewardConfig) -> RewardConfig:
         data=rows,
         out=config.out / "pretraining",
         format=None,
+        # A file of held-out rows is of the main stage's kind; the first stage splits its own rows.
         held_out=config.held_out if config.held_out_share is not None else "0.05",
         epochs=stage.epochs,
         steps=None,
@@ -177,6 +178,7 @@ def _run_ensemble(config: RewardConfig) -> Summary | None:
     folders = [config.out / "members" / str(member) for member in range(ensemble.members)]
     for member, out in enumerate(folders):
         member_config = replace(config, out=out, ensemble=replace(ensemble, member=member))
+        # None for a member that was finished before: the last one that ran is reported.
         summary = _run_one(member_config) or summary
     caution = ensemble.caution if ensemble.combine == "cautious" else None
     if is_first_process():
@@ -235,6 +237,7 @@ def prepare_reward(
 
 def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_examples: Sequence[Example]) -> None:
     """Write the model; the mean reward of ``zero_examples`` is 0 from now on."""
+    # Only at the end, since the level moves with every step.
     if zero_examples:
         level = mean_reward(model, zero_examples, config.memory.tokens_at_once, run.autocast)
         _shift_rewards(model, level)
@@ -244,6 +247,7 @@ def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_example
 def _shift_rewards(model: RewardModel, level: float) -> None:
     """Shift the normalisation so that answers with this mean reward have 0."""
     normalisation = model.normalisation
+    # (raw − offset − level · scale) / scale is the old reward less the level.
     model.normalisation = Normalisation(
         offset=normalisation.offset + level * normalisation.scale, scale=normalisation.scale
     )
@@ -266,6 +270,7 @@ def bootstrap_rows(rows: Sequence[JudgedRow], ensemble: EnsembleSettings, seed: 
         rows_by_prompt.setdefault(row.prompt_id, []).append(row)
     prompts = list(rows_by_prompt)
     rng = random.Random(f"{seed}/member {ensemble.member}")
+    # Whole prompts are drawn: rows of one prompt are no independent evidence.
     return [row for prompt in rng.choices(prompts, k=len(prompts)) for row in rows_by_prompt[prompt]]
 
 

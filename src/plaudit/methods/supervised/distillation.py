@@ -44,6 +44,7 @@ DIVERGENCE_METRIC = "held_out/divergence"
 TeacherPrompts = Mapping[str, tuple[int, ...]]
 """For each prompt of the student, as tokens, what the teacher is asked in its place."""
 
+# Two exchanges behind a system turn: a template that moves or drops it gives itself away here.
 _PROBE_ROLES = ("system", "user", "assistant", "user", "assistant")
 
 
@@ -97,6 +98,7 @@ def refuse_other_tokenizer(student: TokenizerInfo, teacher: TokenizerInfo) -> No
     student_vocab, teacher_vocab = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     if student_vocab == teacher_vocab:
         return
+    # The first in the alphabet of all that differ, for the same message every time.
     token = min(
         token
         for token, token_id in {**student_vocab, **teacher_vocab}.items()
@@ -174,6 +176,7 @@ def _readout(hidden_MH: Tensor, head: Head) -> Readout:
 
 def _teacher_readout(teacher: Policy, batch: TokenBatch) -> Readout:
     with torch.no_grad():
+        # States and no log-probs: the vocabulary is projected in blocks, never as one [M, V].
         (hidden_MH,) = teacher(batch, lambda hidden_MH, head, batch: (hidden_MH,))
     return _readout(hidden_MH, head_of(teacher.base))
 
@@ -188,6 +191,7 @@ def _teacher_batch(microbatch: SupervisedMicrobatch, teacher_prompts: TeacherPro
         raise UserError(
             f"{unmatched[0]}: the teacher has no prompt for this row; make it with rows_in_context"
         )
+    # The prompt alone is exchanged: same completions, same mask, so the M states meet one to one.
     return batch_of(
         [replace(example, prompt=teacher_prompts[example.prompt_id]) for example in microbatch.examples]
     )
@@ -208,6 +212,7 @@ def _refuse_unaligned_completions(bare: Example, contextual: Example, max_tokens
 
 
 def _refuse_other_vocabulary(policy: Policy, teacher: Policy) -> None:
+    # Rows of the heads and not tokens: models of one tokenizer may pad their vocabularies differently.
     student_size, teacher_size = (head_of(one.base).layer.weight.shape[0] for one in (policy, teacher))
     if student_size != teacher_size:
         raise UserError(

@@ -119,6 +119,7 @@ def likelihood_evaluator(
                     mean_metric("held_out/entropy", masked_sum(scores.entropy_NT, batch.mask_NT), trained),
                 ]
         merged = merge_over_ranks(metrics, ranks)
+        # exp of the merged mean: a mean of perplexities would depend on how rows were divided.
         loss = values_of(merged)["held_out/loss"]
         return merge_metrics([*merged, mean_metric("held_out/perplexity", perplexity(loss), 1)])
 
@@ -131,6 +132,7 @@ def microbatch_metrics(
     """What every supervised objective reports of a micro-batch; a muted one has no weight."""
     examples = microbatch.examples
     trained = sum(example.trained_tokens for example in examples)
+    # A muted row stands in for one that another rank counts.
     is_muted = trained == 0
     return (
         mean_metric("loss", loss.detach(), trained),

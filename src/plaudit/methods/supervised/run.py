@@ -97,6 +97,7 @@ def prepare_supervised(
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
     rows = load_rows(config, run.encoder, method.encode, run.folder)
     policy, notes = prepare_policy(config, run.precision, ranks)
+    # Before weights are divided: self-distillation keeps a whole copy of the policy.
     objective = method.make_objective(policy, rows, run.autocast)
     notes += shard_or_broadcast(policy, config, ranks)
     sample_examples = rows.held_out or rows.train
@@ -257,6 +258,7 @@ def self_distillation_objective(
 
 def distil(config: DistilConfig) -> Summary | None:
     """Σ D(teacher, student) over the answers' tokens."""
+    # Before any folder is opened or model loaded: the two tokenizers tell.
     refuse_other_tokenizer(load_tokenizer(config.model), load_tokenizer(config.teacher))
     method = SupervisedMethod(
         name="distil",

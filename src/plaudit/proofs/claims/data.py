@@ -129,7 +129,7 @@ def _loss_gain_by_uncompared(setup: ProofSetup) -> float:
 
 
 def _objective_change_by_uncompared(setup: ProofSetup) -> float:
-    """What that policy is worth less than π_ref by the objective."""
+    """What that policy is worth by the objective less what π* is worth: below 0."""
     language = setup.language
     shifted_PY = with_mass_on_uncompared(optimum(language, setup.beta), compared_answers(language), 0.99)
     return objective(shifted_PY, language, setup.beta) - objective(
@@ -154,6 +154,7 @@ def _compared_distance(setup: ProofSetup) -> float:
 def _reward_model_mass_ratio(setup: ProofSetup) -> float:
     """How often a leashed policy says uncompared answers, over π_ref; their reward is the lowest seen."""
     language, covered_Y = setup.language, compared_answers(setup.language)
+    # The lowest reward seen is what a model that is merely not hopeful says of the unseen.
     lowest_P1 = language.reward_PY[:, covered_Y].min(-1, keepdim=True).values
     learnt_reward_PY = torch.where(covered_Y, language.reward_PY, lowest_P1)
     logp_PY = tilted(language.ref_logp_PY, learnt_reward_PY / setup.beta)
@@ -192,6 +193,7 @@ def _smallest_margin(setup: ProofSetup) -> float:
     beta = 10 * setup.beta
     reward_PY = beta * (_dpo_on_certain_preferences(setup, beta) - setup.language.ref_logp_PY)
     lead_PY = _at_best_answer(setup, reward_PY) - reward_PY
+    # Place 0 is the best answer's lead over itself.
     return lead_PY.sort(-1).values[:, 1].min().item()
 
 

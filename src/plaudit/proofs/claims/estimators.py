@@ -93,6 +93,7 @@ def kl_penalised_claim(sentence: str, make_estimator: Callable[[float], Estimato
     """The expected gradient of what is made for a β is ∇ (E r − β KL(π ‖ π_ref))."""
 
     def measure(setup: ProofSetup) -> float:
+        # Away from π_ref, at which every log-ratio is 0 and a wrong β would not show.
         logp_PY = perturbed_policy(setup.language)
         estimate_PY = expected_gradient(
             make_estimator(setup.beta), exact_batch(setup.language, logp_PY, size=1)
@@ -124,6 +125,7 @@ def _constant_baseline(mean: int | float) -> Estimator:
 def _dr_grpo_loss(batch: ExactBatch) -> Tensor:
     advantage_NT = broadcast_to_tokens(centred(batch.reward_N, batch.group_N), batch.mask_NT)
     loss_NT = batch.weighted(policy_gradient(batch.logp_NT, advantage_NT))
+    # Times the constant length that Dr. GRPO divides by: what remains is its factor (G − 1)/G.
     longest = loss_NT.shape[1]
     return longest * fixed_length(loss_NT, batch.mask_NT, completions=1, longest=longest)
 
@@ -296,6 +298,7 @@ def _sequence_mean_loss(batch: ExactBatch) -> Tensor:
 def _token_mean_loss(batch: ExactBatch) -> Tensor:
     """A batch is one group: Σ over its tokens / how many it has."""
     length_N = batch.mask_NT.sum(-1).to(batch.share_N.dtype)
+    # The mean length, since share_N holds 1/G already: together they divide by all tokens of the group.
     tokens_N = sum_of_group(length_N, batch.group_N) / size_of_group(length_N, batch.group_N)
     loss_NT = policy_gradient(batch.logp_NT, rloo_advantage(batch)) / tokens_N[:, None]
     return token_mean(batch.weighted(loss_NT), batch.mask_NT, tokens=1)

@@ -113,6 +113,7 @@ def _mean_logp_distance(setup: ProofSetup, *, name: str, **settings: object) -> 
     language = setup.language
     won = win_rates(language, uniform_distribution(language)) if name == "ipo-mean" else language.reward_PY
     row = setup.row(name, **settings)
+    # True is 1 and False 0: without a reference the base is log 1, all answers alike.
     base_PY = language.ref_logp_PY * ("reference" in row.needs)
 
     def family(c_P1: Tensor) -> Float[Tensor, "P Y"]:
@@ -162,9 +163,11 @@ def _updated_reference_distance(setup: ProofSetup, *, name: str, share: float) -
     language, row = setup.language, setup.row(name)
     logp_PY = converged_policy(row, language)
     for _ in range(REFERENCE_UPDATES):
+        # TR-DPO mixes parameters; a table's are its logits, so the mix is geometric and not of probabilities.
         updated_ref_PY = torch.lerp(language.ref_logp_PY, logp_PY, share).log_softmax(-1)
         language = replace(language, ref_logp_PYT=token_logps(updated_ref_PY, language)[0])
         logp_PY = converged_policy(row, language)
+    # Each solve adds r/β to where its reference stands, of which the move before has kept a share.
     gain_PY = (1 + REFERENCE_UPDATES * share) * language.reward_PY / setup.beta
     return total_variation(logp_PY, tilted(setup.language.ref_logp_PY, gain_PY))
 
@@ -285,6 +288,7 @@ def token_kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tens
     )
     step_MV, ref_MV = ((one / one.sum(-1, keepdim=True)).log().flatten(0, 1) for one in (mass_PSV, ref_PSV))
     kl_M = full_vocabulary_kl(*((ref_MV, step_MV) if forward else (step_MV, ref_MV)))
+    # Which prefixes π comes to is held: exactly this is lost where a loss looks at tokens.
     reach_M = mass_PSV.sum(-1).flatten().detach() / len(logit_PY)
     return torch.autograd.grad((reach_M * kl_M).sum(), logit_PY)[0]
 
@@ -399,6 +403,7 @@ def best_of_n_logp(language: Language, n: int) -> Float[Tensor, "P Y"]:
     m(y) = F(r(y))ⁿ − F(below r(y))ⁿ, F the reward's distribution (Beirami et al. 2024, arXiv:2401.01879).
     """
     order_PY = language.reward_PY.argsort(-1)
+    # A running sum may end above 1 by rounding, and n-th powers would magnify it.
     up_to_PY = language.ref_logp_PY.exp().gather(-1, order_PY).cumsum(-1).clamp(max=1.0)
     sorted_PY = torch.diff(up_to_PY**n, prepend=torch.zeros_like(up_to_PY[:, :1]))
     return torch.zeros_like(sorted_PY).scatter(-1, order_PY, sorted_PY).log()
@@ -454,6 +459,7 @@ def _lost_gain_share(language: Language, n: int) -> Float[Tensor, " P"]:
     def worth(logp_PY: Float[Tensor, "P Y"]) -> Float[Tensor, " P"]:
         return (logp_PY.exp() * language.reward_PY).sum(-1)
 
+    # Both gains are counted from π_ref, so the share does not hang on where rewards have their 0.
     start_P = worth(language.ref_logp_PY)
     return 1 - (worth(best_PY) - start_P) / (worth(star_PY) - start_P)
 

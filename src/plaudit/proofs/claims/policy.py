@@ -71,6 +71,7 @@ def natural_gradient(
     """TRPO's direction by conjugate gradients, and the product v → F v by differentiating the KL twice."""
     logit_PY = logp_PY.clone().requires_grad_()
     mean_kl = kl(logp_PY, logit_PY.log_softmax(-1)).mean()
+    # create_graph: F v is the derivative of ∇KL · v, so the slope itself has to be differentiable.
     (slope_PY,) = torch.autograd.grad(mean_kl, logit_PY, create_graph=True)
 
     def product(towards_D: Tensor) -> Tensor:
@@ -120,10 +121,12 @@ def ascend(estimator: Estimator, setup: ProofSetup, way: AscentSchedule) -> Floa
     """log π where the ascent ends."""
     logp_PY = setup.language.ref_logp_PY
     for round in range(way.rounds):
+        # Over β: a natural step is then this share of the way to π*, whatever β is.
         old_PY, rate = logp_PY, way.rate * way.shrink**round / setup.beta
         for _ in range(way.steps):
             batch = exact_batch(setup.language, logp_PY, size=way.group_size, old_PY=old_PY, ordered=False)
             step_PY = expected_gradient(estimator, batch)
+            # Over π(y) / P it is the natural gradient: rare answers move as readily as common ones.
             scale_PY = logp_PY.exp() / len(logp_PY) if way.natural else torch.ones(())
             logp_PY = (logp_PY + rate * step_PY / scale_PY).log_softmax(-1)
     return logp_PY
@@ -143,6 +146,7 @@ def kl_penalised_ppo(setup: ProofSetup) -> Estimator:
 
     def estimator(batch: ExactBatch) -> Tensor:
         worth_N, prompts = _kl_penalised_reward(batch, setup.beta), len(batch.logit_PY)
+        # share_N adds up to 1/P for a prompt; times P this is its mean worth under the old policy.
         mean_P = prompts * group_sums(batch.share_N * worth_N, batch.prompt_N, groups=prompts)
         advantage_NT = bandit(worth_N, mean_P[batch.prompt_N], batch.mask_NT)
         return token_sum(clipped(token_ratios(batch), advantage_NT, low=0.2, high=0.2), batch)

@@ -232,6 +232,7 @@ def _gap_distance(setup: ProofSetup, *, name: str, wanted: WantedGap, settings: 
     row, language = setup.row(name, **settings), setup.two_answers
     gap_P = wanted(preferences(language)[:, 0, 1]) / setup.beta
     base_PY = language.ref_logp_PY * ("reference" in row.needs)
+    # Half of the gap on either side: only the difference counts, and tilted() normalises.
     closed_PY = tilted(base_PY, torch.stack([gap_P, -gap_P], -1) / 2)
     # DiscoPOP has two valleys; the others go to the same place from everywhere.
     return total_variation(converged_policy(row, language, start_PY=optimum(language, setup.beta)), closed_PY)
@@ -254,6 +255,7 @@ def _first_step_cosine(setup: ProofSetup) -> float:
     logp_PYT = table()
     loss = expected_loss(problem, logp_PYT, frozen_terms(problem, logp_PYT))
     mean = (logp_PYT.sum(-1).exp() * language.reward_PY).sum()
+    # Both gradients go through the one graph of the table's log-probs.
     (down_PY,), (up_PY,) = (
         torch.autograd.grad(one, table.parameters(), retain_graph=True) for one in (loss, mean)
     )

@@ -62,6 +62,7 @@ def surrogate_gradient(
     )
     # Values of the prefix are the same for all of its tokens, and drop out of ∇ Σ_v π(v | s) = 0.
     gained_PS = (mass_PSV / mass_PSV.sum(-1, keepdim=True) * worth_PSV / old_PSV).sum(-1)
+    # How often π_old comes to s is held: that makes it a surrogate, and not J.
     total = (old_PSV.sum(-1) * gained_PS).sum() / len(logp_PY)
     return torch.autograd.grad(total, logit_PY)[0]
 

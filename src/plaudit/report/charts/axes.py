@@ -81,6 +81,7 @@ def value_axis(values: Sequence[Number], *, from_zero: bool = False, may_be_log:
     if high - low <= max(_FLAT_TOLERANCE * max(abs(low), abs(high)), _MIN_RANGE):
         low, high = low - (abs(low) / 10 or 1.0), high + (abs(high) / 10 or 1.0)
     margin = (high - low) * 0.06
+    # Where the scale ends at 0 nothing lies beyond it, and no margin is left there.
     low, high = low - (0.0 if from_zero and low == 0 else margin), high + margin
     return Axis(low=low, high=high, ticks=round_ticks(low, high))
 
@@ -119,7 +120,9 @@ def round_ticks(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
     """
     rough = (high - low) / 5
     unit = 10.0 ** math.floor(math.log10(rough))
+    # 0.999 forgives the rounding that would jump to the next larger step.
     width = unit * next(factor for factor in (1, 2, 5, 10) if factor * unit >= rough * 0.999)
+    # 1e-9 keeps a tick that rounding puts a hair beyond an end.
     first, last = math.ceil(low / width - 1e-9), math.floor(high / width + 1e-9)
     return tuple((index * width, _tick_label(index * width, width)) for index in range(first, last + 1))
 
@@ -134,6 +137,7 @@ def power_ticks(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
     has_multiples = len(tens) <= 4
     ticks = [factor * 10.0**power for power in tens for factor in ((1, 2, 5) if has_multiples else (1,))]
     ticks = [tick for tick in ticks if low <= tick <= high]
+    # Every k-th, so that no more than six are left.
     return tuple((tick, trim_exponent(f"{tick:,g}")) for tick in ticks[:: 1 + (len(ticks) - 1) // 6])
 
 
@@ -214,6 +218,7 @@ def truncated(text: str, max_width: int) -> str:
     room = max_width
     for at, letter in enumerate(text):
         room -= 2 if east_asian_width(letter) in "WF" else 1
+        # The ellipsis takes room too, unless this was the last letter.
         if room < (at + 1 < len(text)):
             return f"{text[:at]}…"
     return text

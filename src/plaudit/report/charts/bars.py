@@ -77,6 +77,7 @@ def reliability_diagram(
     Bins that hold nothing are left out; the counts, ``of`` whatever was predicted, stand under the points.
     """
     filled = [promise for promise in bins if promise.bin.count]
+    # 1e-9: rounding in 10 · 0.7 must not push the axis a whole tenth further out.
     low = math.floor(10 * min((reliability.bin.low for reliability in filled), default=0.5) + 1e-9) / 10
     high = math.ceil(10 * max((reliability.bin.high for reliability in filled), default=1.0) - 1e-9) / 10
     ends = [number for reliability in filled for number in reliability.observed.numbers]
@@ -181,6 +182,7 @@ def _short_count(count: int) -> str:
     """
     if count < 10_000:
         return f"{count:,}"
+    # From 999,500 on, thousands would round to 1000k, one sign too many.
     return f"{count / 1e3:.0f}k" if count < 999_500 else f"{count / 1e6:.1f}M"
 
 

@@ -108,6 +108,7 @@ def _assign_rows(needs: Mapping[str, tuple[str, ...]]) -> list[list[str]]:
             depth[name] = max((depth_of(need) + 1 for need in needs[name]), default=0)
         return depth[name]
 
+    # The lowest first: whatever needs a step has its last row before the step is pulled down towards it.
     for name in sorted(needs, key=depth_of, reverse=True):
         lower = [depth[other] - 1 for other, own_needs in needs.items() if name in own_needs]
         depth[name] = min(lower, default=depth[name])
@@ -135,6 +136,7 @@ def _order_rows(
             last: str | _ArrowPassage = need
             for at in range(level[need] + 1, level[name]):
                 passage = (need, at)
+                # One passage a row for all arrows from a box, however many boxes they lead to.
                 if passage not in above:
                     above[passage] = [last]
                     rows_with_passages[at].append(passage)
@@ -142,7 +144,9 @@ def _order_rows(
             above[name].append(last)
     order: dict[str | _ArrowPassage, float] = {}
     for row in rows_with_passages:
+        # Below the middle of what it needs: few arrows cross.
         row.sort(key=lambda entry: _mean_position([order[parent] for parent in above[entry]]))
+        # As a share of the row, so that rows of different lengths are on one scale.
         order |= {entry: (at + 0.5) / len(row) for at, entry in enumerate(row)}
     return rows_with_passages
 

@@ -96,6 +96,7 @@ def forest_plot(title: str, unit: str, data: IntervalRows) -> Markup:
 def share_chart(title: str, unit: str, data: IntervalRows) -> Markup:
     """Shares, such as accuracies, with their intervals; the axis begins at one half or below."""
     marks = [] if data.guide is None else [data.guide.low]
+    # A hair below, so that a share on a full tenth does not lie on the very end of the axis.
     lowest = math.floor(10 * min([0.5, *_all_numbers(data), *marks]) - 1e-9) / 10
     plot = _IntervalDrawing(x=share_axis(max(0.0, lowest), 1.0), data=data, format_number=percent)
     return chart_figure(title, unit, plot.svg(title), *_series_legend(data.series))
@@ -167,6 +168,7 @@ class _IntervalDrawing:
             if span is None or not span.is_finite:
                 yield svg_text("number", WIDTH, down + 3.5, "not known")
                 continue
+            # Beyond the axis the mark stays at its end, and the text beside it has the number.
             place = plot.x_position(min(max(span.value, plot.x.low), plot.x.high))
             yield from interval_line(kind, plot, down, span)
             yield point_mark(kind, place, down, f"{row.label}: {span.text(self.format_number)}")
@@ -272,6 +274,7 @@ def _point_names(points: Sequence[ScatterPoint], plot: Plot) -> Iterator[Markup]
         name_positions.append(
             max([plot.y_position(spot.y.value), *(down + _NAME_SPACING for down in name_positions[-1:])])
         )
+    # Names that were pushed below the drawing are pushed up again, from the last one on.
     overflow = max(0.0, name_positions[-1] - (_SCATTER_BOTTOM - 4))
     for at in reversed(range(len(name_positions))):
         below = (

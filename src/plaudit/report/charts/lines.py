@@ -122,6 +122,7 @@ def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
     ]
     if len(with_interval) > 1:
         upper = [f"{plot.x_position(at)} {plot.y_position(high)}" for at, _, high in with_interval]
+        # Along the upper ends and back along the lower ones: that closes the band.
         lower = [f"{plot.x_position(at)} {plot.y_position(low)}" for at, low, _ in reversed(with_interval)]
         yield _line_path(f"band {kind}", upper + lower)
     yield _line_path(f"line {kind}", [_point_position(point, plot) for point in line.points])
@@ -206,6 +207,7 @@ def thin_points(column: MetricColumn, max_points: int = 500) -> list[Point]:
     if count <= max_points:
         return list(zip(column.steps, column.values, strict=True))
     indices = {0, count - 1}
+    # A stretch keeps up to three points (lowest, highest, a gap), and two are the ends.
     stretches = max(1, (max_points - 2) // 3)
     for stretch in range(stretches):
         start, end = stretch * count // stretches, (stretch + 1) * count // stretches
@@ -438,6 +440,7 @@ def _tooltip_strips(lines: list[CurveLine], plot: Plot) -> Iterator[Markup]:
     first, span = min(steps), max(steps) - min(steps) + 1
     count = min(_STRIPS, span)
     for at in range(count):
+        # Rounded up at both ends: strips meet without a gap, and no step is in two of them.
         start, end = first + -(-at * span // count), first + -(-(at + 1) * span // count)
         values_text = [text for line in lines if (text := _values_between(line, start, end))]
         if not values_text:

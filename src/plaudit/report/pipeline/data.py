@@ -183,6 +183,7 @@ def read_pipeline_folder(folder: Path) -> PipelineData:
     """Reads the folder of a pipeline or of a lone evaluation, finished or not."""
     if is_pipeline(folder):
         planned = _planned_stages(folder / CONFIG_FILE)
+        # Stages that were run and are planned no more: what they left still lies here.
         unplanned = {
             path.parent.name: {} for path in sorted((folder / STAGES_FOLDER).glob(f"*/{STAGE_FILE}"))
         }
@@ -237,6 +238,7 @@ def _first_line(error: Exception) -> str:
 
 def _read_stage(pipeline_folder: Path, number: int, name: str, planned: Mapping[str, Any]) -> StageData:
     folder = pipeline_folder / STAGES_FOLDER / name
+    # A config is text from elsewhere: a name like ../x must not make the page read outside of its folder.
     if folder.resolve().parent != (pipeline_folder / STAGES_FOLDER).resolve():
         raise UserError(
             f"{pipeline_folder / CONFIG_FILE}: {name!r} is no name of a stage: it leads out of "
@@ -336,6 +338,7 @@ def _training_run(folder: Path) -> RunData | None:
     """The facts of a training stage's run: of the first member of an ensemble, or of the last policy of
     several rounds.
     """
+    # By length first, so that round 10 comes behind round 9.
     round_policies = sorted(folder.glob("rounds/*/policy"), key=lambda path: (len(path.parent.name), path))
     candidates = (folder, *sorted(folder.glob("members/*")), *reversed(round_policies))
     chosen = next(

@@ -168,6 +168,7 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
     names = [policy.name for policy in evaluation.policies]
     reference_index = names.index(evaluation.reference) if evaluation.reference in names else -1
     reference = evaluation.policies[reference_index] if reference_index >= 0 else None
+    # Where the reference is the last, those before it are what there is to compare.
     later = evaluation.policies[reference_index + 1 :] or evaluation.policies[:reference_index]
     return (
         *_prompt_count_warning(evaluation),
@@ -228,6 +229,7 @@ def _change_warnings(policy: PolicyFigures, reference: PolicyFigures) -> Iterato
     """
     name, reference_name = short_name(policy.name), short_name(reference.name)
     before, after = reference.length, policy.length
+    # Apart for sure, and only then by how much: a large factor of few answers may be luck.
     if min(before.value, after.value) > 0 and _is_disjoint(before, after):
         factor = after.value / before.value
         if max(factor, 1 / factor) >= LENGTH_FACTOR:
@@ -308,6 +310,7 @@ def _distance_and_end_warnings(
 ) -> Iterator[ReportWarning]:
     name = short_name(policy.name)
     if policy.kl is not None and policy.kl.value > MAX_KL:
+        # KL of best-of-n is about ln n − 1, so n is about e^(KL + 1); 700 keeps exp within float64.
         answers = math.exp(min(policy.kl.value + 1, 700.0))
         reference_name = short_name(reference.name) if reference else "its reference"
         yield ReportWarning(

@@ -251,6 +251,7 @@ def _stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[t
     }
     for stage in pipeline.stages:
         notes = [note.text for note in (stage.training_run.notes if stage.training_run else ())]
+        # The first line already stands in the stage's summary, unless a sentence on accuracy took its place.
         sentences = stage.summary_lines if stage.reward_evaluations else stage.summary_lines[1:]
         for text in dict.fromkeys([*sentences, *notes]):
             stages_by_note.setdefault(text, []).append(short_name(stage.name))
@@ -274,6 +275,7 @@ def stages_chart(pipeline: PipelineData) -> Markup:
         FlowBox(
             name=stage.name,
             caption=_stage_time(stage),
+            # A config written by hand may run in a circle; downward arrows alone can always be drawn.
             needs=tuple(need for need in stage.needs if number_of.get(need, stage.number) < stage.number),
             anchor=stage.anchor,
             kind="done" if stage.state == "done" else "open",

@@ -125,6 +125,7 @@ def kl_charts(evaluation: PolicyEvaluation) -> list[Markup]:
 
 
 def _kl_chart(evaluation: PolicyEvaluation, *, truth: bool) -> Iterator[Markup]:
+    # max: the estimate of a KL near 0 may lie below it, where there is no root.
     points_of_policies = [
         ScatterPoint(
             label=short_name(policy.name), x=sqrt(max(policy.kl.value, 0.0)), y=estimate_span(estimate)

@@ -123,6 +123,7 @@ def _calibration_sentences(model: ReportedModel, *, is_single: bool) -> Iterator
 
 
 def _confidence_sentence(name: str, calibration: Calibration) -> str:
+    # Bins only regroup the pairs: summed by their sizes they give the means over all pairs.
     overconfidence = (
         sum(part.pairs * (part.confidence - part.right) for part in calibration.by_mass) / calibration.pairs
     )
@@ -385,6 +386,7 @@ def _best_of_n_sentence(model: ReportedModel, *, is_single: bool) -> str:
         f"{number_text(first.truth.value)} to "
         f"{number_text(last.truth.value)}; the truth itself would reach {number_text(last.possible)}"
     )
+    # Only where the intervals are apart: of few prompts any curve has a peak.
     if best.n < last.n and _is_above(best.truth.low, last.truth.high):
         sentence += (
             f". It is highest at n = {best.n}, {number_text(best.truth.value)}: beyond, the model "

@@ -113,6 +113,7 @@ class MetricHistory:
                 column = self.columns[name] = MetricColumn(name=name)
             column.steps.append(self.step)
             column.values.append(
+                # nan fails both comparisons, so one test leaves out whatever cannot be drawn.
                 value if value is not None and -_LARGEST_DRAWABLE < value < _LARGEST_DRAWABLE else math.nan
             )
 
@@ -144,6 +145,7 @@ def complete_lines(path: Path) -> Iterator[tuple[int, Any]]:
                 return
             try:
                 yield number, json.loads(raw)
+            # JSON that is nested too deep ends in RecursionError, which is no ValueError.
             except (ValueError, RecursionError) as error:
                 raise UserError(
                     f"{path}:{number}: this is not a line of JSON: something other than plaudit changed "

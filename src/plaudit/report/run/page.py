@@ -240,6 +240,7 @@ def _outcome_text(history: MetricHistory) -> str:
         return ""
     if len(column.values) == 1:
         return f"; its loss was {number_text(column.last)}"
+    # Means over some steps at either end: two single steps are too noisy to compare.
     count = max(1, min(50, len(column.values) // 10))
     change = _change_text(_mean(column.values[:count]), _mean(column.values[-count:]))
     ends = "first and last step" if count == 1 else f"means of the first and the last {count} steps"

@@ -289,6 +289,7 @@ class CombinedReward:
 def fit_normalisations(members: Sequence[Reward], tasks: Sequence[Task]) -> tuple[Normalisation, ...]:
     """What gives each member the mean 0 and the standard deviation 1 on the answers that all can score."""
     reward_MN = _score_all(members, tasks)
+    # Of what every member scored: means over different answers would not compare.
     complete_N = ~reward_MN.isnan().any(0)
     if int(complete_N.sum()) < 2:
         raise UserError(
@@ -300,5 +301,6 @@ def fit_normalisations(members: Sequence[Reward], tasks: Sequence[Task]) -> tupl
 def _score_all(members: Sequence[Reward], tasks: Sequence[Task]) -> Float[Tensor, "M N"]:
     """Every member's scores of every answer; not a number where there is no verdict."""
     rows_by_member = [member.scores(tasks) for member in members]
+    # No verdict travels as NaN, which means, minima and sums hand on of themselves.
     flat = [[math.nan if v is None else v for row in rows for v in row] for rows in rows_by_member]
     return torch.tensor(flat, dtype=torch.float64)

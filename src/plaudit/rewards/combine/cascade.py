@@ -108,6 +108,7 @@ class Cascade:
                 for a, score in enumerate(row):
                     if score is not None:
                         rows[t][a] = score
+                    # A later tier is not asked about it and says None, which must not undo the decision.
                     undecided[t][a] &= not tier.is_confident(score)
         return ScoresWithParts(rows=tuple(map(tuple, rows)), parts=parts)
 

@@ -124,6 +124,7 @@ def save_combination(folder: Path, members: Sequence[Path], combination: Combina
     combination.refuse_members(len(members))
     for member in members:
         _refuse_missing(folder, member)
+        # Before anything is written: what contains itself could never be loaded again.
         if folder.resolve() in _reachable_folders(member, ()):
             raise UserError(f"{member}: this reward is made of {folder}, so it cannot be a member of it")
     fields = {name: value for name, value in asdict(combination).items() if value is not None}
@@ -266,6 +267,7 @@ def _reachable_folders(folder: Path, trail: tuple[Path, ...]) -> Iterator[Path]:
     """The folder and all that it is made of."""
     resolved = folder.resolve()
     yield resolved
+    # The trail ends the walk where files written by hand make a circle.
     if (folder / COMBINED_FILE).is_file() and resolved not in trail:
         for path in _folders_of(read_manifest(folder)):
             yield from _reachable_folders(path, (*trail, resolved))
@@ -285,6 +287,7 @@ def _resolve_path(folder: Path, relative: object) -> Path:
 def _relative_path(folder: Path, other: Path) -> str:
     """Relative for what lies in the folder or beside it."""
     base, target = folder.resolve(), other.resolve()
+    # Within the folder or beside it: the two can move together and still find each other.
     if target.is_relative_to(base):
         return target.relative_to(base).as_posix()
     if target.is_relative_to(base.parent):

@@ -168,6 +168,7 @@ class BatchScorer:
         except UserError as error:
             return str(error)
         fitted = self.fit(example)
+        # Where nothing had to give way, the very same object comes back.
         return fitted if isinstance(fitted, str) else (fitted, fitted is not example)
 
     def fit(self, example: Example) -> Example | str:
@@ -180,6 +181,7 @@ class BatchScorer:
             return fitted.reason
         if not fitted.trained_tokens:
             return NO_TRAINED_TOKEN
+        # An id beyond the embedding is an assert on a GPU, after which this process can compute nothing more.
         highest = max(*fitted.prompt, *(i for c in fitted.completions for i in c.ids))
         if highest >= self.limits.vocabulary:
             token_text = self.encoder.info.tokenizer.convert_ids_to_tokens(highest)
@@ -188,9 +190,11 @@ class BatchScorer:
 
     def micro_batches(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
         """The examples in pieces of at most ``tokens_at_once`` tokens, the longest first."""
+        # The longest first: memory runs out at once or never, and rows of like length share a batch.
         ordered = sorted(examples, key=_longest_row, reverse=True)
 
         def weight(first: Example, example: Example) -> int:
+            # The first of a piece is its longest and so sets the width of a padded one.
             return len(example.completions) * _longest_row(first) if self.limits.padded else example.tokens
 
         return _fill_batches(ordered, self.limits.tokens_at_once, weight)
@@ -199,6 +203,7 @@ class BatchScorer:
         self, score: Callable[[TokenBatch], Tensor], micro_batch: Sequence[Example]
     ) -> list[float]:
         """The scores of one micro-batch as floats; a score that is not finite is an error."""
+        # In the model's own precision, also when asked from within a training step under autocast.
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             score_N = score(batch_of(micro_batch).to(self.device))
         if not bool(score_N.isfinite().all()):
@@ -206,6 +211,7 @@ class BatchScorer:
                 f"{self.name} gave {float(score_N[~score_N.isfinite()][0])}, and a score is a finite number: "
                 "its weights are damaged, or its numbers have too few digits (try float32)"
             )
+        # Flat, as scores of steps are [N, C]; a double holds every narrower float exactly.
         return score_N.double().flatten().tolist()
 
 
@@ -248,6 +254,7 @@ def _prompt_groups(singles: Sequence[Example], limits: ModelLimits) -> Iterator[
     def weight(first: Example, single: Example) -> int:
         return _longest_row(first) if limits.padded else _longest_row(single) - prompt_length
 
+    # Packed, a prompt is read once for all its answers; padded, every row repeats it.
     room = limits.tokens_at_once - (0 if limits.padded else prompt_length)
     for batch in _fill_batches(ordered, room, weight):
         yield join_completions(batch)

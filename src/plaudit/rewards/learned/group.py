@@ -109,6 +109,7 @@ class GroupReward:
 
     @torch.no_grad()
     def _score_row(self, task: Task, places: Sequence[int], embedding_KH: Float[Tensor, "K H"]) -> TaskScores:
+        # E = 1: the comparisons are one group's context, and all K answers its targets.
         score_K = self._module(self._context, embedding_KH[None]).score_EN[0]
         if not bool(score_K.isfinite().all()):
             raise UserError(f"{self._name} gave a score that is no number: its weights are damaged")
@@ -129,6 +130,7 @@ class GroupReward:
         preferences = [
             preference
             for probability in probabilities
+            # A chance of 0 to 1 becomes a preference of −1 to 1: the chosen one's, and its opposite.
             for preference in (2 * probability - 1, 1 - 2 * probability)
         ]
         return GroupContext(

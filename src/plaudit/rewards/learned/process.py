@@ -46,11 +46,13 @@ def _first_place_spelling(ids: Sequence[int], prefix: str, encoder: Encoder, sta
     """
 
     def spells(place: int) -> bool:
+        # All tokens from the first, since a byte-level token alone may be part of a character.
         text = encoder.info.tokenizer.decode(
             list(ids[: place + 1]), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return _without_whitespace(str(text)).startswith(prefix)
 
+    # What is spelled only grows with tokens, so bisection finds the place with a handful of decodings.
     index = bisect_left(range(len(ids)), True, lo=start, key=spells)
     if index == len(ids):
         raise UserError(
@@ -125,6 +127,7 @@ class StepReward:
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task, of chances from 0 to 1."""
         aggregate = STEP_AGGREGATIONS[self.reading]
+        # Log-odds, as each way to make one number takes σ itself.
         rows = self.step_scores(tasks, odds=True)
         return tuple(tuple(None if logits is None else aggregate(logits) for logits in row) for row in rows)
 

@@ -112,6 +112,7 @@ class LearnedReward:
     def _step_values(
         self, micro_batch: Sequence[Example], ends: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[float, ...]]:
+        # C steps of the longest solution; −1 pads the others, and its scores are cut off again below.
         longest = max(map(len, ends))
         end_NC = torch.tensor([[*row_ends, *[-1] * (longest - len(row_ends))] for row_ends in ends])
         with evaluation_mode(self._model):
@@ -135,6 +136,7 @@ def implicit_reward(
     tensor([0.3000])
     """
     log_ratio_NT = logp_NT if ref_logp_NT is None else logp_NT - ref_logp_NT
+    # A sum and no mean, as in DPO's loss; masked places are 0 in both terms.
     return beta * log_ratio_NT.sum(-1)
 
 

@@ -90,6 +90,7 @@ class StepPayRule:
         """
         if self.pay in ADDITIVE_PAYS:
             return tuple(self.weight * (score - self.baseline) for score in scores)
+        # Differences telescope: together they pay the last value, however many steps there are.
         so_far = self._running_values(scores)
         return tuple(self.weight * (now - before) for before, now in pairwise([0.0, *so_far]))
 

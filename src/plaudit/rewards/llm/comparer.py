@@ -73,6 +73,7 @@ class RewardComparer:
             return None
         if self.noise:
             probability = first_win_probability(first - second, self.noise)
+            # A generator for each task, so that a verdict does not depend on how many came before it.
             better: PairOutcome = "first" if random.Random(seed).random() < probability else "second"
         else:
             better = "tie" if first == second else "first" if first > second else "second"
@@ -126,6 +127,7 @@ def first_win_probability(gap: int | float, noise: int | float) -> float:
     >>> round(first_win_probability(1.0, 0.5), 3), first_win_probability(-1e9, 1e-9)
     (0.881, 0.0)
     """
+    # σ(x) = ½ (1 + tanh(x/2)): tanh saturates where exp would overflow.
     return 0.5 * (1 + math.tanh(gap / noise / 2))
 
 

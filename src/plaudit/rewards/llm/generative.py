@@ -174,6 +174,7 @@ class LanguageJudgeModel:
         refuse_same_replies(encoder, spec)
         limits = model_limits([policy], tokens_at_once)
         positions = spec.max_length if limits.positions is None else limits.positions
+        # Longer rows than in training were never seen, even where the model has places for them.
         limits = replace(limits, positions=min(positions, spec.max_length))
         self.name = name
         self.spec = spec
@@ -227,6 +228,7 @@ def reply_probabilities(logps: Sequence[float]) -> tuple[float, ...]:
     >>> reply_probabilities((-1.0, -1.0))
     (0.5, 0.5)
     """
+    # Log-probs of whole replies underflow exp; only their differences matter, so the highest goes to 0.
     highest = max(logps)
     weights = [exp(logp - highest) for logp in logps]
     return tuple(weight / sum(weights) for weight in weights)

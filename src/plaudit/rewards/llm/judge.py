@@ -93,6 +93,7 @@ class ReplyCache:
             file.stream.write(json.dumps(asdict(reply), ensure_ascii=True).encode())
 
     def _path(self, key: str) -> Path:
+        # Divided by the first byte, as one folder of a million files is slow on many file systems.
         return self.folder / key[:2] / f"{key}.json"
 
 
@@ -167,6 +168,7 @@ def judge_question(pair: ShownPair, number: str) -> str:
     ['> Hi', '> Yo', '> Answer B:', '> [[A]]']
     """
     texts = (plain_text(pair.prompt), pair.first, pair.second)
+    # The server's tokenizer is not known: what has the look of a control token is taken apart.
     controls = {token for text in texts for token in _CONTROL_TOKEN.findall(text)}
     form = JudgePromptFormat(has_chat_template=False, control_tokens=tuple(sorted(controls)))
     blocks = [(f"{form.quote.answer} A", pair.first), (f"{form.quote.answer} B", pair.second)]
@@ -243,12 +245,14 @@ class _JudgeHealth:
         """While this lasts, an error or Ctrl-C stops the requests that wait."""
         try:
             yield
+        # Ctrl-C too: the threads of the pool would otherwise go on asking, and paying, to the last question.
         except BaseException:
             self.is_stopped = True
             raise
 
     def record_reply(self, failure: str | None) -> None:
         with self.lock:
+            # A reply that was under way when it stopped must not start it again.
             if self.is_stopped:
                 return
             self.any_accepted = self.any_accepted or failure is None
@@ -260,6 +264,7 @@ class _JudgeHealth:
         """A server that takes nothing at all is asked wrongly, which is an error."""
         with self.lock:
             self.rejections += 1
+            # One long question may be refused by a sound server; nothing but refusals means a wrong request.
             if not self.any_accepted and self.rejections >= MAX_FAILURES:
                 raise error
 
@@ -302,6 +307,7 @@ class EndpointJudge:
     def orders(self, tasks: Sequence[Task]) -> list[OrderVerdicts]:
         """What it says of each task of two answers; two that read the same are a tie without asking."""
         order_pairs = [_both_orders(task) for task in tasks]
+        # By what is asked: the same pair in two tasks is one question.
         keys = {one: cache_key(self._cache_fields(one)) for both in order_pairs if both for one in both}
         replies = self._replies(keys)
         return [
@@ -316,6 +322,7 @@ class EndpointJudge:
             "wording": PROMPT_VERSION,
             "temperature": float(self.temperature),
             "max_tokens": self.max_tokens,
+            # Without a number, which is drawn for each call and would make every key a new one.
             "question": judge_question(pair, ""),
         }
 
@@ -325,6 +332,7 @@ class EndpointJudge:
             key: reply for key in keys.values() if (reply := self.cache.find(key)) is not None
         }
         missing = {key: pair for pair, key in keys.items() if key not in replies}
+        # What is cached was once accepted, so a rejection now is about its question alone.
         health = _JudgeHealth(any_accepted=bool(replies))
 
         def ask(key: str) -> Reply | str:
@@ -339,6 +347,7 @@ class EndpointJudge:
                 except RejectedError as error:
                     health.record_rejection(error)
                     return REJECTED
+                # Kept before it is counted: whatever stops the run afterwards, no paid reply is lost.
                 self.cache.store(key, reply)
                 health.record_reply(None)
                 return reply
@@ -358,6 +367,7 @@ class EndpointJudge:
     def _request_reply(self, pair: ShownPair, health: _JudgeHealth) -> Reply:
         if health.is_stopped:
             raise UnreachableError("no more is asked")
+        # From the system's randomness: whoever foresees it could close the delimiters with a verdict.
         number = secrets.token_hex(8)
         body = {
             "model": self.model,
@@ -414,6 +424,7 @@ def _order_verdicts(replies: Sequence[Reply | str] | None) -> OrderVerdicts:
     reason = next((failure for failure in (forward, backward) if isinstance(failure, str)), None)
     return OrderVerdicts(
         forward=None if isinstance(forward, str) else forward,
+        # Told of the answer shown first, which in this order is the other one.
         backward=None if isinstance(backward, str) else 1 - backward,
         reason=reason,
     )
@@ -423,6 +434,7 @@ def _first_win_probability(reply: Reply | str) -> float | str:
     """The chance that the answer shown first is better, or why nothing is said of it."""
     if isinstance(reply, str):
         return reply
+    # The last verdict counts, and a reply that was cut may not have come to it.
     verdict = None if reply.cut else parse_verdict(reply.text, reply.number)
     if reply.refused or verdict == "refuse":
         return REFUSED

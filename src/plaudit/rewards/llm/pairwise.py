@@ -121,6 +121,7 @@ class PairwiseRanker:
             raise UserError(f"{self.name}: no pair has a verdict, so there is no bias to measure")
         return PositionBias(
             first=fmean(share for orders in judged for share in orders),
+            # The same side of ½ in both orders means that the place won, and another answer each time.
             flipped=fmean((forth > 0.5) == (back > 0.5) for forth, back in judged),
             pairs=len(judged),
         )

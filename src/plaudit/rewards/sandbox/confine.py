@@ -94,8 +94,11 @@ LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 CAPSET: Mapping[str, int] = {"x86_64": 126, "aarch64": 91}
 """The number of the call that sets capabilities, by machine."""
 
+# Opcodes of linux/bpf_common.h: load a word, jump if equal, at least or any bit set, and, return.
 _LOAD, _EQUAL, _AT_LEAST, _BITS, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+# EPERM and ENOSYS, not a kill, for what is not listed: libraries try a call and fall back on an error.
 _KILL, _ALLOW, _REFUSE, _MISSING = 0x80000000, 0x7FFF0000, 0x00050001, 0x00050026
+# Offsets into seccomp_data: the number stands at 0, the architecture at 4, six 64-bit arguments from 16.
 _NUMBER, _ARCHITECTURE = 0, 4
 _X32 = 0x40000000
 """Calls of the x32 kind have their own numbers from here on, and go round a filter that forgets them."""
@@ -106,11 +109,13 @@ _NAMESPACES = 0x7E020080
 """No clone makes a new namespace."""
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
 """Duplicates, flags and locks; not who is sent a signal, nor leases."""
+# TIOCSTI (0x5412) above all is missing: it types into the terminal that the run was started from.
 _IOCTL = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 """Is it a terminal, its size, blocking, bytes waiting, inherited or not."""
 _PRCTL = (15, 16)
 """A thread's name."""
 
+# prlimit64 with pid 0 is about itself; any other pid would be another process of the same user.
 _ALLOWED = {"fcntl": (1, _FCNTL), "ioctl": (1, _IOCTL), "prctl": (0, _PRCTL), "prlimit64": (0, (0,))}
 """Which argument of a call has to be one of which; the others are looked at below."""
 
@@ -121,6 +126,7 @@ FilterInstruction = tuple[int, int, int, int]
 def seccomp_program(machine: CallTable, pid: int) -> bytes:
     """The filter for the process of this number."""
     steps: list[FilterInstruction] = [
+        # The architecture first: 32-bit calls on x86_64 have other numbers, which would pass a 64-bit list.
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, machine.audit),
         (_RETURN, 0, 0, _KILL),
@@ -135,6 +141,7 @@ def seccomp_program(machine: CallTable, pid: int) -> bytes:
         if name not in GUARDED:
             steps += _for_call(number, [(_RETURN, 0, 0, _ALLOW)])
     steps.append((_RETURN, 0, 0, _REFUSE))
+    # struct sock_filter; a jump of more than 255 instructions does not fit the B, and pack raises.
     return b"".join(struct.pack("<HBBI", *step) for step in steps)
 
 
@@ -148,6 +155,7 @@ def _guarded_call(name: str, pid: int) -> list[FilterInstruction]:
         return _allow_values(*_ALLOWED[name])
     if name == "clone":
         return _allow_threads()
+    # kill and tgkill: its own number alone, as 0 and -1 would reach the group or all the user's processes.
     return _allow_stream_pair() if name == "socketpair" else _allow_values(0, (pid,))
 
 
@@ -155,6 +163,7 @@ def _allow_values(argument: int, values: Sequence[int]) -> list[FilterInstructio
     """Allowed where the lower half of the argument is one of these; the kernel reads no more of it here."""
     steps: list[FilterInstruction] = [(_LOAD, 0, 0, _low_half_offset(argument))]
     for place, value in enumerate(values):
+        # A jump counts from the next instruction: over the values left and the refusal, to the allowance.
         steps.append((_EQUAL, len(values) - place, 0, value))
     return [*steps, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
 
@@ -175,6 +184,7 @@ def _allow_stream_pair() -> list[FilterInstruction]:
     """Two ends of one stream, as event loops use; a pair of datagrams could write to any named socket."""
     return [
         (_LOAD, 0, 0, _low_half_offset(0)),
+        # AF_UNIX and SOCK_STREAM are both 1; SOCK_NONBLOCK and SOCK_CLOEXEC stand above the type's four bits.
         (_EQUAL, 0, 4, 1),
         (_LOAD, 0, 0, _low_half_offset(1)),
         (_AND, 0, 0, 0xF),
@@ -193,6 +203,7 @@ OLDEST_LANDLOCK = 3
 """Older ones let a file be emptied that cannot be written (before Linux 6.2)."""
 
 _SET_DEATH_SIGNAL, _SET_SECCOMP, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 22, 24, 38
+# Landlock's EXECUTE (bit 0) is in none of these: a shared library is mapped, which is no execution.
 _READ_RIGHTS = 1 << 2 | 1 << 3
 _OWN_FOLDER_RIGHTS = _READ_RIGHTS | 1 << 1 | 1 << 5 | 1 << 8 | 1 << 14
 """In the own folder: read, write, remove, make and empty plain files. No folders, links, sockets, devices."""
@@ -225,25 +236,31 @@ class Confinement:
 def confine(confinement: Confinement) -> None:
     """Apply all restrictions; raises OSError where one does not hold. They cannot be lifted again."""
     libc = ctypes.CDLL(None, use_errno=True)
+    # First, or a parent killed during set-up leaves it running. The signal comes when the THREAD that
+    # started it ends, which is why that thread itself waits in `watch` until all is over.
     _check_result(libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "die with the parent")
     os.chdir(confinement.folder)
     os.umask(0o077)
     _apply_resource_limits(confinement)
+    # Without it the kernel refuses Landlock and seccomp to whoever is not root.
     _check_result(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
     _drop_privileges(libc)
     _apply_landlock(libc, confinement)
+    # Last, since the filter also forbids capset and the Landlock calls that the other walls are made of.
     _apply_seccomp(libc)
 
 
 def landlock_version() -> int:
     """Which Landlock the kernel has; 0 is none."""
     libc = ctypes.CDLL(None, use_errno=True)
+    # No attributes and flag 1 ask for the version; -1, where it is missing or switched off, becomes 0.
     return max(0, libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
 def _apply_resource_limits(confinement: Confinement) -> None:
     # No limit on processes: it would count all those of the user. The filter lets none be made at all, and
     # whoever started this one counts its threads.
+    # Memory is limited as address space, since Linux pays no heed to RLIMIT_RSS.
     for what, soft_limit in (
         (resource.RLIMIT_CPU, confinement.cpu),
         (resource.RLIMIT_AS, confinement.memory),
@@ -254,15 +271,20 @@ def _apply_resource_limits(confinement: Confinement) -> None:
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
         hard = resource.getrlimit(what)[1]
+        # Above the present hard limit only root may go, and a job under a scheduler may well have one.
         limit = soft_limit if hard == resource.RLIM_INFINITY else min(soft_limit, hard)
+        # Soft and hard alike: it can neither be raised nor, for CPU time, outlived by catching SIGXCPU.
         resource.setrlimit(what, (limit, limit))
 
 
 def _drop_privileges(libc: ctypes.CDLL) -> None:
     """Drop every capability; without effect for a process that is not root's."""
+    # Up to the first number that the kernel does not know; at once (EPERM) where it is not root's. Before
+    # capset, since dropping from the bound set itself needs a capability (CAP_SETPCAP).
     for capability in range(64):
         if libc.prctl(_DROP_BOUND, capability, 0, 0, 0):
             break
+    # Of itself (0). The zeros are effective, permitted and inherited sets, in two halves of 32 bits.
     header = struct.pack("<Ii", _CAPABILITIES_V3, 0)
     _kernel_call(libc, CAPSET[os.uname().machine], "give privileges away", header, bytes(24))
 
@@ -271,8 +293,10 @@ def _apply_landlock(libc: ctypes.CDLL, confinement: Confinement) -> None:
     version = landlock_version()
     if version < OLDEST_LANDLOCK:
         raise OSError(f"Landlock {version} is too old")
+    # All rights are handled, so that what no rule grants is denied; bit 15, ioctl of devices, is new in 5.
     handled = (1 << (16 if version >= 5 else 15)) - 1
     # From 4 on it knows of TCP, from 6 on of signals and abstract sockets: nothing of it is allowed.
+    # Cut to what the version knows: a longer structure with bits set is refused (E2BIG).
     attributes = struct.pack("<QQQ", handled, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = _kernel_call(libc, LANDLOCK_CREATE, "a Landlock rule set", attributes, len(attributes), 0)
     for path in confinement.readable:
@@ -286,7 +310,9 @@ def _apply_landlock(libc: ctypes.CDLL, confinement: Confinement) -> None:
 def _allow_path(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
     if not os.path.exists(path):
         return
+    # O_PATH names a file without opening it, so no right to read is needed; links are followed (/lib is one).
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    # A right of folders in the rule of a plain file makes the kernel refuse the rule (EINVAL).
     allowed = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
     _kernel_call(
         libc, LANDLOCK_ADD, f"the rule for {path}", rules, 1, struct.pack("<Qi", allowed, descriptor), 0
@@ -296,12 +322,16 @@ def _allow_path(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
 
 def _apply_seccomp(libc: ctypes.CDLL) -> None:
     steps = seccomp_program(MACHINES[os.uname().machine], os.getpid())
+    # `code` has to outlive the call: the struct below holds only its address.
     code = ctypes.create_string_buffer(steps, len(steps))
+    # Native alignment, as sock_fprog has a gap between its 16-bit count and the pointer.
     filter_struct = struct.pack("@HP", len(steps) // 8, ctypes.addressof(code))
+    # Filters hold for the calling thread and those that it starts; there is no other thread yet.
     _check_result(libc.prctl(_SET_SECCOMP, 2, ctypes.c_char_p(filter_struct), 0, 0), "the filter of calls")
 
 
 def _kernel_call(libc: ctypes.CDLL, number: int, what: str, *arguments: int | bytes) -> int:
+    # syscall() is variadic: a bare int would be passed as 32 bits, with anything in the upper half.
     c_arguments = [ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_size_t(a) for a in arguments]
     return _check_result(libc.syscall(ctypes.c_long(number), *c_arguments), what)
 
@@ -314,6 +344,7 @@ def _check_result(result: int, what: str) -> int:
 
 def readable_folders() -> Sequence[str]:
     """What a Python program needs to read: its installation, the libraries of the system, time zones."""
+    # Of the base installation, not the virtual environment: its packages and the project stay out of reach.
     installation = [
         os.path.join(prefix, lib)
         for prefix in (sys.base_prefix, sys.base_exec_prefix)

@@ -33,6 +33,7 @@ def main() -> None:
 
     peer = connect_peer(setup, serve)
     passed, reason = examine(peer, setup["tests"])
+    # One write at the very end: before it, a killed or stuck examiner has said nothing at all.
     os.write(setup["verdict"], json.dumps({"passed": passed, "why": reason[:1000]}).encode())
 
 
@@ -68,6 +69,7 @@ def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, objec
     for n, code in enumerate(codes, 1):
         with CaptureError() as caught:
             exec(code, namespace)
+        # A test may catch everything and go on; a line that broke on the way is a failure all the same.
         if caught.error is not None or peer.has_ended:
             return False, f"test {n} of {len(codes)}: {_describe_error(caught.error)}"
     return True, ""
@@ -113,16 +115,19 @@ def free_names(source: str) -> set[str]:
     >>> sorted(free_names("import math; x = f(2); assert abs(x - math.pi) < 1"))
     ['abs', 'f']
     """
+    # Scopes are not told apart: a name that the tests bind anywhere counts as theirs everywhere.
     used, bound = set[str](), set[str]()
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 used.add(name)
+            # Stored or deleted: every context but a load makes the name the tests' own.
             case ast.Name(id=name):
                 bound.add(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
             case ast.alias(name=name, asname=other):
+                # `import a.b` binds a.
                 bound.add(other or name.partition(".")[0])
             case ast.arg(arg=name):
                 bound.add(name)

@@ -33,11 +33,13 @@ def pack(value: object, other: Callable[[object], Packed]) -> Packed:
     (['tuple', [1, 'a']], ['dict', [[2, None]]])
     """
     kind = type(value)
+    # By exact type: a subclass of int whose __eq__ always says yes must not travel as plain data.
     if value is None or kind in (bool, str, float):
         return value
     # Not by isinstance: a proxy would be asked what it is, and asking packs it again.
     if issubclass(kind, type):
         name = str(getattr(value, "__name__", ""))
+        # The very built-in: a stranger's class that is merely called int stays where it is.
         return ["type", name] if getattr(builtins, name, None) is value else other(value)
     return _pack_typed(value, other) if kind in _PACKABLE_TYPES else other(value)
 
@@ -45,6 +47,7 @@ def pack(value: object, other: Callable[[object], Packed]) -> Packed:
 def _pack_typed(value: Any, other: Callable[[object], Packed]) -> Packed:
     kind = type(value)
     if kind is int:
+        # Hex, since decimals of long integers take quadratic time and Python refuses more than 4,300 digits.
         return value if abs(value) < _MAX_JSON_INTEGER else ["int", hex(value)]
     if kind in _PACKERS:
         return [kind.__name__, _PACKERS[kind](value)]
@@ -106,6 +109,7 @@ _UNPACKERS: Mapping[str, Callable[[Any], object]] = {
     "deque": deque,
     "dict": dict,
     "OrderedDict": OrderedDict,
+    # By way of a dict: a Counter of a list of pairs would count the pairs.
     "Counter": lambda v: Counter(dict(v)),
     "bytes": bytes.fromhex,
     "bytearray": bytearray.fromhex,
@@ -162,6 +166,7 @@ class Peer:
     def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve) -> None:
         """``serve`` does what the other side asks for."""
         self._reader, self._writer, self._serve = reader, writer, serve
+        # Holds a reference to all that was shown: a proxy knows a number only, and an id() may be used again.
         self._shared_objects: list[object] = []
         self._errors: dict[str, type[Exception]] = {}
         self.has_ended = False
@@ -172,9 +177,11 @@ class Peer:
         self._send(["ask", operation, packed, {name: self._pack(one) for name, one in named_values.items()}])
         while True:
             match self._receive():
+                # Before it answers it may call back: a key function of ours, an iterator that we lent.
                 case ["ask", str(wanted_operation), list(packed_args), dict(packed_kwargs)]:
                     self._handle_request(wanted_operation, packed_args, packed_kwargs)
                 case ["give", value, list(after)]:
+                    # They went as copies; as within one process, a function may change what it was given.
                     for place, content in after:
                         refill(values[place], unpack(content, self._resolve))
                     return unpack(value, self._resolve)
@@ -204,14 +211,18 @@ class Peer:
             after = [
                 [at, one] for at, (one, before) in enumerate(zip(now, args, strict=True)) if one != before
             ]
+            # Within the capture, so that a value too large to send is told as an error and the line lives on.
             self._send(["give", value, after])
+        # No answer can be sent down a line that has ended.
         if isinstance(caught.error, PeerEndedError):
             raise caught.error
         if caught.error is not None:
+            # Names only, as no class can travel: the tests' `except ValueError` still catches a subclass.
             names = [kind.__name__ for kind in type(caught.error).__mro__]
             self._send(["fail", names, str(caught.error)[:1000]])
 
     def _send(self, message: Packed) -> None:
+        # JSON escapes newlines inside strings, so one line is one message.
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a value of {len(line):,} bytes is too large")
@@ -226,6 +237,7 @@ class Peer:
         return any(value is one for one in self._shared_objects)
 
     def _receive(self) -> Packed:
+        # Bounded: a line that never ends would otherwise fill this process's memory.
         line = self._reader.readline(MAX_MESSAGE_BYTES + 1)
         if not line.endswith(b"\n"):
             raise self._mark_ended("the other side has ended")
@@ -235,6 +247,7 @@ class Peer:
             raise self._mark_ended("a message that cannot be read") from None
 
     def _mark_ended(self, reason: str) -> PeerEndedError:
+        # Remembered, as tests may swallow even a BaseException; the examiner looks before it says passed.
         self.has_ended = True
         return PeerEndedError(reason)
 
@@ -243,6 +256,7 @@ class Peer:
 
     def _reference(self, value: object) -> Packed:
         """A reference to an object that stays on its side."""
+        # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
         if type(value) is Proxy:
             return ["own", object.__getattribute__(value, "_number")]
         self._shared_objects.append(value)
@@ -263,6 +277,7 @@ class Peer:
         """The class of an error: a built-in one, or one of the same name that stands for the other side's."""
         first, *rest = names or ["Exception"]
         builtin_class = getattr(builtins, first, None)
+        # Exception only: a name like SystemExit must not let one side end the other.
         if isinstance(builtin_class, type) and issubclass(builtin_class, Exception):
             return builtin_class
         if first not in self._errors:
@@ -275,6 +290,7 @@ class Proxy:
     """Stands for an object of the other side."""
 
     def __init__(self, peer: Peer, number: int, plain: bool) -> None:
+        # Past this class's own __setattr__, which would ask the owner.
         for name, value in (("_peer", peer), ("_number", number), ("_plain", plain)):
             object.__setattr__(self, name, value)
 
@@ -297,6 +313,7 @@ class Proxy:
         return type(instance) is Proxy and bool(_ask_owner(self, "is_instance", instance))
 
     def __eq__(self, other: object) -> bool:
+        # Two objects of the other side only it can compare; against plain data this side decides.
         return bool(_ask_owner(self, "eq", other)) if type(other) is Proxy else _plain_data(self) == other
 
     def __ne__(self, other: object) -> bool:
@@ -313,6 +330,7 @@ class Proxy:
         for _ in range(MAX_FETCHED_ITEMS):
             try:
                 item = object.__getattribute__(self, "_peer").request("next", iterator)
+            # A StopIteration that left this generator would become a RuntimeError.
             except StopIteration:
                 return
             yield item
@@ -338,6 +356,7 @@ class Proxy:
 def refill(old: object, new: object) -> None:
     """Gives a container the content of another of its kind."""
     if isinstance(old, list | bytearray) and isinstance(new, list | bytearray):
+        # In place, as whoever else holds the container has to see it too.
         old[:] = new  # pyright: ignore
     elif isinstance(old, dict | set) and type(old) is type(new):
         old.clear()
@@ -345,6 +364,7 @@ def refill(old: object, new: object) -> None:
 
 
 def _mutable(value: object) -> bool:
+    # By exact type, as in `pack`: a subclass went as a proxy, so there is no copy to bring up to date.
     return type(value) in (list, dict, set, bytearray)
 
 
@@ -366,6 +386,7 @@ def _compare(proxy: Proxy, operation: str, other: object) -> bool:
 
 
 def _forwarding_operator(name: str, reflected: bool) -> Callable[..., object]:
+    # Made by a function, since a closure in the loop would see only the loop's last name.
     def operation(self: Proxy, *args: object) -> object:
         peer = object.__getattribute__(self, "_peer")
         return peer.request(name, *args, self) if reflected else peer.request(name, self, *args)
@@ -405,6 +426,7 @@ def _plain_value(value: Any) -> object:
 
 
 def _exit_context(context: Any, *args: object) -> object:
+    # Looked up on the type, as a with statement does.
     return type(context).__exit__(context, *args)
 
 

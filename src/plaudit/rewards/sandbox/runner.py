@@ -21,6 +21,7 @@ READY = b"ready"
 
 def start_confined() -> dict[str, Any]:
     """What this process is to do; on return it is confined."""
+    # By its inherited number, since the file has no name; closed before a stranger's code could read it.
     with open(int(sys.argv[1]), "rb") as file:
         setup: dict[str, Any] = json.load(file)
     walls: dict[str, Any] = {field.name: setup[field.name] for field in fields(Confinement)}
@@ -43,9 +44,11 @@ PROGRAM_MODULE = "answer"
 def main() -> None:
     """Run the program of the setup file: alone, or as a server for an examiner's calls."""
     setup = start_confined()
+    # A program that reads its arguments would otherwise find those of the bootstrap.
     sys.argv[:] = ["answer.py"]
     code: str = setup["code"]
     if "reads" not in setup:
+        # Globals of its own, as a script has: names of this module must not shadow or feed the program's.
         exec(compile(code, "answer.py", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
         return
     namespace: dict[str, Any] = {"__name__": PROGRAM_MODULE, "__builtins__": __builtins__}

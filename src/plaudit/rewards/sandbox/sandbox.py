@@ -89,6 +89,7 @@ class SandboxProcess:
             # Its number is its own until it is waited for, so the group is still the right one.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
+        # Reaped here, or its zombie would stay for as long as the trainer runs.
         self.process.wait()
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -131,6 +132,7 @@ class _PipeReader:
             chunk = os.read(self.pipe.fileno(), _READ_SIZE)
         except BlockingIOError:
             return True
+        # One byte above the limit is kept, which tells "too much" from "just enough"; the rest is drained.
         self.content += chunk[: self.max_bytes + 1 - len(self.content)]
         return bool(chunk)
 
@@ -169,6 +171,7 @@ def _wait_for_end(
 ) -> str:
     started = last_check = time.monotonic()
     while members[0].process.poll() is None:
+        # A pidfd in the selector ends the wait early, so a fast program does not cost a whole poll.
         _drain(selector, _POLL_SECONDS)
         now = time.monotonic()
         if now - started > limits.wall_seconds:
@@ -179,6 +182,7 @@ def _wait_for_end(
             last_check = now
             for reason in filter(None, (_exceeded_limit(member, limits) for member in members)):
                 return reason
+    # It has ended, but its last words may still lie in the pipes.
     while _drain(selector, 0):
         pass
     is_too_long = any(len(line.content) > line.max_bytes for line in outputs)
@@ -189,6 +193,7 @@ def _drain(selector: selectors.BaseSelector, seconds: int | float) -> bool:
     """Take what came, waiting for so long; whether a pipe had anything."""
     any_read = False
     for key, _ in selector.select(seconds):
+        # The pidfd carries no reader: it only wakes.
         if isinstance(key.data, _PipeReader):
             any_read = True
             if not key.data.read():
@@ -198,6 +203,7 @@ def _drain(selector: selectors.BaseSelector, seconds: int | float) -> bool:
 
 def _pipe_reader(pipe: object, max_bytes: int) -> _PipeReader:
     assert isinstance(pipe, FileIO)
+    # One empty pipe must hold up neither the reading of the others nor the clock.
     os.set_blocking(pipe.fileno(), False)
     return _PipeReader(pipe, max_bytes)
 
@@ -205,6 +211,7 @@ def _pipe_reader(pipe: object, max_bytes: int) -> _PipeReader:
 @contextlib.contextmanager
 def _wake_on_exit(selector: selectors.BaseSelector, pid: int) -> Iterator[None]:
     """While this lasts the selector wakes when the process ends."""
+    # A pidfd and not SIGCHLD: signals reach the main thread only, and rewards are asked from a pool.
     end = os.pidfd_open(pid)
     try:
         selector.register(end, selectors.EVENT_READ)
@@ -218,11 +225,13 @@ def _exceeded_limit(member: SandboxProcess, limits: SandboxLimits) -> str:
     try:
         with open(f"/proc/{member.process.pid}/status", "rb") as file:
             status = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+    # It has ended between the poll and this look.
     except (FileNotFoundError, ProcessLookupError):
         return ""
     if int(status.get(b"Threads", b"1")) > limits.threads:
         return f"it had more than {limits.threads} threads"
     total = 0
+    # One level is all there is: Landlock lets the program make no folder.
     with os.scandir(member.folder) as entries:
         for count, entry in enumerate(entries, 1):
             with contextlib.suppress(FileNotFoundError):
@@ -236,7 +245,9 @@ _BOOTSTRAP = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from plaudit.rewards.sandbox import {role}; del sys.path[0]; {role}.main()"
 )
+# The path is there for one import alone; the stranger's code must not import plaudit's modules by it.
 _SOURCE_ROOT = str(Path(__file__).resolve().parents[3])
+# Each tries one wall: Landlock's reading, fork, sockets, signals, Landlock's writing, modes of files.
 _PROBE_PROGRAM = """
 import os, socket
 for attempt in (lambda: open("/etc/passwd"), os.fork, socket.socket, lambda: os.kill(os.getppid(), 0),
@@ -300,6 +311,7 @@ class Sandbox:
             # Held here too, an end would never be seen to close.
             for end in (*request_pipe, *reply_pipe, verdict[1]):
                 end.close()
+            # The examiner first: its end ends the run, while the answer's process would serve for ever.
             watched = watch((examiner, answer), self.limits, verdict[0])
         return _program_result(watched, "the examiner")
 
@@ -354,6 +366,7 @@ def _run_program(code: str, stdin: bytes, limits: SandboxLimits) -> ProgramResul
 
 
 def _program_result(watched: WatchResult, role: str) -> ProgramResult:
+    # A wall that fails must never become a reward of 0, from which a policy would learn.
     if any(ready != READY for ready in watched.ready):
         complaint = b" ".join(watched.stderr).decode(errors="replace").strip()[-400:]
         raise SandboxError(
@@ -362,6 +375,7 @@ def _program_result(watched: WatchResult, role: str) -> ProgramResult:
     return ProgramResult(
         stop_reason=watched.stop_reason,
         exit_code=watched.exit_code,
+        # The last member is the one in which the stranger's code ran.
         stdout=watched.stdout[-1],
         stderr=watched.stderr[-1],
         verdict=watched.verdict,
@@ -399,11 +413,13 @@ def _start_process(
             cwd=folder,
             # Sets have one order in all runs; nothing else of this process's environment is to be seen.
             env={"PYTHONHASHSEED": "0"},
+            # A session of its own: killpg hits nobody else, and Ctrl-C at the trainer's terminal stays there.
             start_new_session=True,
         )
     except OSError as error:
         raise SandboxError(f"a process could not be started: {error}") from error
     member = SandboxProcess(process=process, ready=ready[0], folder=folder)
+    # Pushed after the folder and so run before it: nothing writes there any more when it is removed.
     stack.callback(member.kill)
     ready[1].close()
     return member
@@ -423,6 +439,7 @@ def _confinement_settings(limits: SandboxLimits, folder: str) -> Mapping[str, An
 
 def _python_command() -> tuple[str, ...]:
     """The interpreter itself, without packages, without the present folder, and writing nothing."""
+    # Not -I, which would make Python ignore the PYTHONHASHSEED that keeps the order of sets.
     return (getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-P", "-B", "-X", "utf8", "-c")
 
 
@@ -445,5 +462,6 @@ def _anonymous_file(content: bytes) -> Iterator[BinaryIO]:
 
 
 def _open_pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+    # Not inherited unless named (pass_fds): the verdict's end never reaches the answer's process.
     reads, writes = os.pipe()
     return stack.enter_context(FileIO(reads, "rb")), stack.enter_context(FileIO(writes, "wb"))

@@ -76,9 +76,11 @@ class CodeReward:
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where there are no tests or the sandbox failed."""
         answers = [(task, plain_text(answer)) for task in tasks for answer in task.answers]
+        # Threads will do: each waits for processes of its own, and `map` keeps the order of the answers.
         with ThreadPoolExecutor(self.workers) as pool:
             results = pool.map(self._score, *zip(*answers, strict=True)) if answers else iter(())
             rows = [tuple(next(results) for _ in task.answers) for task in tasks]
+        # Counted here in one thread, since adding to a Counter is not atomic.
         for score in (one for row in rows for one in row):
             if isinstance(score, str):
                 self.reasons[score] += 1
@@ -170,6 +172,7 @@ def _examiner_verdict(result: ProgramResult) -> tuple[bool, str] | str:
             else (False, _unfinished_message(result))
         )
     report = json.loads(result.verdict)
+    # None: the tests themselves are broken, which says nothing of the program.
     return report["why"] if report["passed"] is None else (report["passed"] is True, report["why"])
 
 

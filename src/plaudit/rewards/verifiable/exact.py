@@ -36,6 +36,7 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _PHRASE = re.compile(r"\b(?:final answer|answer|result)\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+# Not after a letter, digit or point: the 2 of x2 or v1.2 is no number, and the minus of 7-4 no sign.
 _NUMBER = re.compile(
     rf"(?<![\w.])(?P<sign>[-+−]?)\s?[$€£]?(?:\\[dt]?frac\{{(?P<over>\d+)\}}\{{(?P<under>\d+)\}}"
     rf"|(?P<top>{_UNSIGNED})(?:[eE](?P<power>[-+]?\d{{1,3}})(?!\w)|\s?/\s?(?P<bottom>\d+(?:\.\d+)?))?)"
@@ -243,6 +244,7 @@ def _numbers_match(
         candidates.append((value / 100, expected))
     if as_percent and not percent:
         candidates.append((value, expected / 100))
+    # As Fractions throughout: with a tolerance of 0 a float's last bit would be a wrong answer.
     return any(abs(one - other) <= Fraction(tolerance) * max(1, abs(other)) for one, other in candidates)
 
 
@@ -298,6 +300,7 @@ class PatternReward:
     def _match_scores(self, texts: Sequence[str]) -> Iterator[float | None]:
         remaining = list(texts)
         while remaining:
+            # Verdicts come one by one: after a timeout the first text without one is the one that hung.
             matched, in_time = self._run_matcher(remaining)
             yield from (binary_score(one == "1") for one in matched)
             remaining = remaining[len(matched) :]
@@ -309,12 +312,14 @@ class PatternReward:
     def _run_matcher(self, texts: Sequence[str]) -> tuple[list[str], bool]:
         """The matches that came before the timeout, and whether all did."""
         request = json.dumps({"pattern": self.pattern, "texts": texts}).encode()
+        # Isolated and without site: it starts quickly, and no module of the user's can shadow json or re.
         command = [sys.executable, "-I", "-S", "-c", _MATCHER_SCRIPT]
         try:
             completed = subprocess.run(
                 command, input=request, capture_output=True, timeout=self.seconds, check=False
             )
         except subprocess.TimeoutExpired as timeout:
+            # run() has killed the process by now, and hands over what it had printed.
             return (timeout.stdout or b"").decode().split(), False
         matches = completed.stdout.decode().split()
         if len(matches) != len(texts):

@@ -35,7 +35,9 @@ DIGITS = 50
 """Digits of what is not exact."""
 MAX_EXACT_BITS = 20_000
 """The most bits in an exact number's numerator or denominator; a longer one is rounded."""
+# What is trapped is an ArithmeticError, so a point without a value is passed over and never a NaN.
 _CONTEXT = Context(prec=DIGITS, Emax=10**9, Emin=-(10**9), traps=[DivisionByZero, InvalidOperation, Overflow])
+# More digits than DIGITS, so that π is not what limits a result.
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 
 
@@ -64,6 +66,7 @@ def nearly_equal(left: Value, right: Value) -> bool:
         return left == right
     with localcontext(_CONTEXT):
         first, second = _to_decimal(left), _to_decimal(right)
+        # Twenty of fifty digits are left to cancellation; below 1 the bound is absolute, as 0 has no scale.
         scale = max(abs(first), abs(second), Decimal(1))
         return abs(first - second) <= scale * Decimal("1e-30")
 
@@ -126,6 +129,7 @@ def _raise_power(base: Value, power: Value) -> Value:
             raise NoValueError("a power of a number that is not positive")
         return _to_decimal(base) ** power
     is_integer = power.denominator == 1
+    # The size of the result is foretold from the operands: 9^(9^9) must never be begun.
     if is_integer and isinstance(base, Fraction) and abs(power) * _bit_length(base) <= MAX_EXACT_BITS:
         return base ** int(power)
     if is_integer or base > 0:
@@ -149,6 +153,7 @@ def _root(value: Value, degree: Value) -> Value:
 
 
 def _factorial(value: Value) -> Value:
+    # 500! has some 3,800 bits and so stays exact.
     if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= 500:
         raise NoValueError("a factorial of this number")
     return Fraction(math.factorial(int(value)))
@@ -171,9 +176,11 @@ def _cosine(value: Value) -> Value:
 def _sine(value: Value) -> Value:
     """Its series, within a turn of 0."""
     angle = _to_decimal(value)
+    # To reduce by a π of fifty digits costs a digit for each digit of the angle: six can be spared.
     if abs(angle) > 10**6:
         raise NoValueError("an angle of too many turns")
     angle = angle.remainder_near(2 * _PI)
+    # Within a turn sixty terms reach far below the fiftieth digit: π^119 / 119! is some 1e-137.
     term = total = angle
     for n in range(1, 60):
         term *= -angle * angle / (2 * n * (2 * n + 1))
@@ -213,6 +220,8 @@ _MAX_SAMPLE_POINTS = 10
 _MIN_SAMPLE_POINTS = 3
 """At how many of the points both expressions must have a value."""
 
+# Order counts: \dfrac is \frac before its digits are braced, and thousands lose their commas before a
+# comma divides a list.
 _SPELLINGS = (
     (r"\\(?:left|right|displaystyle|limits|bigl?|bigr?|Bigl?|Bigr?)(?![A-Za-z])|\\[!,;:> ]|\$|~", " "),
     (r"\\q?quad(?![A-Za-z])|\\[()\[\]]", " "),
@@ -240,10 +249,12 @@ _SPELLINGS = (
     (r"\\%", "%"),
     (r"\\\{", "⟦"),
     (r"\\\}", "⟧"),
+    # 1{,}000 is a thousand without LaTeX's gap behind the comma.
     (r"(?<=\d)\{,\}(?=\d)", ","),
     (r"(?<![\d,.])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda m: m[0].replace(",", "")),
     (r"\b(?:and|or)\b|;", ","),
 )
+# A unit has two letters or more, since 3x is a product, and is not the name of a function.
 _UNIT = re.compile(
     r"^\s*([-+]?[\d.,/ ]*\d)\s*(?!(?:pi|sqrt|exp|sin|cos|tan|log|abs)\b)([A-Za-z]{2,}[.]?\s*)+$"
 )
@@ -292,11 +303,13 @@ def equivalent(result: str, truth: str) -> bool | None:
     try:
         expected = parse_result(truth)
     except (UnreadableError, RecursionError):
+        # A truth of letters alone is a word; the caller has compared the texts, so another result is wrong.
         letters = re.sub(r"[\\$]|text|[{}()]", " ", truth).replace(" ", "")
         return False if letters.isalpha() else None
     try:
         return same_statement(parse_result(result), expected)
     except (UnreadableError, RecursionError):
+        # Wrong and not unknown, or a policy could dodge verdicts by writing what nobody can read.
         return False
 
 
@@ -341,6 +354,7 @@ def _parse_statement(text: str, depth: int) -> Statement:
         return Collection(brackets="", items=_parse_items(union, depth))
     if _is_bracketed(text):
         inside = _split_outside_brackets(text[1:-1], ",")
+        # A lone {…} is LaTeX grouping; ⟦ was \{ and means a set even around one item.
         is_set = text[0] == "⟦" or (text[0] == "{" and len(inside) > 1)
         if is_set or len(inside) > 1:
             return Collection(
@@ -399,6 +413,8 @@ def _same_items(first: Collection, second: Collection) -> bool:
         return False
     if first.brackets:
         return all(same_statement(a, b) for a, b in zip(first.items, second.items, strict=True))
+    # Greedy will do, as sameness is all but transitive; what is matched is taken out, or {1, 1} would
+    # equal {1, 2}.
     unmatched = list(second.items)
     for item in first.items:
         match = next((i for i, candidate in enumerate(unmatched) if same_statement(item, candidate)), None)
@@ -419,9 +435,11 @@ def _bare_expression(statement: Statement) -> Node | None:
 
 def _same_relation(first_relation: Relation, second_relation: Relation) -> bool:
     """Both sides' differences are the same but for a constant factor, of an inequality a positive one."""
+    # As left − right, so that it does not matter on which side a term stands.
     first, second = _difference(first_relation), _difference(second_relation)
     ratios: list[Value] = []
     for left, right in _values_at_points(first, second):
+        # Where both vanish the point lies on both curves and gives no ratio; where one does, they differ.
         if nearly_equal(right, Fraction(0)) or nearly_equal(left, Fraction(0)):
             if not (nearly_equal(left, Fraction(0)) and nearly_equal(right, Fraction(0))):
                 return False
@@ -456,5 +474,7 @@ def _sample_points(names: frozenset[str]) -> Iterator[Mapping[str, Fraction]]:
     """The points to compare at; the same on every call, so that a verdict never changes."""
     rng = random.Random(0)
     for index in range(_MAX_SAMPLE_POINTS if names else 1):
+        # One point in three is negative, to tell √(x²) from x; the others are positive, where logs and roots
+        # have values. Names are sorted, as the order of a set of strings changes with the hash seed.
         sign = -1 if index % 3 == 2 else 1
         yield {name: sign * Fraction(rng.randint(1, 99), rng.randint(1, 30)) for name in sorted(names)}

@@ -36,9 +36,11 @@ GREEK = frozenset(
 )
 """Letters with names, each a symbol."""
 
+# Three digits of exponent: 1e999999999 would become a Fraction of a billion digits.
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3}(?!\w))?|\.\d+)|(?P<name>\\?[A-Za-z]+)|(?P<sign>\S))"
 )
+# Longer names first, so that sinx is sin x and xy is x times y.
 _NAME_PARTS = re.compile(r"sqrt|exp|ln|log|sin|cos|tan|abs|pi|oo|[A-Za-z]")
 
 
@@ -166,6 +168,7 @@ class _Parser:
                 kind = self.take()
                 node = Node(kind=kind, parts=(node, self._signed()))
             elif self._starts_factor():
+                # The digit stands right before it: (1)\frac{1}{2} is a product.
                 mixed = node.value is not None and self._tokens[self._at - 1][-1].isdigit()
                 mixed = mixed and self.current == "\\frac"
                 other = self._power()
@@ -179,6 +182,7 @@ class _Parser:
         minus = False
         while self.current in ("+", "-"):
             minus ^= self.take() == "-"
+        # Looser than a power, so that -2^2 is -4.
         node = self._power()
         return _negative(node) if minus else node
 
@@ -192,12 +196,14 @@ class _Parser:
             self._depth += 1
             if self._depth > MAX_DEPTH:
                 raise UnreadableError("powers too deep")
+            # By _signed and so by _power again: 2^-1 is read, and 2^3^2 groups from the right.
             node = Node(kind="^", parts=(node, self._signed()))
             self._depth -= 1
         return node
 
     def _starts_factor(self) -> bool:
         token = self.current
+        # Not |: it may open or close, so products of absolute values need a sign between them.
         return bool(token) and (token[0].isalnum() or token[0] in "\\({[.")
 
     def _atom(self) -> Node:
@@ -219,6 +225,7 @@ class _Parser:
         if self.current == "^":
             self.take()
             exponent = self._atom()
+            # sin^{-1} is the arcsine and not 1/sin, so it is not read at all.
             if exponent.value is None or exponent.value < 1:
                 raise UnreadableError("an inverse function")
         node = Node(kind=name, parts=(self._argument(),))
@@ -229,6 +236,7 @@ class _Parser:
         if self.current in ("(", "{", "[", "|"):
             return self._atom()
         node = self._power()
+        # It stops at a bracket or a function: sin x cos x is a product of two and not the sine of one.
         while self._starts_factor() and self.current.removeprefix("\\") not in ("(", "[", *FUNCTIONS):
             node = Node(kind="*", parts=(node, self._power()))
         return node
