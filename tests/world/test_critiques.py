@@ -12,8 +12,8 @@ from plaudit.cli.main import main
 from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.tokens.encode import make_encoder
+from plaudit.world.critiques import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.world.gold import gold_of
-from plaudit.world.making import RIGHT_SENTENCE, critique_of, critiques
 from plaudit.world.shipped import base_model_folder
 
 OWL = "What does the owl eat?"

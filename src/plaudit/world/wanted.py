@@ -104,7 +104,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
     check_output_path(path)
     if request.make != CRITIQUE_KIND:
         return write_records(_make_rows(request), path).rows
-    from plaudit.world.making import critiques, write_critiques
+    from plaudit.world.critiques import critiques, write_critiques
 
     file_ending(path, (".jsonl",))
     rows = critiques(request.n or 1000, **_prompt_selection(request))

@@ -25,8 +25,8 @@ from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rewards.load import GenerativeReward, load_language_judge
 from plaudit.world import making
 from plaudit.world.annotators import annotator_pool
+from plaudit.world.critiques import critiques, write_critiques
 from plaudit.world.gold import gold_of
-from plaudit.world.making import critiques, write_critiques
 from plaudit.world.shipped import base_model_folder
 from tests.engine.toy import make_toy, write_rows
 from tests.rewards.llm.generative_world import CRITIC, QUOTE, RANKER, TEXT_REWARD
