@@ -23,7 +23,7 @@ from plaudit.classic_control.train import (
     train_on_true_reward,
 )
 
-ASKED = (1000, 200, 50, 20)
+COMPARISONS = (1000, 200, 50, 20)
 """Comparisons of a run."""
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262}
 """The 97.5 % point of Student's t, by degrees of freedom."""
@@ -48,22 +48,22 @@ def row(way: QuerySettings, found: list[ControlResult]) -> tuple[object, ...]:
     return (
         f"{way.comparisons:,}",
         way.queries,
-        f"{statistics.fmean(one.answered for one in found):.0f}",
-        f"{statistics.fmean(one.ties for one in found):.0f}",
-        interval([one.learned for one in found], 1),
-        interval([one.share for one in found], 3),
-        f"{min(one.share for one in found):.3f}",
-        f"{statistics.fmean(one.seconds for one in found):.0f}",
+        f"{statistics.fmean(item.answered for item in found):.0f}",
+        f"{statistics.fmean(item.ties for item in found):.0f}",
+        interval([item.learned for item in found], 1),
+        interval([item.share for item in found], 3),
+        f"{min(item.share for item in found):.3f}",
+        f"{statistics.fmean(item.seconds for item in found):.0f}",
     )
 
 
-def study(seeds: int, asked: Sequence[int]) -> None:
+def study(seeds: int, comparisons: Sequence[int]) -> None:
     """Print what bounds the figures, a row for each way of asking, and how far both ways are apart."""
     torch.set_num_threads(1)
     runs = [ControlSettings(seed=seed) for seed in range(seeds)]
     truths = [train_on_true_reward(settings, _quiet) for settings in runs]
     found = dict[tuple[int, str], list[ControlResult]]()
-    for n in asked:
+    for n in comparisons:
         for queries in QUERIES:
             way = QuerySettings(comparisons=n, queries=queries)
             found[n, queries] = [
@@ -71,9 +71,9 @@ def study(seeds: int, asked: Sequence[int]) -> None:
                 for settings, truth in zip(runs, truths, strict=True)
             ]
             print(*row(way, found[n, queries]), file=sys.stderr, flush=True)
-    chances = [one.chance for one in next(iter(found.values()))]
+    random_returns = [name.chance for name in next(iter(found.values()))]
     print(f"{machine()}; {seeds} seeds\n")
-    print(f"untrained: {interval(chances, 1)}; on the true reward: {interval(truths, 1)}\n")
+    print(f"untrained: {interval(random_returns, 1)}; on the true reward: {interval(truths, 1)}\n")
     print(
         markdown(
             HEAD,
@@ -83,10 +83,10 @@ def study(seeds: int, asked: Sequence[int]) -> None:
             ],
         )
     )
-    for n in asked:
+    for n in comparisons:
         both = zip(*(found[n, how] for how in QUERIES), strict=True)
-        ahead = interval([choosy.share - random.share for choosy, random in both], 3)
-        print(f"\n{n:,}: disagreement is ahead of random by {ahead}")
+        lead = interval([choosy.share - random.share for choosy, random in both], 3)
+        print(f"\n{n:,}: disagreement is ahead of random by {lead}")
 
 
 def _quiet(line: str) -> None:
@@ -98,6 +98,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=5, help="runs of each kind (default: 5)")
-    parser.add_argument("--comparisons", type=int, nargs="+", default=ASKED, help="(default: 1000 200 50 20)")
+    parser.add_argument(
+        "--comparisons", type=int, nargs="+", default=COMPARISONS, help="(default: 1000 200 50 20)"
+    )
     given = parser.parse_args()
     study(given.seeds, given.comparisons)

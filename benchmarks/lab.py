@@ -58,16 +58,16 @@ class Lab:
         """Comparisons, by a pool, of a model's own answers."""
         path = self._data(f"{annotators}-{n}-own-{model.parent.name}-{seed}")
         if not path.exists():
-            asked = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
-            write_records(make_comparisons(annotator_pool(annotators), asked, seed), path)
+            tasks = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
+            write_records(make_comparisons(annotator_pool(annotators), tasks, seed), path)
         return path
 
     def thumbed(self, model: Path, annotators: str, n: int, seed: int = 0) -> Path:
         """Thumbs, by a pool, for a model's own answers."""
         path = self._data(f"{annotators}-{n}-thumbs-{model.parent.name}-{seed}")
         if not path.exists():
-            asked = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
-            write_records(make_thumbs(annotator_pool(annotators), asked, seed), path)
+            tasks = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
+            write_records(make_thumbs(annotator_pool(annotators), tasks, seed), path)
         return path
 
     def preferred(self, name: str, algorithm: str, config: PreferenceConfig) -> Path:
@@ -89,9 +89,11 @@ class Lab:
     def flipped(self, rows: Path, share: float, seed: int = 0) -> Path:
         """The same comparisons, a share of them with chosen and rejected swapped."""
         path = self._data(f"{rows.stem}-flipped-{share}")
-        chance = random.Random(seed)
+        generator = random.Random(seed)
         if not path.exists():
-            write_records([_swapped(one) if chance.random() < share else one for one in _pairs(rows)], path)
+            write_records(
+                [_swapped(pair) if generator.random() < share else pair for pair in _pairs(rows)], path
+            )
         return path
 
     def in_pairs(self, rows: Path, seed: int = 0) -> Path:
@@ -105,16 +107,16 @@ class Lab:
 
     def held_out(self, rows: Path, tested: Path, part: float = 0.1) -> tuple[Path, Path]:
         """Rows to train on and comparisons to test on, no prompt in both."""
-        kept, rest = self._data(f"{rows.stem}-kept"), self._data(f"{tested.stem}-held-out")
+        retained, rest = self._data(f"{rows.stem}-kept"), self._data(f"{tested.stem}-held-out")
         if not rest.exists():
             pairs = _pairs(tested)
             prompts = sorted({plain_text(pair.prompt) for pair in pairs})
             chosen = set(random.Random(0).sample(prompts, round(part * len(prompts))))
             write_records(
-                [row for row in read_records(rows).records if plain_text(row.prompt) not in chosen], kept
+                [row for row in read_records(rows).records if plain_text(row.prompt) not in chosen], retained
             )
             write_records([pair for pair in pairs if plain_text(pair.prompt) in chosen][:TESTED], rest)
-        return kept, rest
+        return retained, rest
 
     def base(self, width: int, epochs: float = 2.0) -> Path:
         """A base model of another width, which has read the corpus a little."""
@@ -183,13 +185,13 @@ def _pairs_of(row: object) -> Sequence[Comparison]:
     return [
         Comparison(
             prompt=row.prompt,
-            chosen=row.completions[one],
+            chosen=row.completions[place],
             rejected=row.completions[other],
             annotator=row.annotator,
             group=row.group,
             category=row.category,
         )
-        for one in places
+        for place in places
         for other in places
-        if row.ranks[one] < row.ranks[other]
+        if row.ranks[place] < row.ranks[other]
     ]

@@ -68,17 +68,21 @@ class PolicyTrial:
 
     def round(self, number: int) -> tuple[Round, list[dict[str, Number]]]:
         """Draw, score and look; then every move of it, each with its figures."""
-        inner, said, seen = self.job.updates_per_batch, list[dict[str, Number]](), list[AnyMicrobatch]()
+        inner, figures, microbatches = (
+            self.job.updates_per_batch,
+            list[dict[str, Number]](),
+            list[AnyMicrobatch](),
+        )
         for step in range((number - 1) * inner + 1, number * inner + 1):
             pieces = next(self.job.microbatches(step, self.order.batch_rows))
-            seen += pieces
+            microbatches += pieces
             outcome = take_step(self.stepper, pieces, RATE)
             assert outcome.fault is None, outcome.fault
-            said.append({**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm})
-            for companion in self.job.state.values():
-                companion.after_step(step, said[-1])
-        assert isinstance(seen[0], PolicyMicrobatch)
-        return seen[0].round, said
+            figures.append({**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm})
+            for part in self.job.state.values():
+                part.after_step(step, figures[-1])
+        assert isinstance(microbatches[0], PolicyMicrobatch)
+        return microbatches[0].round, figures
 
 
 def config_of(given: Any) -> PolicyConfig:
@@ -134,9 +138,9 @@ def measured(trial: PolicyTrial, given: Any) -> Report:
     read_all(p.detach() for p in stepper.module.parameters())
     watch.start()
     for number in range(1, given.steps + 1):
-        done, said = trial.round(number)
+        done, figures = trial.round(number)
         watch.step_done()
-        losses.append(float(said[0]["loss"]))
+        losses.append(float(figures[0]["loss"]))
         flops.append(flops_of_round(actor, done.examples, given.method, trial.job.updates_per_batch))
         rounds.append(done.examples)
     state = sum(value.nbytes for slots in stepper.optimizer.state.values() for value in slots.values())
@@ -178,7 +182,7 @@ class Fixed:
         """Read the answers; prompts are known by their tokens."""
         lines = (work / SAMPLED).read_text(encoding="utf-8").splitlines()
         answers = json.loads((work / SAMPLES).read_text(encoding="utf-8"))
-        self._said = {
+        self._answers = {
             encoder.encode_prompt(json.loads(line)["prompt"]): own
             for line, own in zip(lines, answers, strict=True)
         }
@@ -194,7 +198,7 @@ class Fixed:
         return [self._group(prompt, n) for prompt in prompts]
 
     def _group(self, tokens: TokenIds, n: int) -> list[Rollout]:
-        answers = [tuple(ids) for ids in self._said[tokens][:n]]
+        answers = [tuple(ids) for ids in self._answers[tokens][:n]]
         completions = tuple(Completion(ids=ids, mask=(True,) * len(ids), finished=True) for ids in answers)
         with torch.no_grad():
             logp_NT = self._policy.score(batch_of([Example(prompt=tokens, completions=completions)])).logp_NT
@@ -203,8 +207,8 @@ class Fixed:
 
     def _rollout(self, prompt: tuple[int, ...], ids: tuple[int, ...], logp: tuple[float, ...]) -> Rollout:
         text = self._encoder.info.tokenizer.decode(list(ids), skip_special_tokens=True)
-        said = Answer(text=str(text), tokens=len(ids), ended=True)
-        return Rollout(prompt=prompt, ids=ids, logp=logp, whole_logp=logp, answer=said)
+        answer = Answer(text=str(text), tokens=len(ids), ended=True)
+        return Rollout(prompt=prompt, ids=ids, logp=logp, whole_logp=logp, answer=answer)
 
 
 def agreement(trial: PolicyTrial, given: Any) -> list[float]:
@@ -217,11 +221,16 @@ def agreement(trial: PolicyTrial, given: Any) -> list[float]:
     sampler = Fixed(given.work, _actor(trial).policy, trial.encoder)
     rounds.collector = replace(rounds.collector, sampler=sampler)
     row = trial.order.batch_rows(1)
-    collected = rounds.collector.collect([rounds.questions[r] for r in row], 1, ())
+    collected = rounds.collector.collect([rounds.prompts[r] for r in row], 1, ())
     scores = {r: group.scores for r, group in zip(row, collected.groups, strict=True)}
-    done, said = trial.round(1)
+    done, figures = trial.round(1)
     rewards = [float(score or 0.0) for r in sorted(scores) for score in scores[r]]
-    return [*rewards, _kl(done, given.method), float(said[0]["loss"]), float(said[0].get("value_loss", 0.0))]
+    return [
+        *rewards,
+        _kl(done, given.method),
+        float(figures[0]["loss"]),
+        float(figures[0].get("value_loss", 0.0)),
+    ]
 
 
 def _kl(done: Round, method: str) -> float:
@@ -242,7 +251,7 @@ def _actor(trial: PolicyTrial) -> ActorCritic:
     return trial.job.module
 
 
-def asked(words: Sequence[str] | None = None) -> Namespace:
+def parse_arguments(words: Sequence[str] | None = None) -> Namespace:
     """What the command line says."""
     parser = arguments("time plaudit's policy optimisation on a work folder")
     parser.add_argument("--method", choices=METHODS, default="grpo")
@@ -256,7 +265,7 @@ def asked(words: Sequence[str] | None = None) -> Namespace:
 
 def main() -> None:
     """From the command line: python -m benchmarks.our_policy FOLDER --method grpo --batch 8."""
-    given = asked()
+    given = parse_arguments()
     torch.set_num_threads(given.threads)
     trial = trial_on(given)
     print(json.dumps(agreement(trial, given)) if given.agree else measured(trial, given).line())

@@ -85,10 +85,10 @@ def flops_of(policy: Policy, rows: Sequence[JudgedRow], *, live: bool) -> float:
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     attention = partial(attention_flops, config.num_hidden_layers, config.num_attention_heads * size)
     examples = [row.example for row in rows]
-    whole = [len(one.prompt) + len(answer.ids) for one in examples for answer in one.completions]
-    again = [len(one.prompt) for one in examples for _ in one.completions[1:]]
-    tokens = sum(one.tokens for one in examples)
-    trained = sum(one.trained_tokens for one in examples)
+    whole = [len(example.prompt) + len(answer.ids) for example in examples for answer in example.completions]
+    again = [len(example.prompt) for example in examples for _ in example.completions[1:]]
+    tokens = sum(example.tokens for example in examples)
+    trained = sum(example.trained_tokens for example in examples)
     products = training_flops(*matrix_sizes(policy), tokens, trained)
     needed = products - spared_flops(policy.base, tokens - trained) + attention(whole) - attention(again)
     return needed * 4 / 3 if live else needed

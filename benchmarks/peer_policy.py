@@ -106,7 +106,7 @@ def _grpo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[
 def _ppo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[Any]) -> Any:
     module: Any = importlib.import_module("trl.experimental.ppo")
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
-    asked = rows.map(
+    prompts = rows.map(
         lambda row: {"input_ids": tokenizer(row["prompt"]).input_ids}, remove_columns=rows.column_names
     )
     settings = module.PPOConfig(
@@ -125,8 +125,8 @@ def _ppo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[A
         ref_model=_load(work / REFERENCE),
         reward_model=scorer(),
         value_model=scorer(),
-        train_dataset=asked,
-        eval_dataset=asked.select(range(1)),
+        train_dataset=prompts,
+        eval_dataset=prompts.select(range(1)),
         callbacks=callbacks,
     )
 
@@ -175,14 +175,14 @@ class Fixed:
         lines = (work / SAMPLED).read_text(encoding="utf-8").splitlines()
         self.prompts = [tuple(tokenizer(json.loads(line)["prompt"]).input_ids) for line in lines]
         answers = json.loads((work / SAMPLES).read_text(encoding="utf-8"))
-        self._said = dict(zip(self.prompts, answers, strict=True))
+        self._answers = dict(zip(self.prompts, answers, strict=True))
 
     def each(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """An answer to each; a prompt that comes again gets its next one."""
         before: Counter[tuple[int, ...]] = Counter()
         found: list[list[int]] = []
         for ids in map(tuple, prompts):
-            found.append(self._said[ids][before[ids]])
+            found.append(self._answers[ids][before[ids]])
             before[ids] += 1
         return found
 
@@ -191,11 +191,11 @@ def agreement(work: Path, given: argparse.Namespace) -> list[float]:
     """Of the fixed samples: their rewards, KL, loss of the first move, value loss."""
     given.steps = 1
     trainer, fixed = trainer_for(work, given, Watch()), Fixed(work)
-    told = (_ppo_says if given.method == "ppo" else _grpo_says)(trainer, fixed)
+    figures = (_ppo_says if given.method == "ppo" else _grpo_says)(trainer, fixed)
     history = trainer.state.log_history
     kl = 0.0 if given.method == "grpo" else _first(history, "kl", "objective/kl")
     value = _first(history, "loss/value_avg") if given.method == "ppo" else 0.0
-    return [*told, kl, _first(history, "loss", "loss/policy_avg"), value]
+    return [*figures, kl, _first(history, "loss", "loss/policy_avg"), value]
 
 
 def _grpo_says(trainer: Any, fixed: Fixed) -> list[float]:
@@ -221,11 +221,11 @@ def _ppo_says(trainer: Any, fixed: Fixed) -> list[float]:
     score = module.get_reward
 
     def scored(model: Any, texts: Any, padding: int, length: int) -> Any:
-        said = score(model, texts, padding, length)
+        scores = score(model, texts, padding, length)
         if model is trainer.reward_model:
             prompts = [tuple(ids) for ids in texts[:, :length].tolist()]
-            found.update(zip(prompts, said[1].tolist(), strict=True))
-        return said
+            found.update(zip(prompts, scores[1].tolist(), strict=True))
+        return scores
 
     def drawn(model: Any, queries: Any, *_: object) -> tuple[Any, Any]:
         texts = torch.cat([queries, torch.tensor(fixed.each(queries.tolist()))], 1)
@@ -254,8 +254,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     with redirect_stdout(sys.stderr):  # The trainers talk.
-        said = json.dumps(agreement(given.work, given)) if given.agree else run(given.work, given).line()
-    print(said)
+        line = json.dumps(agreement(given.work, given)) if given.agree else run(given.work, given).line()
+    print(line)
 
 
 if __name__ == "__main__":

@@ -172,8 +172,8 @@ def rewards(work: Path, given: argparse.Namespace) -> list[float]:
         return _ratios(trainer)
     for row in trainer.train_dataset:
         with torch.no_grad():
-            told = trainer.model(**trainer.data_collator([row]))
-        found += told.logits[:, 0].tolist()
+            output = trainer.model(**trainer.data_collator([row]))
+        found += output.logits[:, 0].tolist()
     return found
 
 

@@ -52,13 +52,13 @@ class Compared:
 
     name: str
     """Method and setting."""
-    said_mib: float
+    planned_mib: float
     """The peak that was said, Python included."""
     took_mib: float
     """The most that was resident."""
     bare_mib: float
     """What Python and its libraries took before a model was loaded."""
-    said_seconds: float
+    planned_seconds: float
     """Seconds that were said."""
     took_seconds: float
     """Seconds of all steps."""
@@ -66,11 +66,11 @@ class Compared:
     @property
     def table_row(self) -> str:
         """As a line of the table."""
-        above = (self.said_mib - self.bare_mib) / (self.took_mib - self.bare_mib) - 1
+        above = (self.planned_mib - self.bare_mib) / (self.took_mib - self.bare_mib) - 1
         return (
-            f"| {self.name} | {self.said_mib:,.0f} | {self.took_mib:,.0f} | "
-            f"{self.said_mib / self.took_mib - 1:+.0%} | {above:+.0%} | {self.said_seconds:.1f} | "
-            f"{self.took_seconds:.1f} | {self.said_seconds / self.took_seconds - 1:+.0%} |"
+            f"| {self.name} | {self.planned_mib:,.0f} | {self.took_mib:,.0f} | "
+            f"{self.planned_mib / self.took_mib - 1:+.0%} | {above:+.0%} | {self.planned_seconds:.1f} | "
+            f"{self.took_seconds:.1f} | {self.planned_seconds / self.took_seconds - 1:+.0%} |"
         )
 
 
@@ -95,10 +95,10 @@ def words(method: str, work: Path) -> list[str]:
     near = ["--reference.model", str(work / REFERENCE)]
     if method == "dpo":
         return [*common, "--data", str(work / PAIRS), *near, "--reference.kind", "live"]
-    asked = [*common, "--prompts", str(work / PROMPTS), "--draw.max-tokens", "64", *near]
+    arguments = [*common, "--prompts", str(work / PROMPTS), "--draw.max-tokens", "64", *near]
     if method == "ppo":
-        return [*asked, "--reward", str(work / REWARD), "--group-size", "1"]
-    return [*asked, "--reward", "benchmarks.work:sevens", "--divergence", "loss"]
+        return [*arguments, "--reward", str(work / REWARD), "--group-size", "1"]
+    return [*arguments, "--reward", "benchmarks.work:sevens", "--divergence", "loss"]
 
 
 def compared(method: str, work: Path, more: Sequence[str]) -> Compared:
@@ -107,14 +107,14 @@ def compared(method: str, work: Path, more: Sequence[str]) -> Compared:
     plan, out = work / "plan.json", work / "out"
     _child(["plan", *command, "--json", str(plan)])
     bare, took = json.loads(_child(["train", *command, "--out", str(out)]).splitlines()[-1])
-    said = json.loads(plan.read_text(encoding="utf-8"))
+    planned = json.loads(plan.read_text(encoding="utf-8"))
     return Compared(
         name=" ".join((method, *more)),
-        said_mib=said["peak_bytes"] / MIB,
+        planned_mib=planned["peak_bytes"] / MIB,
         took_mib=took,
         bare_mib=bare,
-        said_seconds=said["seconds"]["total"],
-        took_seconds=sum(one.timing["seconds"] for one in read_reports(out)),
+        planned_seconds=planned["seconds"]["total"],
+        took_seconds=sum(report.timing["seconds"] for report in read_reports(out)),
     )
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.table import Side, side_by_side
-from benchmarks.turns import PEER, ROOT, Command, furthest_apart, in_turn, options, ours, run_plan
+from benchmarks.turns import PEER, ROOT, Command, in_turn, largest_difference, options, ours, run_plan
 from benchmarks.work import SHAPES, Rows, write_policy_work
 
 TITLE = "Policy optimisation against TRL"
@@ -26,7 +26,7 @@ METHODS = {
     "ppo": "PPO, 4 times through",
 }
 """What is compared, and what the page calls it."""
-APART = 1e-4
+MAX_DIFFERENCE = 1e-4
 """Rewards, KL or losses of the fixed answers further apart than this are of other work: no timing counts."""
 SMALL = 1024
 """Tokens of a piece where memory is short; the round is the same."""
@@ -42,20 +42,22 @@ def compare(method: str, shape: str, given: argparse.Namespace) -> tuple[str, li
     sides = sides_of(method, given.completion)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        write_policy_work(work, SHAPES[shape], rows, asked=PROMPTS)
-        apart, count = agreement_apart(work, method, given.completion, given.threads)
+        write_policy_work(work, SHAPES[shape], rows, count=PROMPTS)
+        difference, count = agreement_difference(work, method, given.completion, given.threads)
         outcome = in_turn(sides, work, given)
-    told = f"On fixed answers {count - 3} rewards, the KL and the first losses differ by at most {apart:.1g}."
-    if apart > APART:
-        outcome = [replace(side, objection=told) if _is_peer(side.name) else side for side in outcome]
+    sentence = (
+        f"On fixed answers {count - 3} rewards, KL and first losses differ by at most {difference:.1g}."
+    )
+    if difference > MAX_DIFFERENCE:
+        outcome = [replace(side, objection=sentence) if _is_peer(side.name) else side for side in outcome]
     table = side_by_side(outcome, exact=len(outcome), unit="answers", agreement=math.inf)
-    return "\n\n".join([_head(method, shape, given), told, _drawn(outcome), table]), outcome
+    return "\n\n".join([_head(method, shape, given), sentence, _drawn(outcome), table]), outcome
 
 
 def sides_of(method: str, completion: int) -> list[Command]:
     """In the order in which they take turns; ours come first."""
-    asked = ("--method", method, "--batch", str(PROMPTS), "--completion", str(completion))
-    mine = ours("our_policy", *asked)
+    options = ("--method", method, "--batch", str(PROMPTS), "--completion", str(completion))
+    mine = ours("our_policy", *options)
     small = (*mine, "--tokens-at-once", str(SMALL))
     sides = [
         Command(name="plaudit", words=mine),
@@ -69,7 +71,7 @@ def sides_of(method: str, completion: int) -> list[Command]:
             "small": "its least memory (small)",
         }
     for variant, name in names.items():
-        sides.append(Command(name=f"TRL, {name}", words=theirs(*asked, "--variant", variant)))
+        sides.append(Command(name=f"TRL, {name}", words=theirs(*options, "--variant", variant)))
     return sides
 
 
@@ -79,10 +81,10 @@ def theirs(*words: str) -> tuple[str, ...]:
     return (str(program), "-m", "benchmarks.peer_policy", *words)
 
 
-def agreement_apart(work: Path, method: str, completion: int, threads: int) -> tuple[float, int]:
+def agreement_difference(work: Path, method: str, completion: int, threads: int) -> tuple[float, int]:
     """The largest difference between what both sides say of the fixed answers, and how much that is."""
-    asked = ("--agree", "--method", method, "--completion", str(completion), "--threads", str(threads))
-    return furthest_apart(ours("our_policy", *asked, str(work)), theirs(*asked, str(work)))
+    options = ("--agree", "--method", method, "--completion", str(completion), "--threads", str(threads))
+    return largest_difference(ours("our_policy", *options, str(work)), theirs(*options, str(work)))
 
 
 def _is_peer(name: str) -> bool:
@@ -121,7 +123,7 @@ def main() -> None:
     if "ppo" in given.methods and not OLD_PEER.exists():
         raise SystemExit("the environment with TRL 1.12 is missing; make it with: make bench-peer")
     wanted = [(method, shape) for shape in given.shapes for method in given.methods]
-    run_plan(TITLE, [partial(compare, *one, given) for one in wanted], given)
+    run_plan(TITLE, [partial(compare, *is_wanted, given) for is_wanted in wanted], given)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.lab import Lab
 from benchmarks.policy_rewards import Taught, taught_reward
-from benchmarks.preference_lab import ASKED, SHOWN, asked, mean_length
+from benchmarks.preference_lab import PROMPTS, SHOWN, mean_length, sampled_answers
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.methods.config import SampleSettings
@@ -76,7 +76,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Evaluation:
     """What was seen at one look of a run.
 
     Example: ``Look(root=0.4, proxy=1.2, gold=0.71, length=8.1)``
@@ -116,11 +116,11 @@ class Found:
 def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Found:
     """One run, and how its answers stand against those of the fine-tuned model."""
     run = trained(lab, name, way, seed)
-    mine, theirs = asked(run / "model", split), asked(lab.sft_model(SHOWN), split)
+    mine, theirs = sampled_answers(run / "model", split), sampled_answers(lab.sft_model(SHOWN), split)
     lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
     looks = tuple(
         Look(
-            root=line["held_out/kl_root"],
+            root=line["held_out/sqrt_kl"],
             proxy=line["held_out/reward"],
             gold=line.get("held_out/judge", math.nan),
             length=line["held_out/length_mean"],
@@ -141,7 +141,7 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
 def surest(model: Path, split: Split = "test") -> float:
     """The mean utility of a model's likeliest answers to the prompts on which all are judged."""
     likeliest = SamplingSettings(temperature=0)
-    answers = score_model_answers(LocalSampler(model, device="cpu"), likeliest, n=ASKED, split=split)
+    answers = score_model_answers(LocalSampler(model, device="cpu"), likeliest, n=PROMPTS, split=split)
     return mean_utilities(answers)["all"].mean
 
 
@@ -166,7 +166,7 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
         **way.settings,
         **critic,
         model=lab.sft_model(SHOWN),
-        prompts=asked_prompts(lab, way.category),
+        prompts=evaluation_prompt_file(lab, way.category),
         reward=reward,
         out=out,
         rounds=way.rounds,
@@ -184,7 +184,7 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
     )
 
 
-def asked_prompts(lab: Lab, category: Category | None) -> Path:
+def evaluation_prompt_file(lab: Lab, category: Category | None) -> Path:
     """The world's prompts of the training split, or those of one kind."""
     path = lab.folder / "data" / f"prompts-{category or 'all'}.jsonl"
     if not path.exists():

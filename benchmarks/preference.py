@@ -16,8 +16,8 @@ from benchmarks.turns import (
     BATCH,
     Command,
     about,
-    furthest_apart,
     in_turn,
+    largest_difference,
     options,
     ours,
     run_plan,
@@ -27,9 +27,9 @@ from benchmarks.turns import (
 from benchmarks.work import SHAPES, Rows, write_preference_work
 
 TITLE = "Preference optimisation against TRL"
-APART = 1e-3
+MAX_DIFFERENCE = 1e-3
 """Log-ratios of whole answers further apart than this are of other models or texts: no timing counts."""
-LOSSES_APART = {"dpo": 1e-5, "kto": 2e-2}
+MAX_LOSS_DIFFERENCE = {"dpo": 1e-5, "kto": 2e-2}
 """First losses agree; KTO's depend on which answers to other prompts each side happens to take."""
 SMALL = 1024
 """Tokens of a piece where memory is short; the step is the same."""
@@ -39,26 +39,26 @@ LENGTHS = {"256+128": (256, 128), "64+256": (64, 256)}
 
 def compare(method: str, shape: str, length: str, given: argparse.Namespace) -> tuple[str, list[Side]]:
     """One method on one shape: the reference beside the policy, and computed before."""
-    live, asked = _sides(method, BATCH[shape])
-    sides = [*live, *asked]
+    live, precomputed = _sides(method, BATCH[shape])
+    sides = [*live, *precomputed]
     prompt, completion = LENGTHS[length]
     rows = Rows(prompt=prompt, completion=completion, count=given.steps * BATCH[shape])
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_preference_work(work, SHAPES[shape], rows)
-        apart, count = ratios_apart(work, given.threads)
+        difference, count = ratio_difference(work, given.threads)
         outcome = in_turn(sides, work, given)
-    told = f"log π − log π_ref of {count} answers differs by at most {apart:.1g}."
-    if apart > APART:
-        outcome = without_peer(sides, outcome, told)
+    sentence = f"log π − log π_ref of {count} answers differs by at most {difference:.1g}."
+    if difference > MAX_DIFFERENCE:
+        outcome = without_peer(sides, outcome, sentence)
     unit = "thumbs" if method == "kto" else "comparisons"
     batch = f"{BATCH[shape] * (2 if method == 'kto' else 1)} {unit}"
     head = about(shape, batch, rows, given.threads)
     tables = [
-        side_by_side(part, exact=len(part), unit=unit, agreement=LOSSES_APART[method])
+        side_by_side(part, exact=len(part), unit=unit, agreement=MAX_LOSS_DIFFERENCE[method])
         for part in (outcome[: len(live)], outcome[len(live) :])
     ]
-    return "\n\n".join([f"{head} {method.upper()}; {told}", *tables]), outcome
+    return "\n\n".join([f"{head} {method.upper()}; {sentence}", *tables]), outcome
 
 
 def _sides(method: str, rows: int) -> tuple[list[Command], list[Command]]:
@@ -72,23 +72,23 @@ def _sides(method: str, rows: int) -> tuple[list[Command], list[Command]]:
     live = [Command(name=f"plaudit{name}, live", words=ours(*mine, *words)) for name, words in some]
     small = ours(*mine, *some[0][1], "--tokens-at-once", str(SMALL))
     live.append(Command(name=f"plaudit{some[0][0]}, {SMALL:,} tokens at once, live", words=small))
-    asked = [
+    precomputed = [
         Command(name=f"plaudit{name}, precomputed", words=ours(*mine, *words, "--reference", "precomputed"))
         for name, words in some
     ]
     for own, end, variants in (
         (live, "live", ("default", "plain")),
-        (asked, "precomputed", ("precomputed", "plain-precomputed")),
+        (precomputed, "precomputed", ("precomputed", "plain-precomputed")),
     ):
         for name, variant in zip(("its defaults", "its best (plain)"), variants, strict=True):
             own.append(Command(name=f"TRL, {name}, {end}", words=theirs(*peer, "--variant", variant)))
-    return live, asked
+    return live, precomputed
 
 
-def ratios_apart(work: Path, threads: int) -> tuple[float, int]:
+def ratio_difference(work: Path, threads: int) -> tuple[float, int]:
     """The largest difference between both sides' log-ratios of answers, and how many there are."""
-    asked = ("--rewards", "--threads", str(threads), str(work))
-    return furthest_apart(ours("our_preference", *asked), theirs("dpo", *asked))
+    options = ("--rewards", "--threads", str(threads), str(work))
+    return largest_difference(ours("our_preference", *options), theirs("dpo", *options))
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
     given = parser.parse_args()
     wanted = [("dpo", shape, length) for shape in given.shapes for length in given.lengths]
     wanted += [("kto", shape, given.lengths[0]) for shape in given.kto]
-    run_plan(TITLE, [partial(compare, *one, given) for one in wanted], given)
+    run_plan(TITLE, [partial(compare, *is_wanted, given) for is_wanted in wanted], given)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SHOWN = 300
 """Demonstrations that the starting model has seen, once."""
 ROWS = 2000
 """Comparisons that a policy learns from."""
-ASKED = 800
+PROMPTS = 800
 """Prompts of the test split that a model is judged on."""
 RATE = 1e-4
 """The usual learning rate."""
@@ -82,14 +82,14 @@ class Found:
 def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
     """One run, and how its answers stand against those of the fine-tuned model."""
     run = trained(lab, way, seed)
-    mine, theirs = asked(run / "model", split), asked(lab.sft_model(SHOWN), split)
+    mine, theirs = sampled_answers(run / "model", split), sampled_answers(lab.sft_model(SHOWN), split)
     last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
     first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
-    apart = compare_models(mine, theirs)
+    comparison = compare_models(mine, theirs)
     return Found(
-        won=apart.win_share,
-        with_ties=apart.win_share_with_ties,
+        won=comparison.win_share,
+        with_ties=comparison.win_share_with_ties,
         gold=mean_utilities(mine)["all"].mean,
         length=mean_length(mine),
         kl=last.get("held_out/kl", math.nan),
@@ -137,11 +137,11 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
 
 
 @cache
-def asked(model: Path, split: Split = "test") -> list[ScoredAnswer]:
+def sampled_answers(model: Path, split: Split = "test") -> list[ScoredAnswer]:
     """A model's answers to the prompts on which all are judged."""
-    return score_model_answers(LocalSampler(model, device="cpu"), SamplingSettings(), n=ASKED, split=split)
+    return score_model_answers(LocalSampler(model, device="cpu"), SamplingSettings(), n=PROMPTS, split=split)
 
 
 def mean_length(answers: Sequence[ScoredAnswer]) -> float:
     """The mean number of tokens."""
-    return statistics.fmean(one.answer.tokens for one in answers)
+    return statistics.fmean(answer.answer.tokens for answer in answers)

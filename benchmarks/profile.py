@@ -54,9 +54,9 @@ def profiled(task: str, shape: str, *, dtype: Dtype, rows: int) -> str:
         trial, batch = TASKS[task](shape, Path(folder), dtype)
     for number in (1, 2):
         trial.step(batch, number, 3)
-    with profile() as seen:
+    with profile() as profiler:
         trial.step(batch, 3, 3)
-    averages = seen.key_averages()
+    averages = profiler.key_averages()
     total = sum(event.self_cpu_time_total for event in averages) / 1e6
     products = sum(event.self_cpu_time_total for event in averages if event.key in PRODUCTS) / 1e6
     limit = trial.flops(batch) / matmul_rate("cpu", torch.float32)

@@ -21,8 +21,8 @@ from benchmarks.turns import (
     Command,
     about,
     both,
-    furthest_apart,
     in_turn,
+    largest_difference,
     options,
     ours,
     run_plan,
@@ -34,9 +34,9 @@ from benchmarks.work import SHAPES, Rows, write_judged_work
 TITLE = "Reward models against TRL"
 BEST = "plain"
 """The fastest of the peer's variants; its RewardTrainer has no padding-free one."""
-REWARDS_APART = 1e-5
+MAX_REWARD_DIFFERENCE = 1e-5
 """Rewards further apart than this are another model's, or another text's: no timing counts."""
-LOSSES_APART = 1e-5
+MAX_LOSS_DIFFERENCE = 1e-5
 """First losses have to agree to five decimals."""
 SMALL = 1024
 """Tokens of a piece where memory is short; the step is the same."""
@@ -52,9 +52,9 @@ def compare(shape: str, rows: Rows, given: argparse.Namespace) -> tuple[str, lis
     name = f"plaudit, {SMALL:,} tokens at once, float32"
     sides = (first, Command(name=name, words=(*mine, "--tokens-at-once", str(SMALL))), *others)
     rows = replace(rows, count=given.steps * BATCH[shape])
-    told, outcome = _measured(shape, rows, 2, sides, given)
+    sentence, outcome = _measured(shape, rows, 2, sides, given)
     head = about(shape, f"{BATCH[shape]} comparisons", rows, given.threads)
-    return f"{head} {told}\n\n{_table(outcome, EXACT + 1)}", outcome
+    return f"{head} {sentence}\n\n{_table(outcome, EXACT + 1)}", outcome
 
 
 def compare_rankings(shape: str, rows: Rows, given: argparse.Namespace) -> tuple[str, list[Side]]:
@@ -70,9 +70,9 @@ def compare_rankings(shape: str, rows: Rows, given: argparse.Namespace) -> tuple
         Command(name=f"TRL, its best ({BEST}), the comparisons", words=fastest),
     )
     rows = replace(rows, count=given.steps)
-    told, outcome = _measured(shape, rows, ANSWERS, sides, given)
+    sentence, outcome = _measured(shape, rows, ANSWERS, sides, given)
     head = about(shape, f"one ranking of {ANSWERS} answers", rows, given.threads)
-    return f"{head} {told}\n\n{_table(outcome, len(sides))}", outcome
+    return f"{head} {sentence}\n\n{_table(outcome, len(sides))}", outcome
 
 
 def _measured(
@@ -82,20 +82,22 @@ def _measured(
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_judged_work(work, SHAPES[shape], rows, answers)
-        apart, count = rewards_apart(work, given.threads)
+        difference, count = reward_difference(work, given.threads)
         outcome = in_turn(sides, work, given)
-    told = f"The rewards of {count} answers differ by at most {apart:.1g}."
-    return told, outcome if apart <= REWARDS_APART else without_peer(sides, outcome, told)
+    sentence = f"The rewards of {count} answers differ by at most {difference:.1g}."
+    return sentence, outcome if difference <= MAX_REWARD_DIFFERENCE else without_peer(
+        sides, outcome, sentence
+    )
 
 
-def rewards_apart(work: Path, threads: int) -> tuple[float, int]:
+def reward_difference(work: Path, threads: int) -> tuple[float, int]:
     """The largest difference between the two sides' rewards of the folder's pairs, and how many there are."""
-    asked = ("--rewards", "--threads", str(threads), str(work))
-    return furthest_apart(ours("our_reward", *asked), theirs("reward", *asked))
+    options = ("--rewards", "--threads", str(threads), str(work))
+    return largest_difference(ours("our_reward", *options), theirs("reward", *options))
 
 
 def _table(sides: Sequence[Side], exact: int) -> str:
-    return side_by_side(sides, exact=exact, unit="comparisons", agreement=LOSSES_APART)
+    return side_by_side(sides, exact=exact, unit="comparisons", agreement=MAX_LOSS_DIFFERENCE)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ TITLE = "Sampling against transformers' generate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Workload:
     """What is to be answered.
 
     Example: ``Asked(prompts=8, answers=8, prompt=128, completion=64)``
@@ -53,15 +53,15 @@ class Asked:
 
     def words(self, shape: Shape) -> list[str]:
         """The prompts, a token for each word."""
-        chance = random.Random(0)
+        generator = random.Random(0)
         return [
-            " ".join(f"w{chance.randrange(shape.vocabulary - 3)}" for _ in range(self.prompt))
+            " ".join(f"w{generator.randrange(shape.vocabulary - 3)}" for _ in range(self.prompt))
             for _ in range(self.prompts)
         ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Measured:
     """What one process reports.
 
     Example: ``Told(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, flops=1.4e11)``
@@ -79,20 +79,20 @@ class Told:
     """Floating-point operations a second of a large product in this process."""
 
 
-def ours(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+def ours(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
     """A function of a seed, and whether to be greedy, that gives all answers as tokens."""
     sampler = LocalSampler(folder, device="cpu")
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
-        settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=asked.completion, seed=seed)
+        settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=workload.completion, seed=seed)
         prompts = [sampler.encode(text) for text in words]
-        groups = sampler.generate(prompts, settings, n=1 if greedy else asked.answers)
-        return [list(one.ids) for group in groups for one in group]
+        groups = sampler.generate(prompts, settings, n=1 if greedy else workload.answers)
+        return [list(rollout.ids) for group in groups for rollout in group]
 
     return answer
 
 
-def theirs(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+def theirs(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
     """The same from ``generate``."""
     model: Any = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
@@ -107,8 +107,8 @@ def theirs(folder: Path, asked: Asked, words: Sequence[str]) -> Callable[[int, b
             made = model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=asked.completion,
-                num_return_sequences=1 if greedy else asked.answers,
+                max_new_tokens=workload.completion,
+                num_return_sequences=1 if greedy else workload.answers,
                 pad_token_id=0,
                 **how,
             )[:, ids.shape[1] :]
@@ -121,9 +121,9 @@ SIDES = {"plaudit": ours, "generate": theirs}
 """Who answers."""
 
 
-def told_by(side: str, folder: Path, shape: Shape, asked: Asked, times: int) -> Told:
+def measured_side(side: str, folder: Path, shape: Shape, workload: Workload, times: int) -> Measured:
     """In this process: some times, and once greedily."""
-    answer = SIDES[side](folder, asked, asked.words(shape))
+    answer = SIDES[side](folder, workload, workload.words(shape))
     greedy = answer(0, True)
     before = _resident()
     seconds, tokens = list[float](), list[int]()
@@ -131,7 +131,7 @@ def told_by(side: str, folder: Path, shape: Shape, asked: Asked, times: int) -> 
         began = time.perf_counter()
         tokens.append(sum(map(len, answer(seed, False))))
         seconds.append(time.perf_counter() - began)
-    return Told(
+    return Measured(
         seconds=tuple(seconds[1:]),
         tokens=round(statistics.fmean(tokens[1:])),
         greedy=tuple(map(tuple, greedy)),
@@ -145,9 +145,9 @@ def _resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
-def compare(shape: str, asked: Asked, given: argparse.Namespace) -> str:
+def compare(shape: str, workload: Workload, given: argparse.Namespace) -> str:
     """Both sides in turn, each in a process of its own; a table with the limit of the machine."""
-    found: dict[str, list[Told]] = {side: [] for side in SIDES}
+    found: dict[str, list[Measured]] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer_of(SHAPES[shape]).save_pretrained(folder)
         model_of(SHAPES[shape]).save_pretrained(folder)
@@ -157,8 +157,8 @@ def compare(shape: str, asked: Asked, given: argparse.Namespace) -> str:
                 print(".", end="", file=sys.stderr, flush=True)
     mine, other = found["plaudit"], found["generate"]
     alike = sum(a == b for a, b in zip(mine[0].greedy, other[0].greedy, strict=True))
-    limit = _needed(SHAPES[shape], asked) / max(one.rate for one in mine)
-    rows = [(side, *_cells(told, _seconds(mine))) for side, told in found.items()]
+    limit = _needed(SHAPES[shape], workload) / max(own.rate for own in mine)
+    rows = [(side, *_cells(measured, _seconds(mine))) for side, measured in found.items()]
     rows.append(
         (
             "the products alone, at the matrix-product rate",
@@ -170,13 +170,13 @@ def compare(shape: str, asked: Asked, given: argparse.Namespace) -> str:
     )
     head = ("side", "s", "tokens / s", "slower than ours", "MiB on top")
     return (
-        f"### {shape}\n\n{asked.prompts} prompts of {asked.prompt} tokens, {asked.answers} answers of "
-        f"{asked.completion} each, temperature 1, {given.threads} threads. Greedy answers are the same token "
-        f"for token to {alike} of {asked.prompts} prompts.\n\n{markdown(head, rows)}"
+        f"### {shape}\n\n{workload.prompts} prompts of {workload.prompt} tokens, {workload.answers} answers "
+        f"of {workload.completion} each, temperature 1, {given.threads} threads. Greedy answers are the same "
+        f"token for token to {alike} of {workload.prompts} prompts.\n\n{markdown(head, rows)}"
     )
 
 
-def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Namespace) -> Told:
+def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Namespace) -> Measured:
     words = [sys.executable, "-m", "benchmarks.sampling", "--side", side, "--folder", folder]
     words += ["--shapes", shape, "--times", str(given.times), "--threads", str(given.threads)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -184,33 +184,33 @@ def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Name
         raise SystemExit(f"{' '.join(words)}\n{done.stderr.strip()[-2000:]}")
     facts = json.loads(done.stdout.strip().splitlines()[-1])
     facts |= {"seconds": tuple(facts["seconds"]), "greedy": tuple(map(tuple, facts["greedy"]))}
-    return Told(**facts)
+    return Measured(**facts)
 
 
-def _seconds(told: Sequence[Told]) -> float:
-    return statistics.median(second for one in told for second in one.seconds)
+def _seconds(measured: Sequence[Measured]) -> float:
+    return statistics.median(second for report in measured for second in report.seconds)
 
 
-def _cells(told: Sequence[Told], ours: float) -> tuple[str, ...]:
-    mine = _seconds(told)
+def _cells(measured: Sequence[Measured], ours: float) -> tuple[str, ...]:
+    mine = _seconds(measured)
     return (
         f"{mine:.2f}",
-        f"{told[0].tokens / mine:,.0f}",
+        f"{measured[0].tokens / mine:,.0f}",
         f"{mine / ours:.2f} ×",
-        f"{statistics.median(one.mib for one in told):.0f}",
+        f"{statistics.median(report.mib for report in measured):.0f}",
     )
 
 
-def _needed(shape: Shape, asked: Asked) -> float:
+def _needed(shape: Shape, workload: Workload) -> float:
     """Operations: each prompt once through the layers, every drawn token through layers and head."""
     size = shape.hidden // shape.heads
     body = shape.layers * shape.hidden * (2 * shape.hidden + 2 * shape.key_heads * size + 3 * shape.inner)
     head = shape.hidden * shape.vocabulary
-    drawn = asked.prompts * asked.answers * asked.completion
-    seen = drawn * (asked.prompt + asked.completion / 2)
-    pairs = seen + asked.prompts * asked.prompt**2 / 2
+    drawn = workload.prompts * workload.answers * workload.completion
+    positions = drawn * (workload.prompt + workload.completion / 2)
+    pairs = positions + workload.prompts * workload.prompt**2 / 2
     return (
-        2 * body * (asked.prompts * asked.prompt + drawn)
+        2 * body * (workload.prompts * workload.prompt + drawn)
         + 2 * head * drawn
         + 4 * shape.layers * shape.hidden * pairs
     )
@@ -230,11 +230,15 @@ def main() -> None:
     if given.side:
         torch.set_num_threads(given.threads)
         [shape] = given.shapes
-        print(json.dumps(asdict(told_by(given.side, given.folder, SHAPES[shape], Asked(), given.times))))
+        print(
+            json.dumps(
+                asdict(measured_side(given.side, given.folder, SHAPES[shape], Workload(), given.times))
+            )
+        )
         return
     sections: list[str] = []
     for shape in given.shapes:
-        sections.append(compare(shape, Asked(), given))
+        sections.append(compare(shape, Workload(), given))
         print(f"\n{sections[-1]}\n", flush=True)
         if given.save:
             versions = f"torch {torch.__version__}, transformers {transformers.__version__}"

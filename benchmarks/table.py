@@ -146,6 +146,8 @@ def save_section(title: str, text: str, page: Path = RESULTS) -> None:
     old = page.read_text(encoding="utf-8") if page.exists() else HEAD
     head, *sections = re.split(r"^(?=## )", old, flags=re.M)
     new = f"## {title}\n\n{text.strip()}\n"
-    kept = [new if section.startswith(f"## {title}\n") else section.strip() + "\n" for section in sections]
-    kept += [] if new in kept else [new]
-    page.write_text("\n".join([head.strip() + "\n", *kept]), encoding="utf-8")
+    sections_now = [
+        new if section.startswith(f"## {title}\n") else section.strip() + "\n" for section in sections
+    ]
+    sections_now += [] if new in sections_now else [new]
+    page.write_text("\n".join([head.strip() + "\n", *sections_now]), encoding="utf-8")

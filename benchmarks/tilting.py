@@ -43,23 +43,25 @@ class Tilt:
 
 def drawn_tasks(model: Path, split: Split) -> list[Task]:
     """The model's answers to some prompts of every category."""
-    asked = [one for category in CATEGORIES for one in islice(questions(split, category), PROMPTS)]
+    prompts = [
+        question for category in CATEGORIES for question in islice(questions(split, category), PROMPTS)
+    ]
     sampler = LocalSampler(model, device="cpu")
-    said = sampler.generate_answers([one.messages for one in asked], SamplingSettings(), n=DRAWS)
+    answers = sampler.generate_answers([prompt.messages for prompt in prompts], SamplingSettings(), n=DRAWS)
     return [
         Task(
             prompt=question.messages,
             answers=tuple(assistant_turn(answer.text) for answer in own),
             ended=tuple(answer.ended for answer in own),
         )
-        for question, own in zip(asked, said, strict=True)
+        for question, own in zip(prompts, answers, strict=True)
     ]
 
 
 def scores_PN(reward: Reward, tasks: Sequence[Task]) -> Float[Tensor, "P N"]:
     """What a reward says of all answers; an answer without a verdict is one that is never said."""
-    said = [[-torch.inf if score is None else score for score in row] for row in reward.scores(tasks)]
-    return torch.tensor(said, dtype=torch.float64)
+    rows = [[-torch.inf if score is None else score for score in row] for row in reward.scores(tasks)]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def tilted(score_PN: Float[Tensor, "P N"], worth_PN: Float[Tensor, "P N"], beta: float) -> Tilt:
@@ -77,7 +79,7 @@ def tilted(score_PN: Float[Tensor, "P N"], worth_PN: Float[Tensor, "P N"], beta:
 
 def right_of_pairs(score_PN: Float[Tensor, "P N"], worth_PN: Float[Tensor, "P N"]) -> float:
     """How often the better of two answers to a prompt, which differ in worth, has the higher score."""
-    gap_PK, true_PK = (one[:, 0::2] - one[:, 1::2] for one in (score_PN, worth_PN))
+    gap_PK, true_PK = (item[:, 0::2] - item[:, 1::2] for item in (score_PN, worth_PN))
     counted_PK = true_PK != 0
     return float((gap_PK.sign() == true_PK.sign())[counted_PK].double().mean())
 

@@ -91,12 +91,12 @@ def numbers_from(words: Sequence[str]) -> list[float]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def furthest_apart(own: Sequence[str], peer: Sequence[str]) -> tuple[float, int]:
+def largest_difference(own: Sequence[str], peer: Sequence[str]) -> tuple[float, int]:
     """The largest difference between the numbers that two processes print, and how many there are."""
     mine, other = numbers_from(own), numbers_from(peer)
     if len(mine) != len(other):
         raise SystemExit(f"we score {len(mine)} answers and the peer {len(other)}: not the same rows")
-    return max(abs(one - another) for one, another in zip(mine, other, strict=True)), len(mine)
+    return max(abs(own - another) for own, another in zip(mine, other, strict=True)), len(mine)
 
 
 def without_peer(commands: Sequence[Command], sides: Sequence[Side], objection: str) -> list[Side]:
@@ -158,6 +158,6 @@ def _command(given: argparse.Namespace) -> str:
     """The command with everything in it that was left to be the usual."""
     words = [f"python -m benchmarks.{Path(sys.argv[0]).stem}"]
     for name, value in vars(given).items():
-        said = [] if value is True else value if isinstance(value, list) else [value]
-        words += [f"--{name}", *map(str, said)] if value is not False else []
+        values = [] if value is True else value if isinstance(value, list) else [value]
+        words += [f"--{name}", *map(str, values)] if value is not False else []
     return " ".join(words)

@@ -98,10 +98,10 @@ def write_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer_of(shape).save_pretrained(folder / "model")
     model_of(shape, seed).save_pretrained(folder / "model")
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     lines = [
-        json.dumps({"prompt": _words(chance, rows.prompt, shape) + " ", "completion": answer})
-        for answer in (_words(chance, rows.completion, shape) for _ in range(rows.count))
+        json.dumps({"prompt": _words(generator, rows.prompt, shape) + " ", "completion": answer})
+        for answer in (_words(generator, rows.completion, shape) for _ in range(rows.count))
     ]
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -111,16 +111,16 @@ def write_judged_work(folder: Path, shape: Shape, rows: Rows, answers: int = 2, 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer_of(shape).save_pretrained(folder / "model")
     scorer_of(shape, seed).save_pretrained(folder / "model")
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     rankings: list[Mapping[str, object]] = []
     pairs: list[Mapping[str, object]] = []
     for _ in range(rows.count):
-        prompt = _words(chance, rows.prompt, shape) + " "
-        ranked = [_words(chance, rows.completion, shape) for _ in range(answers)]
+        prompt = _words(generator, rows.prompt, shape) + " "
+        ranked = [_words(generator, rows.completion, shape) for _ in range(answers)]
         order = [*range(1, answers + 1)]
         rankings.append({"kind": "ranking", "prompt": prompt, "completions": ranked, "ranks": order})
         pairs += [
-            {"prompt": prompt, "chosen": one, "rejected": other} for one, other in combinations(ranked, 2)
+            {"prompt": prompt, "chosen": first, "rejected": other} for first, other in combinations(ranked, 2)
         ]
     for name, lines in ((PAIRS, pairs), (RANKINGS, rankings)):
         (folder / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
@@ -142,7 +142,7 @@ def write_preference_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0)
     (folder / THUMBS).write_text("".join(f"{json.dumps(line)}\n" for line in thumbs), encoding="utf-8")
 
 
-def write_policy_work(folder: Path, shape: Shape, rows: Rows, asked: int = 8, seed: int = 0) -> None:
+def write_policy_work(folder: Path, shape: Shape, rows: Rows, count: int = 8, seed: int = 0) -> None:
     """Write a policy, a reference near it, a reward model, prompts, and fixed answers to the first ones.
 
     Of each prompt's fixed answers the first is as long as the longest; all end with the end-of-text token.
@@ -155,17 +155,18 @@ def write_policy_work(folder: Path, shape: Shape, rows: Rows, asked: int = 8, se
     for name, model in models.items():
         tokenizer_of(shape).save_pretrained(folder / name)
         model.save_pretrained(folder / name)
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     known = shape.vocabulary - len(SPECIAL)
     prompts = [
-        " ".join(f"w{chance.randrange(known)}" for _ in range(rows.prompt)) + " " for _ in range(rows.count)
+        " ".join(f"w{generator.randrange(known)}" for _ in range(rows.prompt)) + " "
+        for _ in range(rows.count)
     ]
-    lengths = [rows.completion, *(chance.randint(2, rows.completion) for _ in range(ANSWERS - 1))]
+    lengths = [rows.completion, *(generator.randint(2, rows.completion) for _ in range(ANSWERS - 1))]
     samples = [
-        [[*(len(SPECIAL) + chance.randrange(known) for _ in range(length - 1)), EOS] for length in lengths]
-        for _ in prompts[:asked]
+        [[*(len(SPECIAL) + generator.randrange(known) for _ in range(length - 1)), EOS] for length in lengths]
+        for _ in prompts[:count]
     ]
-    for name, own in ((PROMPTS, prompts), (SAMPLED, prompts[:asked])):
+    for name, own in ((PROMPTS, prompts), (SAMPLED, prompts[:count])):
         lines = (json.dumps({"prompt": prompt}) + "\n" for prompt in own)
         (folder / name).write_text("".join(lines), encoding="utf-8")
     (folder / SAMPLES).write_text(json.dumps(samples), encoding="utf-8")
@@ -222,9 +223,9 @@ def tokenizer_of(shape: Shape) -> PreTrainedTokenizerFast:
     )
 
 
-def _words(chance: random.Random, longest: int, shape: Shape) -> str:
-    count = max(1, int(longest * chance.uniform(0.5, 1.0)))
-    return " ".join(f"w{chance.randrange(shape.vocabulary - len(SPECIAL))}" for _ in range(count))
+def _words(generator: random.Random, longest: int, shape: Shape) -> str:
+    count = max(1, int(longest * generator.uniform(0.5, 1.0)))
+    return " ".join(f"w{generator.randrange(shape.vocabulary - len(SPECIAL))}" for _ in range(count))
 
 
 def main() -> None:

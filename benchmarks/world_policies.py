@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.policy_lab import GOLD, Found, Look, Way, found, surest
+from benchmarks.policy_lab import GOLD, Evaluation, Found, Way, found, surest
 from benchmarks.policy_rewards import MEMBERS, taught_reward
-from benchmarks.preference_lab import SHOWN, asked, mean_length
+from benchmarks.preference_lab import SHOWN, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
 from benchmarks.tilting import Tilt, deviation, drawn_tasks, right_of_pairs, scores_PN, tilted
 from plaudit.rewards.registry import resolve_reward
@@ -56,20 +56,20 @@ def algorithms(lab: Lab) -> Table:
         "seconds",
     )
     model = lab.sft_model(SHOWN)
-    start = asked(model)
+    start = sampled_answers(model)
     worth = (f"{mean_utilities(start)['all'].mean:.3f}", f"{surest(model):.3f}")
     yield "(the start)", "", *worth, "", "0", f"{mean_length(start):.1f}", ""
     for name, way in WAYS.items():
         runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
         yield (
             name,
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.surest for one in runs], 3),
-            numbers([one.looks[-1].proxy for one in runs], 2),
-            numbers([one.looks[-1].root ** 2 for one in runs], 2),
-            numbers([one.length for one in runs], 1),
-            f"{statistics.fmean(one.seconds for one in runs):.0f}",
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.surest for run in runs], 3),
+            numbers([run.evaluations[-1].proxy for run in runs], 2),
+            numbers([run.evaluations[-1].root ** 2 for run in runs], 2),
+            numbers([run.length for run in runs], 1),
+            f"{statistics.fmean(run.seconds for run in runs):.0f}",
         )
 
 
@@ -82,10 +82,10 @@ def betas(lab: Lab) -> Table:
         runs = [found(lab, name, way, seed) for seed in range(FEW)]
         yield (
             f"{beta:g}",
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.looks[-1].proxy for one in runs], 2),
-            numbers([one.looks[-1].root ** 2 for one in runs], 2),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.evaluations[-1].proxy for run in runs], 2),
+            numbers([run.evaluations[-1].root ** 2 for run in runs], 2),
         )
 
 
@@ -98,11 +98,11 @@ def rewards(lab: Lab) -> Table:
         yield (
             name,
             f"{way.settings['kl_coef']:g}",
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.surest for one in runs], 3),
-            numbers([one.looks[-1].root ** 2 for one in runs], 2),
-            numbers([one.length for one in runs], 1),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.surest for run in runs], 3),
+            numbers([run.evaluations[-1].root ** 2 for run in runs], 2),
+            numbers([run.length for run in runs], 1),
         )
 
 
@@ -128,14 +128,14 @@ def optima(lab: Lab) -> Table:
         "implicit": [str(taught_reward(lab, "implicit", "crowd", seed)) for seed in range(FEW)],
         "both": [str(taught_reward(lab, "both", "crowd", seed)) for seed in range(FEW)],
     }.items():
-        said = [scores_PN(resolve_reward(word), tasks) for word in words]
-        loud = [deviation(scores) for scores in said]
-        pairs = list(zip(said, loud, strict=True))
+        scores_of_words = [scores_PN(resolve_reward(word), tasks) for word in words]
+        loud = [deviation(scores) for scores in scores_of_words]
+        pairs = list(zip(scores_of_words, loud, strict=True))
         yield (
             name,
-            shares([right_of_pairs(scores, worth) for scores in said]),
+            shares([right_of_pairs(scores, worth) for scores in scores_of_words]),
             f"{statistics.fmean(loud):.2f}",
-            *(_at_best([tilted(scores, worth, share * one) for scores, one in pairs]) for share in TILTS),
+            *(_at_best([tilted(scores, worth, share * pair) for scores, pair in pairs]) for share in TILTS),
         )
 
 
@@ -144,7 +144,7 @@ TILTS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 def _at_best(found: Sequence[Tilt]) -> str:
-    utility, kl = (statistics.fmean(getattr(one, name) for one in found) for name in ("utility", "kl"))
+    utility, kl = (statistics.fmean(getattr(item, name) for item in found) for name in ("utility", "kl"))
     return f"{utility:.3f}, {kl:.2f}"
 
 
@@ -155,16 +155,16 @@ def leash(lab: Lab) -> Table:
         settings = {"kl_coef": beta}
         way = Way(algorithm="ppo", settings=settings, annotators="length-lovers", rate=4e-4)
         runs = [found(lab, f"ppo-length-lovers-beta{beta:g}", way, seed) for seed in range(FEW)]
-        for looks in zip(*(one.looks for one in runs), strict=True):
-            yield (name, *(_mean(looks, what, digits) for what, digits in SEEN.items()))
+        for evaluations in zip(*(run.evaluations for run in runs), strict=True):
+            yield (name, *(_mean(evaluations, what, digits) for what, digits in COLUMNS.items()))
 
 
-SEEN = {"root": 2, "proxy": 2, "gold": 3, "length": 1}
+COLUMNS = {"root": 2, "proxy": 2, "gold": 3, "length": 1}
 """What is shown of a look, and with how many digits."""
 
 
-def _mean(looks: Sequence[Look], what: str, digits: int) -> str:
-    return f"{statistics.fmean(getattr(look, what) for look in looks):.{digits}f}"
+def _mean(evaluations: Sequence[Evaluation], what: str, digits: int) -> str:
+    return f"{statistics.fmean(getattr(evaluation, what) for evaluation in evaluations):.{digits}f}"
 
 
 def ladder(lab: Lab) -> Table:
@@ -188,11 +188,11 @@ def ladder(lab: Lab) -> Table:
 
 
 def _last(runs: Sequence[Found]) -> tuple[str, ...]:
-    last = [one.looks[-1] for one in runs]
+    last = [run.evaluations[-1] for run in runs]
     return (
-        shares([look.proxy for look in last]),
-        numbers([look.length for look in last], 1),
-        numbers([look.root**2 for look in last], 2),
+        shares([evaluation.proxy for evaluation in last]),
+        numbers([evaluation.length for evaluation in last], 1),
+        numbers([evaluation.root**2 for evaluation in last], 2),
     )
 
 

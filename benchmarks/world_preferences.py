@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from benchmarks.intervals import numbers, shares
 from benchmarks.lab import Lab
-from benchmarks.preference_lab import RATE, SHOWN, Way, asked, config_of, found, mean_length
+from benchmarks.preference_lab import RATE, SHOWN, Way, config_of, found, mean_length, sampled_answers
 from benchmarks.studies import Table, run_studies
 from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.world.exam import mean_utilities
@@ -40,8 +40,8 @@ def choices(lab: Lab) -> Table:
             beta,
             f"{way.rate:g}",
             str(seeds),
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
         )
 
 
@@ -52,9 +52,9 @@ def whose(lab: Lab) -> Table:
         runs = [found(lab, replace(WAYS["DPO"], own=own), seed) for seed in range(FEW)]
         yield (
             name,
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.chosen for one in runs], 2),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.chosen for run in runs], 2),
         )
 
 
@@ -70,7 +70,7 @@ def algorithms(lab: Lab) -> Table:
         "length",
         "log π of preferred",
     )
-    start = asked(lab.sft_model(SHOWN))
+    start = sampled_answers(lab.sft_model(SHOWN))
     yield (
         "(the start)",
         "",
@@ -88,11 +88,11 @@ def algorithms(lab: Lab) -> Table:
             name,
             beta,
             f"{way.rate:g}",
-            shares([one.won for one in runs]),
-            shares([one.with_ties for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.length for one in runs], 1),
-            numbers([one.chosen for one in runs], 2),
+            shares([run.won for run in runs]),
+            shares([run.with_ties for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.length for run in runs], 1),
+            numbers([run.chosen for run in runs], 2),
         )
 
 
@@ -104,10 +104,10 @@ def betas(lab: Lab) -> Table:
         runs = [found(lab, way, seed) for seed in range(SEEDS)]
         yield (
             f"{beta:g}",
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.kl for one in runs], 2),
-            numbers([one.chosen for one in runs], 2),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.kl for run in runs], 2),
+            numbers([run.chosen for run in runs], 2),
         )
 
 
@@ -117,12 +117,12 @@ def noise(lab: Lab) -> Table:
     for name in ("dpo", "cdpo", "robust-dpo", "ipo"):
         cells: list[str] = []
         for flipped in (0.0, 0.2, 0.4):
-            told = name in ("cdpo", "robust-dpo") and flipped > 0
+            knows_share = name in ("cdpo", "robust-dpo") and flipped > 0
             algorithm = name if flipped or name == "ipo" else "dpo"
             settings = WAYS["IPO"].settings if name == "ipo" else {"beta": BETA}
             way = Way(
                 algorithm=algorithm,
-                settings={**settings, "label_smoothing": flipped} if told else settings,
+                settings={**settings, "label_smoothing": flipped} if knows_share else settings,
                 rate=WAYS["IPO"].rate if name == "ipo" else RATE,
                 flipped=flipped,
             )
@@ -133,16 +133,16 @@ def noise(lab: Lab) -> Table:
 def length(lab: Lab) -> Table:
     """Annotators who love length, and rows that do not."""
     yield "algorithm", "tokens an answer", "better, of those that differ", "utility"
-    start = asked(lab.sft_model(SHOWN))
+    start = sampled_answers(lab.sft_model(SHOWN))
     yield "(the start)", f"{mean_length(start):.1f}", "", f"{mean_utilities(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")
         runs = [found(lab, way, seed) for seed in range(FEW)]
         yield (
             name,
-            numbers([one.length for one in runs], 1),
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
+            numbers([run.length for run in runs], 1),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
         )
 
 
@@ -158,9 +158,9 @@ def references(lab: Lab) -> Table:
         runs = [found(lab, way, seed) for seed in range(FEW)]
         yield (
             name,
-            shares([one.won for one in runs]),
-            numbers([one.gold for one in runs], 3),
-            numbers([one.chosen for one in runs], 2),
+            shares([run.won for run in runs]),
+            numbers([run.gold for run in runs], 3),
+            numbers([run.chosen for run in runs], 2),
         )
 
 

@@ -44,14 +44,14 @@ def experts(lab: Lab) -> Table:
     )
     config = replace(lab.usual(), batch_size=16, epochs=3.0)
     run = lab.trained("experts", ranked, config)
-    for said, data in (
+    for label, data in (
         ("prompts that were never trained", tested),
         ("people and things that were never trained", lab.compared("experts", TESTED, "test")),
     ):
         found = lab.evaluated(run, data, gold=True)
         worst = next(part for part in found.categories if part.name == found.worst)
         yield (
-            said,
+            label,
             share(found.accuracy),
             share(found.ceiling.accuracy),
             f"{worst.name} {share(worst.accuracy)}",
@@ -74,8 +74,8 @@ def pools(lab: Lab) -> Table:
         expert = lab.evaluated(run, lab.compared("experts", TESTED, "validation"))
         length = next(probe for probe in own.probes.features if probe.name == "length")
         odds = (
-            "–" if one is None else f"{one.ratio:.2f} ({one.low:.2f}–{one.high:.2f})"
-            for one in (length.model, length.annotators)
+            "–" if annotator is None else f"{annotator.ratio:.2f} ({annotator.low:.2f}–{annotator.high:.2f})"
+            for annotator in (length.model, length.annotators)
         )
         yield name, share(own.accuracy), share(own.ceiling.accuracy), share(expert.accuracy), *odds
 
@@ -86,14 +86,14 @@ def flips(lab: Lab) -> Table:
     rows = lab.compared("experts", FEW)
     for flipped in (0.0, 0.1):
         data = lab.flipped(rows, flipped) if flipped else rows
-        for said, settings in (
+        for label, settings in (
             ("nothing", RewardSettings()),
             ("noise 0.2: one in five is given blindly", RewardSettings(noise=0.2)),
             ("smoothing 0.1: one in ten is swapped", RewardSettings(smoothing=0.1)),
         ):
-            name = f"flips-{flipped}-{said.split()[0]}"
+            name = f"flips-{flipped}-{label.split()[0]}"
             found = [_tested(lab, name, data, settings, seed) for seed in range(SEEDS)]
-            yield f"{flipped:.0%} swapped", said, *_means(found)
+            yield f"{flipped:.0%} swapped", label, *_means(found)
 
 
 def pooling(lab: Lab) -> Table:
@@ -114,11 +114,13 @@ def ensembles(lab: Lab) -> Table:
     reward = load_reward(run)
     assert isinstance(reward, CombinedReward)
     pairs = [
-        one
-        for one in read_records(lab.compared("experts", TESTED, "validation")).records
-        if isinstance(one, Comparison) and one.strength
+        record
+        for record in read_records(lab.compared("experts", TESTED, "validation")).records
+        if isinstance(record, Comparison) and record.strength
     ]
-    tasks = [Task(prompt=one.prompt, answers=(one.chosen, one.rejected), ended=(True, True)) for one in pairs]
+    tasks = [
+        Task(prompt=pair.prompt, answers=(pair.chosen, pair.rejected), ended=(True, True)) for pair in pairs
+    ]
     scores = [member.scores(tasks) for member in reward.members]
     gaps = [[_gap(row) for row in own] for own in scores]
     doubts = preference_disagreement(torch.tensor(gaps), torch.zeros(len(gaps), len(pairs))).tolist()
@@ -126,13 +128,13 @@ def ensembles(lab: Lab) -> Table:
     for quarter, name in enumerate(("least", "second", "third", "most")):
         part = order[quarter * len(order) // 4 : (quarter + 1) * len(order) // 4]
         wrong = statistics.fmean(statistics.fmean(own[n] for own in gaps) <= 0 for n in part)
-        alone = statistics.fmean(own[n] <= 0 for own in gaps for n in part)
-        yield f"{name} ({len(part)})", f"{wrong:.1%}", f"{alone:.1%}"
+        single = statistics.fmean(own[n] <= 0 for own in gaps for n in part)
+        yield f"{name} ({len(part)})", f"{wrong:.1%}", f"{single:.1%}"
     both = (
         statistics.fmean(statistics.fmean(each) <= 0 for each in zip(*gaps, strict=True)),
         statistics.fmean(gap <= 0 for own in gaps for gap in own),
     )
-    yield f"all ({len(order)})", *(f"{one:.1%}" for one in both)
+    yield f"all ({len(order)})", *(f"{pair:.1%}" for pair in both)
 
 
 def rankings(lab: Lab) -> Table:
@@ -190,9 +192,13 @@ STUDIES: dict[str, Callable[[Lab], Table]] = {
 """What can be asked for."""
 
 
-def share(one: Estimate | None) -> str:
+def share(estimate: Estimate | None) -> str:
     """A share with its interval."""
-    return "–" if one is None else f"{one.value:.1%} ({one.low or 0:.1%}–{one.high or 0:.1%})"
+    return (
+        "–"
+        if estimate is None
+        else f"{estimate.value:.1%} ({estimate.low or 0:.1%}–{estimate.high or 0:.1%})"
+    )
 
 
 def loss(found: RewardEvaluation) -> str:

@@ -33,7 +33,7 @@ class Part:
     """A pattern that stands in the output when nothing was."""
     shown: str | None = None
     """A pattern of what is shown of the output also when all went well."""
-    alone: bool = False
+    exclusive: bool = False
     """True for a part whose timings others would disturb."""
 
 
@@ -85,7 +85,7 @@ def parts(root: Path) -> tuple[Part, ...]:
             command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations=10"),
             evidence=r"[1-9]\d* passed",
             shown=r"^=+ slowest 10 durations =+\n(?:.+\n)+",
-            alone=True,
+            exclusive=True,
         ),
     )
 
@@ -142,10 +142,10 @@ def main(names: Sequence[str], root: Path) -> int:
     selected = chosen(names, parts(root))
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for outcome in pool.map(lambda part: run_part(part, root), [p for p in selected if not p.alone]):
+        for outcome in pool.map(lambda part: run_part(part, root), [p for p in selected if not p.exclusive]):
             tell(outcome)
             outcomes.append(outcome)
-    for part in [p for p in selected if p.alone]:
+    for part in [p for p in selected if p.exclusive]:
         outcome = run_part(part, root)
         tell(outcome)
         outcomes.append(outcome)

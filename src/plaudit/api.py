@@ -253,7 +253,7 @@ def _resolve_algorithm(algorithm: Algorithm, settings: dict[str, Any]) -> tuple[
         if found:
             return found[0].name, None, settings
     parameters = inspect.signature(algorithm).parameters
-    required = [one.name for one in parameters.values() if one.default is one.empty]
+    required = [parameter.name for parameter in parameters.values() if parameter.default is parameter.empty]
     if required:
         raise UserError(
             f"plaudit.train: {name} wants {', '.join(required)}, so it is no function that makes an "

@@ -129,7 +129,9 @@ def test_the_true_source_is_the_true_reward():
 
 
 def test_the_share_of_the_way():
-    found = ControlResult(chance=-90.0, truth=50.0, learned=36.0, asked=0, answered=0, ties=0, seconds=1.0)
+    found = ControlResult(
+        random=-90.0, true_reward=50.0, learned_reward=36.0, queries=0, answered=0, ties=0, seconds=1.0
+    )
     assert found.share == pytest.approx(0.9)
 
 
@@ -166,7 +168,7 @@ def test_the_command_prints_json_alone(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["settings"]["asking"]["queries"] == "random"
     assert told["settings"]["judge"]["wrong"] == 0
-    assert told["outcome"]["asked"] == 10
+    assert told["outcome"]["queries"] == 10
 
 
 @pytest.mark.parametrize("words", [["--wrong", "2"], ["--comparisons", "1"], ["--queries", "best"]])
@@ -180,7 +182,7 @@ def test_a_thousand_comparisons_come_within_a_tenth_of_the_true_reward():
     """Christiano et al. 2017: the claim, on one seed; docs/control.md has it on five."""
     settings = ControlSettings(seed=1)
     found = train_on_preferences(settings, train_on_true_reward(settings, quiet), quiet)
-    assert found.truth > 40
+    assert found.true_reward > 40
     assert found.chance < -80
     assert found.asked <= 1000
     assert found.share > 0.9

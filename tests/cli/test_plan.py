@@ -86,7 +86,7 @@ def test_the_arithmetic_of_sft_is_that_of_the_run(tmp_path, more):
     reports = trained(tmp_path, *words, "--sample.rows", 0)
     assert plan["steps"] == len(reports)
     assert plan["tokens"] == sum(one.values["tokens"] for one in reports)
-    assert plan["passes"] == pytest.approx(reports[-1].epoch)
+    assert plan["epochs"] == pytest.approx(reports[-1].epoch)
 
 
 def test_the_arithmetic_of_dpo_is_that_of_the_run(tmp_path):
@@ -206,8 +206,8 @@ def test_what_is_offered_for_7b_on_40_gib_fits_when_it_is_planned_anew(tmp_path)
     words = (*words, "--on", "cuda", "--reference.kind", "live")
     plan = planned(tmp_path, *words, "--machine-memory", "40GiB", status=1)
     assert line(plan, "weights") == line(plan, "reference") == 4 * 6_738_415_616
-    assert plan["offers"]
-    for offer in plan["offers"][:2]:
+    assert plan["suggestions"]
+    for offer in plan["suggestions"][:2]:
         again = planned(tmp_path, *words, "--machine-memory", "40GiB", *offer["settings"].split())
         assert again["peak_bytes"] == offer["peak_bytes"] <= 40 * 2**30
 
@@ -220,7 +220,7 @@ def test_7b_does_not_fit_into_24_gib_whatever_is_set(tmp_path, capsys):
     words = (*words, "--prompt-tokens", 200, "--answer-tokens", 100, "--on", "cuda")
     plan = planned(tmp_path, *words, status=1)
     assert not plan["fits"]
-    assert plan["offers"] == []
+    assert plan["suggestions"] == []
     said = capsys.readouterr().out.replace("\n", " ")
     assert "does NOT fit" in said
     assert "nothing that can be set makes it fit into 24.0 GiB" in said
@@ -231,9 +231,9 @@ def test_less_memory_is_offered_by_single_changes_first(tmp_path):
     words = ("sft", "--model", toy.model, "--data", toy.data, *QUIET, "--no-measure", "--on", "cuda")
     tight = planned(tmp_path, *words, "--machine-memory", "1GiB")["peak_bytes"] - 1
     plan = planned(tmp_path, *words, "--machine-memory", f"{tight}B", status=1)
-    settings = [one["settings"] for one in plan["offers"]]
+    settings = [one["settings"] for one in plan["suggestions"]]
     assert settings[0] == "--memory.checkpointing"
-    for offer in plan["offers"]:
+    for offer in plan["suggestions"]:
         again = planned(tmp_path, *words, "--machine-memory", f"{tight}B", *offer["settings"].split())
         assert again["peak_bytes"] == offer["peak_bytes"]
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from benchmarks.our_policy import METHODS, agreement, asked, flops_of_round, measured, trial_on
-from benchmarks.policy import APART, OLD_PEER, agreement_apart, sides_of, theirs
+from benchmarks.our_policy import METHODS, agreement, flops_of_round, measured, parse_arguments, trial_on
+from benchmarks.policy import MAX_DIFFERENCE, OLD_PEER, agreement_difference, sides_of, theirs
 from benchmarks.turns import PEER, numbers_from
 from benchmarks.work import EOS, PROMPTS, SAMPLES, SHAPES, SPECIAL, Rows, sevens, write_policy_work
 from plaudit.engine.metrics import training_flops
@@ -26,13 +26,13 @@ linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="m
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
     rows = Rows(count=4, prompt=10, completion=COMPLETION)
-    write_policy_work(folder, SHAPES["tiny"], rows, asked=2)
+    write_policy_work(folder, SHAPES["tiny"], rows, count=2)
     return folder
 
 
 def told(work: Path, method: str, *words: str):
     sizes = ["--batch", "2", "--answers", "3", "--completion", str(COMPLETION), "--steps", "2"]
-    return asked([str(work), "--method", method, *sizes, *words])
+    return parse_arguments([str(work), "--method", method, *sizes, *words])
 
 
 def test_prompts_are_of_one_length_and_fixed_answers_end_differently(work: Path):
@@ -138,9 +138,9 @@ def check_installed(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_the_peer_has_said_the_same_of_fixed_answers(method: str, fixed: Path):
     wanted = VALUES[method].answers(RECORDED)
-    given = asked([str(fixed), "--method", method, "--completion", str(COMPLETION), "--agree"])
+    given = parse_arguments([str(fixed), "--method", method, "--completion", str(COMPLETION), "--agree"])
     assert len(wanted) == (8 if method == "ppo" else 64) + 3
-    assert agreement(trial_on(given), given) == pytest.approx(wanted, rel=0, abs=APART)
+    assert agreement(trial_on(given), given) == pytest.approx(wanted, rel=0, abs=MAX_DIFFERENCE)
 
 
 @pytest.mark.peer
@@ -154,6 +154,6 @@ def test_the_record_is_what_the_peer_says(method: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_peer_says_the_same_of_fixed_answers(method: str, fixed: Path):
     check_installed(method)
-    apart, count = agreement_apart(fixed, method, COMPLETION, threads=1)
+    apart, count = agreement_difference(fixed, method, COMPLETION, threads=1)
     assert count == (8 if method == "ppo" else 64) + 3
-    assert apart < APART
+    assert apart < MAX_DIFFERENCE

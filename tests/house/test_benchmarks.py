@@ -17,7 +17,7 @@ from benchmarks.growth import Point, exponent, run_point, working_mib
 from benchmarks.measure import Report, report_from
 from benchmarks.our_reward import config_of, flops_of_scorer, judged_in, rewards_of, scorer_of
 from benchmarks.ours import rows_in, trial_of
-from benchmarks.reward import REWARDS_APART, rewards_apart
+from benchmarks.reward import MAX_REWARD_DIFFERENCE, reward_difference
 from benchmarks.table import Side, save_section, side_by_side
 from benchmarks.turns import both, numbers_from, ours, theirs
 from benchmarks.work import (
@@ -180,7 +180,7 @@ def test_the_peer_has_scored_the_same_answers_alike(judged: Path):
     config, wanted = config_of(judged), VALUES.answers(RECORDED)
     assert len(wanted) == 12
     found = rewards_of(scorer_of(config), judged_in(config))
-    assert found == pytest.approx(wanted, rel=0, abs=REWARDS_APART)
+    assert found == pytest.approx(wanted, rel=0, abs=MAX_REWARD_DIFFERENCE)
 
 
 @pytest.mark.peer
@@ -190,9 +190,9 @@ def test_the_record_is_what_the_peer_says():
 
 @pytest.mark.peer
 def test_the_peer_scores_the_same_answers_alike(judged: Path):
-    apart, count = rewards_apart(judged, threads=1)
+    apart, count = reward_difference(judged, threads=1)
     assert count == 12
-    assert apart < REWARDS_APART
+    assert apart < MAX_REWARD_DIFFERENCE
 
 
 def test_every_side_is_told_the_same_batch():
@@ -300,6 +300,6 @@ def test_both_samplers_say_the_same_when_nothing_is_left_to_chance(tmp_path):
     asked = sampling.Asked(prompts=2, answers=3, prompt=12, completion=6)
     tokenizer_of(SHAPES["tiny"]).save_pretrained(tmp_path)
     model_of(SHAPES["tiny"]).save_pretrained(tmp_path)
-    told = [sampling.told_by(side, tmp_path, SHAPES["tiny"], asked, times=1) for side in sampling.SIDES]
+    told = [sampling.measured_side(side, tmp_path, SHAPES["tiny"], asked, times=1) for side in sampling.SIDES]
     assert told[0].greedy == told[1].greedy
     assert all(0 < one.tokens <= 2 * 3 * 6 for one in told)

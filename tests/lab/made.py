@@ -96,12 +96,12 @@ def _shown(habits: Mapping[str, Habit], prompt: int, draw: int) -> PromptAnswers
         )
         for name, one in habits.items()
     )
-    return PromptAnswers(prompt=f"What does the owl of farm {prompt} eat?", category="fact", said=said)
+    return PromptAnswers(prompt=f"What does the owl of farm {prompt} eat?", category="fact", answers=said)
 
 
 def _held(step: int, values: dict[str, Number]) -> dict[str, Number]:
     if "held_out/loss" not in values:
         return values
-    figures = {"judge": 0.7, "reward": step / 10, "kl_root": step / 20, "length_mean": 9.0 + step}
+    figures = {"judge": 0.7, "reward": step / 10, "sqrt_kl": step / 20, "length_mean": 9.0 + step}
     figures |= {"entropy": 0.4}
     return values | {f"held_out/{name}": value for name, value in figures.items()}

@@ -45,7 +45,7 @@ def folder_of(path: Path, **says: str) -> PipelineFolder:
             )
             for name, text in texts.items()
         )
-        every.append(PromptAnswers(prompt=plain_text(question.messages), category="fact", said=said))
+        every.append(PromptAnswers(prompt=plain_text(question.messages), category="fact", answers=said))
     write_policy_evaluation(replace(read_policy_evaluation(place), all_answers=tuple(every)), place)
     return folder
 
@@ -79,13 +79,13 @@ def test_a_part_of_the_worth_is_that_of_the_very_answers(tmp_path: Path) -> None
     )
     concise = mean_over_prompts(with_partial_gold(found, "concise"), "follows-help", mean_gold)
     shown = found.all_answers[0]
-    one = gold_of(shown.prompt, shown.said[1].text)
+    one = gold_of(shown.prompt, shown.answers[1].text)
     assert concise is not None
     assert concise.value == pytest.approx(
-        sum(gold_of(one.prompt, one.said[1].text).concise for one in found.all_answers)
+        sum(gold_of(one.prompt, one.answers[1].text).concise for one in found.all_answers)
         / len(found.all_answers)
     )
-    assert with_partial_gold(found, "helpful").all_answers[0].said[1].gold == one.helpful
+    assert with_partial_gold(found, "helpful").all_answers[0].answers[1].gold == one.helpful
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def group(asked: EncodedPrompt, score: float) -> ScoredGroup:
         whole_logp=(-0.1, -0.3),
         answer=Answer(text="w5", tokens=2, ended=True),
     )
-    return ScoredGroup(question=asked, rollouts=(rollout,), scores=(score,))
+    return ScoredGroup(prompt=asked, rollouts=(rollout,), scores=(score,))
 
 
 class TestReferenceCache:
@@ -172,9 +172,9 @@ def test_curriculum_and_replay_know_prompts_apart() -> None:
     one.sample_groups([group(questions[1], 0.25), group(questions[0], 0.75)], 1)
     other.load_tensors(one.tensors())
     replayed = other.sample_groups([group(questions[0], 0.0)] * 2, 2)
-    assert {(one.scores[0], one.question.origin) for one in replayed} == {(0.25, "-1.0"), (0.75, "1.0")}
+    assert {(one.scores[0], one.prompt.origin) for one in replayed} == {(0.25, "-1.0"), (0.75, "1.0")}
     for again in replayed:
-        assert example_from_rollouts(again.question, again.rollouts).prompt_id == again.question.id
+        assert example_from_rollouts(again.prompt, again.rollouts).prompt_id == again.prompt.id
 
 
 def test_a_round_in_a_checkpoint_keeps_what_its_rows_show() -> None:

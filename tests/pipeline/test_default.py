@@ -41,7 +41,7 @@ def test_a_small_one_goes_from_rows_to_the_report(tmp_path: Path) -> None:
     found = table(out)
     assert list(found) == ["base", "sft", "dpo", "grpo", "ppo"]
     assert found["sft"]["kl"]["value"] == 0
-    assert found["sft"]["preferred"] is None
+    assert found["sft"]["win_rate"] is None
     assert {row["judge"] for name, row in found.items() if name != "sft"} == {"gold"}
     assert f"The report: {out / 'report.html'}" in went.out
     assert all(name in went.out for name in found)
@@ -60,6 +60,6 @@ def test_the_whole_one_makes_better_policies(tmp_path: Path) -> None:
     found = table(out)
     assert found["base"]["gold"]["high"] < found["sft"]["gold"]["value"]
     for name in ("dpo", "grpo", "ppo"):
-        assert found[name]["decided"]["low"] > 0.5
+        assert found[name]["win_rate_decided"]["low"] > 0.5
         assert found[name]["gold"]["value"] > found["sft"]["gold"]["value"]
         assert 0 < found[name]["kl"]["value"] < 1

@@ -94,5 +94,5 @@ def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path
     facts = json.loads((tmp_path / "moved" / "stages" / "both" / "combined.json").read_text())
     assert len({one["scale"] for one in facts["normal"]}) == 2
     assert seal(tmp_path / "moved", "both")["result"] == key
-    assert "weighted of reward, reward2" in seal(tmp_path / "moved", "both")["said"]
+    assert "weighted of reward, reward2" in seal(tmp_path / "moved", "both")["summary"]
     assert set(states(well(config, tmp_path / "moved")).values()) == {"kept"}

@@ -36,7 +36,7 @@ def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: 
         assert told["outputs"] == {path: hash_path(here / path) for path in told["outputs"]}
         assert told["seconds"] > 0
         assert told["began"] <= told["ended"]
-        assert told["said"]
+        assert told["summary"]
         assert set(told["code"]) == {"plaudit", "commit", "changed"}
     assert seal(whole, "sft")["needs"] == ["demos"]
     assert seal(whole, "sft")["inputs"]["data"] == {"from": "demos", "hash": seal(whole, "demos")["result"]}
@@ -46,7 +46,7 @@ def test_every_stage_leaves_its_results_and_tells_of_itself(place: Path, whole: 
     assert seal(whole, "sft")["settings"]["steps"] == 3
     assert "run/model/model.safetensors" in seal(whole, "policy")["outputs"]
     assert {look["verdict"] for look in seal(whole, "sft")["checks"]} <= {"pass", "not applicable"}
-    assert {"name", "saw", "mend"} <= set(seal(whole, "sft")["checks"][0])
+    assert {"name", "finding", "mend"} <= set(seal(whole, "sft")["checks"][0])
     assert seal(whole, "reward")["checks"] == []
     assert seal(whole, "reward")["command"].startswith("plaudit train reward --config /")
 

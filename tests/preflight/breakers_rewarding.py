@@ -47,7 +47,7 @@ def letters(answer):
     return len(str(answer)) / 100
 """
 """A user's own file."""
-MOODY = frozenset({"reward-steady", "reward-order", "reward-alone"})
+MOODY = frozenset({"reward-deterministic", "reward-order", "reward-batching"})
 """Who sees a reward that says something else each time."""
 FUNCTIONS: dict[str, tuple[frozenset[str], str]] = {
     "not_a_number": (frozenset({"reward-finite"}), "it gave nan"),
@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, tuple[frozenset[str], str]] = {
     "nothing": (frozenset({"reward-finite"}), "no verdict on any of 13 answers"),
     "by_chance": (MOODY, "asked twice it is"),
     "counting": (MOODY, "asked twice it is"),
-    "always": (frozenset({"reward-differs"}), "have the score 0.5"),
+    "always": (frozenset({"reward-variance"}), "have the score 0.5"),
 }
 """Each function, the checks that must fail, and what one of them says."""
 
@@ -109,9 +109,13 @@ def _one_short(tasks: Sequence[Task], rows: tuple[TaskScores, ...]) -> tuple[Tas
 
 
 MIXES: dict[str, tuple[Callable[..., Any], frozenset[str], str]] = {
-    "by its place": (_by_place, frozenset({"reward-order", "reward-alone"}), "in the opposite order it is"),
-    "less the mean": (_less_the_mean, frozenset({"reward-alone"}), "asked about it alone it is"),
-    "sorted": (_by_length, frozenset({"reward-order", "reward-alone"}), "asked about it alone it is"),
+    "by its place": (
+        _by_place,
+        frozenset({"reward-order", "reward-batching"}),
+        "in the opposite order it is",
+    ),
+    "less the mean": (_less_the_mean, frozenset({"reward-batching"}), "asked about it alone it is"),
+    "sorted": (_by_length, frozenset({"reward-order", "reward-batching"}), "asked about it alone it is"),
     "one short": (_one_short, frozenset({"reward-finite"}), "3 scores for 4 answers"),
 }
 """Each mix, the checks that must fail, and what one of them says."""

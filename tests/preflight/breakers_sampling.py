@@ -135,13 +135,13 @@ BROKEN = (
     Broken(
         name="frozen-weights",
         spoil=_copied,
-        fails=frozenset({"sampler-fresh"}),
+        fails=frozenset({"sampler-weights"}),
         says="it draws with weights of before",
     ),
     Broken(
         name="adapter-never-arrives",
         spoil=_copied,
-        fails=frozenset({"sampler-fresh"}),
+        fails=frozenset({"sampler-weights"}),
         says="it draws with weights of before",
         settings={"lora": LoraSettings(rank=4)},
     ),
@@ -155,33 +155,33 @@ BROKEN = (
     Broken(
         name="truncation-ignored",
         spoil=_set(top_k=0),
-        fails=frozenset({"sampler-logps", "draws-as-told"}),
+        fails=frozenset({"sampler-logps", "exact-sampling"}),
         says="leaves out",
         settings={"draw": DrawSettings(top_k=5)},
     ),
     Broken(
         name="temperature-ignored",
         spoil=_set(temperature=1.0),
-        fails=frozenset({"sampler-logps", "sampler-fresh", "draws-as-told"}),
+        fails=frozenset({"sampler-logps", "sampler-weights", "exact-sampling"}),
         says="not drawn as temperature 0.4 says",
         settings={"draw": DrawSettings(temperature=0.4)},
     ),
     Broken(
         name="made-of-text-again",
         spoil=_retokenised,
-        fails=frozenset({"sampled-is-trained", "sampler-logps", "sampler-fresh", "draws-as-told"}),
+        fails=frozenset({"rollout-tokens", "sampler-logps", "sampler-weights", "exact-sampling"}),
         says="made of text",
     ),
     Broken(
         name="another-prompt",
         spoil=lambda subject: _around(subject, shown=lambda prompt: (prompt[0], *prompt)),
-        fails=frozenset({"sampled-is-trained", "prompt-prefix"}),
+        fails=frozenset({"rollout-tokens", "prompt-prefix"}),
         says="other prompt tokens",
     ),
     Broken(
         name="one-end-of-two",
         spoil=lambda subject: _reading(subject, _with_stops(subject, (2,))),
-        fails=frozenset({"stops"}),
+        fails=frozenset({"stop-tokens"}),
         says="(7) is declared as an end",
     ),
     Broken(
@@ -189,31 +189,31 @@ BROKEN = (
         spoil=lambda subject: _around(
             subject, given=lambda one: replace(one, answer=replace(one.answer, ended=False))
         ),
-        fails=frozenset({"stops"}),
+        fails=frozenset({"stop-tokens"}),
         says="counts as cut",
     ),
     Broken(
         name="ends-everywhere",
         spoil=lambda subject: _reading(subject, _with_stops(subject, range(300))),
-        fails=frozenset({"stops"}),
+        fails=frozenset({"stop-tokens"}),
         says="no end of anything",
     ),
     Broken(
         name="one-number-for-all",
         spoil=lambda subject: _around(subject, alike=True),
-        fails=frozenset({"draws-as-told"}),
+        fails=frozenset({"exact-sampling"}),
         says="chi-square",
     ),
     Broken(
         name="no-seed-holds",
         spoil=_forgetful,
-        fails=frozenset({"draws-as-told"}),
+        fails=frozenset({"exact-sampling"}),
         says="the same seed gave other answers",
     ),
     Broken(
         name="every-seed-is-one",
         spoil=_set(seed=0),
-        fails=frozenset({"draws-as-told"}),
+        fails=frozenset({"exact-sampling"}),
         says="another seed gave the very same",
     ),
 )

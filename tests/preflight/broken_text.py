@@ -61,19 +61,19 @@ BROKEN = (
     Broken(
         name="two ends",
         encoder=answers(lambda one, _: replace(one, ids=(*one.ids, one.ids[-1]), mask=(*one.mask, True))),
-        fails=frozenset({"right-end", "mask"}),
-        says="right-end: sft.jsonl:",
+        fails=frozenset({"end-of-turn", "mask"}),
+        says="end-of-turn: sft.jsonl:",
     ),
     Broken(
         name="an end that is not trained",
         encoder=masked(lambda mask: (*mask[:-1], False)),
-        fails=frozenset({"right-end", "mask"}),
+        fails=frozenset({"end-of-turn", "mask"}),
         says="the end-of-turn token is not trained; the answer ends in",
     ),
     Broken(
         name="no end",
         encoder=answers(without_last),
-        fails=frozenset({"right-end", "mask", "room"}),
+        fails=frozenset({"end-of-turn", "mask", "truncation"}),
         says="the answer has no end-of-turn token",
         method="dpo",
     ),
@@ -82,20 +82,20 @@ BROKEN = (
         encoder=lambda one: Stopless(
             info=one.info, chat_format=one.chat_format, turns=one.turns, notes=one.notes
         ),
-        fails=frozenset({"right-end", "stops"}),
-        says="right-end: the template ends answers with '<|im_end|>', which is no stop token of the model",
+        fails=frozenset({"end-of-turn", "stop-tokens"}),
+        says="end-of-turn: the template ends answers with '<|im_end|>', which is no stop token of the model",
     ),
     Broken(
         name="a template with an end that is no special token",
         template=TEMPLATE.replace("<|im_end|>", "<|fin|>"),
         tokens=("<|fin|>",),
-        fails=frozenset({"right-end"}),
-        says="right-end: the template ends answers with '<|fin|>', which is no stop token of the model",
+        fails=frozenset({"end-of-turn"}),
+        says="end-of-turn: the template ends answers with '<|fin|>', which is no stop token of the model",
     ),
     Broken(
         name="a mask of zeros",
         encoder=masked(lambda mask: (False,) * len(mask)),
-        fails=frozenset({"mask", "right-end", "all-learn"}),
+        fails=frozenset({"mask", "end-of-turn", "gradient-flow"}),
         says="no token is trained",
     ),
     Broken(
@@ -139,7 +139,7 @@ BROKEN = (
         name="a sampler that asks otherwise",
         method="grpo",
         subject=asks_otherwise,
-        fails=frozenset({"prompt-prefix", "sampled-is-trained"}),
+        fails=frozenset({"prompt-prefix", "rollout-tokens"}),
         says="prompt-prefix: drawing an answer to",
     ),
     Broken(
@@ -170,21 +170,21 @@ BROKEN = (
         name="answers are cut at their ends",
         patches=((encode, "truncate_prompt", from_the_right),),
         settings={"max_length": 25},
-        fails=frozenset({"room", "right-end"}),
+        fails=frozenset({"truncation", "end-of-turn"}),
         says="without end",
     ),
     Broken(
         name="nothing is cut",
         patches=((encode, "truncate_prompt", not_at_all),),
         settings={"max_length": 30},
-        fails=frozenset({"room"}),
+        fails=frozenset({"truncation"}),
         says="tokens, and max_length is 30",
     ),
     Broken(
         name="nearly every prompt is cut",
         rows=long_prompts(),
         settings={"max_length": 40},
-        fails=frozenset({"room"}),
+        fails=frozenset({"truncation"}),
         says="24 a prompt that is cut",
     ),
     Broken(

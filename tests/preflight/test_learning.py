@@ -23,9 +23,9 @@ from tests.preflight.subjects import healthy, says_only
 CHECKS = (*updates.GRADIENT_CHECKS, *updates.CHECKS)
 SUMS = {"micro-batches", "accumulation", "ranks"}
 """What fails where parts do not add up."""
-ALL = SUMS | {"all-learn", "overfits", "checkpoint"}
+ALL = SUMS | {"gradient-flow", "overfits", "checkpoint"}
 """What a run without adapters can be asked."""
-ADAPTED = ALL - {"all-learn"} | {"adapters"}
+ADAPTED = ALL - {"gradient-flow"} | {"adapters"}
 """What a run with adapters can be asked."""
 
 
@@ -65,7 +65,7 @@ def test_a_healthy_run_passes(tmp_path: Path, method: Any, settings: Any, passes
         ("grpo", broken.dividing_by_the_groups, "row by row", SUMS, {}),
         ("sft", broken.reporting_by_the_piece, "the reported loss", {"accumulation"}, {}),
         ("sft", broken.teaching_without_rows, "a rank without rows", {"ranks"}, {}),
-        ("sft", broken.cut_off, "layers.0.mlp", {"all-learn"}, {}),
+        ("sft", broken.cut_off, "layers.0.mlp", {"gradient-flow"}, {}),
         ("dpo", broken.uphill, "does not fall", {"overfits"}, {}),
         pytest.param("reward", broken.uphill, "does not fall", {"overfits"}, {}, marks=pytest.mark.slow),
         ("sft", broken.moving_nothing, "moves no weight", {"overfits"}, {}),
@@ -171,4 +171,4 @@ def test_nothing_is_compared_where_there_is_no_gradient(tmp_path: Path) -> None:
         lazy = replace(subject, job=replace(subject.job, objective=nothing))
         seen = {one.check.name: one.result.holds for one in run_checks(lazy, CHECKS)}
     assert seen["micro-batches"] is seen["accumulation"] is seen["ranks"] is seen["overfits"] is None
-    assert seen["all-learn"] is False
+    assert seen["gradient-flow"] is False

@@ -29,7 +29,7 @@ from tests.preflight.breakers_rewarding import (
 from tests.preflight.subjects import failing, healthy, make_model_with_bos
 from tests.rewards.server import lengths, serving
 
-OF_MODELS = {"reward-place", "reward-template"}
+OF_MODELS = {"reward-position", "reward-template"}
 EVERY = {check.name for check in rewards.CHECKS}
 
 
@@ -104,15 +104,15 @@ def test_an_endpoint_is_asked_little_and_before_a_run_not_at_all(tmp_path: Path)
 def test_a_reward_model_that_is_read_elsewhere_is_named(tmp_path: Path, kind: Any) -> None:
     with healthy("reward", tmp_path) as subject:
         found = failing(misread(subject, kind))
-    assert "at its answer's last token" in found["reward-place"]
-    assert set(found) == {"reward-place"} | ({"reward-alone"} if kind is ReadsTheEnd else set()), found
+    assert "at its answer's last token" in found["reward-position"]
+    assert set(found) == {"reward-position"} | ({"reward-batching"} if kind is ReadsTheEnd else set()), found
 
 
 def test_padding_that_is_the_end_of_a_turn_is_named(tmp_path: Path) -> None:
     with healthy("reward", tmp_path) as subject:
         found = failing(pads_with_the_end(subject))
-    assert set(found) == {"reward-place"}, found
-    assert "in transformers' own classifier" in found["reward-place"]
+    assert set(found) == {"reward-position"}, found
+    assert "in transformers' own classifier" in found["reward-position"]
 
 
 def test_a_template_that_loses_words_is_named(tmp_path: Path) -> None:

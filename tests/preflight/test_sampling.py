@@ -71,9 +71,9 @@ def test_a_broken_sampler_is_named_and_nothing_else(tmp_path: Path, broken: Brok
 def test_where_nothing_is_sampled_only_ends_are_looked_at(tmp_path: Path, method: Any) -> None:
     with healthy(method, tmp_path, model=sharp(tmp_path / "sharp")) as subject:
         found = _seen(subject)
-    assert {name for name, one in found.items() if one.holds} == {"stops"}
-    assert {name for name, one in found.items() if one.holds is None} == EVERY - {"stops"}
-    assert "(7)" in found["stops"].details
+    assert {name for name, one in found.items() if one.holds} == {"stop-tokens"}
+    assert {name for name, one in found.items() if one.holds is None} == EVERY - {"stop-tokens"}
+    assert "(7)" in found["stop-tokens"].details
 
 
 @pytest.mark.parametrize("more", [{}, {"lora": LoraSettings(rank=4)}], ids=["whole", "adapted"])

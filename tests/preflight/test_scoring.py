@@ -16,7 +16,7 @@ from plaudit.preflight.logprobs import CHECKS
 from tests.preflight import breakers_scoring as broken
 from tests.preflight.subjects import healthy, says_only
 
-LEAN = {"dropout", "left-right", "packing", "sharing"}
+LEAN = {"dropout", "padding-side", "packing", "shared-prompt"}
 """What every model can be asked."""
 GRADIENTS = {"micro-batches", "accumulation", "ranks"}
 """What fails, too, where a row hangs on its neighbours."""
@@ -27,16 +27,16 @@ GRADIENTS = {"micro-batches", "accumulation", "ranks"}
     [
         ("sft", {}, LEAN),
         ("reward", {}, LEAN),
-        ("dpo", {}, LEAN | {"at-rest"}),
-        pytest.param("kto", {}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
-        ("grpo", {}, LEAN | {"at-rest"}),
+        ("dpo", {}, LEAN | {"initial-kl"}),
+        pytest.param("kto", {}, LEAN | {"initial-kl"}, marks=pytest.mark.slow),
+        ("grpo", {}, LEAN | {"initial-kl"}),
         ("sft", {"dtype": "bfloat16"}, LEAN | {"bf16"}),
         pytest.param("reward", {"dtype": "bfloat16"}, LEAN | {"bf16"}, marks=pytest.mark.slow),
         pytest.param("sft", {"dtype": "float64"}, LEAN, marks=pytest.mark.slow),
-        pytest.param("dpo", {"family": "gpt2"}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
-        pytest.param("dpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
-        pytest.param("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"at-rest"}, marks=pytest.mark.slow),
-        ("sft", {"memory": MemorySettings(layout="left")}, LEAN - {"packing", "sharing"}),
+        pytest.param("dpo", {"family": "gpt2"}, LEAN | {"initial-kl"}, marks=pytest.mark.slow),
+        pytest.param("dpo", {"lora": LoraSettings(rank=2)}, LEAN | {"initial-kl"}, marks=pytest.mark.slow),
+        pytest.param("grpo", {"lora": LoraSettings(rank=2)}, LEAN | {"initial-kl"}, marks=pytest.mark.slow),
+        ("sft", {"memory": MemorySettings(layout="left")}, LEAN - {"packing", "shared-prompt"}),
         pytest.param("sft", {"memory": MemorySettings(checkpointing=True)}, LEAN, marks=pytest.mark.slow),
     ],
 )
@@ -54,22 +54,22 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
         pytest.param(
             "reward", broken.with_dropout, "layers.0.mlp.1", {"dropout"}, {}, marks=pytest.mark.slow
         ),
-        ("dpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}),
+        ("dpo", broken.with_another_reference, "nats a token", {"initial-kl"}, {}),
         pytest.param(
-            "grpo", broken.with_another_reference, "nats a token", {"at-rest"}, {}, marks=pytest.mark.slow
+            "grpo", broken.with_another_reference, "nats a token", {"initial-kl"}, {}, marks=pytest.mark.slow
         ),
-        ("sft", broken.blind_to_padding, "padded on the left", {"left-right"}, {}),
-        ("reward", broken.blind_to_padding, "padded on the left", {"left-right", "reward-place"}, {}),
-        ("sft", broken.counting_the_padding, "padded on the left", {"left-right"}, {"family": "gpt2"}),
-        ("sft", broken.rows_that_see_each_other, "packed", {"packing", "sharing", *GRADIENTS}, {}),
+        ("sft", broken.blind_to_padding, "padded on the left", {"padding-side"}, {}),
+        ("reward", broken.blind_to_padding, "padded on the left", {"padding-side", "reward-position"}, {}),
+        ("sft", broken.counting_the_padding, "padded on the left", {"padding-side"}, {"family": "gpt2"}),
+        ("sft", broken.rows_that_see_each_other, "packed", {"packing", "shared-prompt", *GRADIENTS}, {}),
         (
             "reward",
             broken.rows_that_see_each_other,
             "packed",
-            {"packing", "sharing", "reward-place", "reward-order", "reward-alone", *GRADIENTS},
+            {"packing", "shared-prompt", "reward-position", "reward-order", "reward-batching", *GRADIENTS},
             {},
         ),
-        ("sft", broken.answers_that_see_each_other, "behind one prompt", {"sharing"}, {}),
+        ("sft", broken.answers_that_see_each_other, "behind one prompt", {"shared-prompt"}, {}),
         ("sft", broken.without_digits, "bfloat16 and float32", {"bf16", *GRADIENTS}, {"dtype": "bfloat16"}),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_look_leaves_the_layout_as_it_was(tmp_path: Path) -> None:
 def test_a_reference_that_is_another_model_is_not_compared(tmp_path: Path) -> None:
     with healthy("dpo", tmp_path) as subject:
         other = replace(subject, same_reference=False)
-        [seen] = [one.result for one in run_checks(other, CHECKS) if one.check.name == "at-rest"]
+        [seen] = [one.result for one in run_checks(other, CHECKS) if one.check.name == "initial-kl"]
     assert seen.holds is None
     assert "another model" in seen.details
 

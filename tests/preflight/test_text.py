@@ -24,7 +24,7 @@ from tests.tokens.family import Family, folder
 MINE = (*tokenization.CHECKS, *data.PROMPT_CHECKS, *truncation.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
 HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
-NOT_OF_POLICIES = {"mask", "room"}
+NOT_OF_POLICIES = {"mask", "truncation"}
 
 
 @pytest.mark.parametrize("method", ["sft", "preferred", "reward", "dpo", "kto", "grpo"])
@@ -82,7 +82,7 @@ def test_every_family_of_templates_passes(tmp_path: Path, family: Family, turns:
         )
         found = {one.check.name: one.result for one in run_checks(subject, MINE)}
         assert not [(key, one.details) for key, one in found.items() if one.holds is False], name
-        assert all(found[name].holds for name in ("mask", "prompt-prefix", "right-end"))
+        assert all(found[name].holds for name in ("mask", "prompt-prefix", "end-of-turn"))
 
 
 def test_rows_that_a_template_refuses_are_named(tmp_path: Path) -> None:
@@ -131,7 +131,9 @@ def test_what_is_trained_is_shown(tmp_path: Path) -> None:
 
 def test_a_few_prompts_that_are_cut_are_counted(tmp_path: Path) -> None:
     with healthy("sft", tmp_path, max_length=36) as subject:
-        [found] = [one.result for one in run_checks(subject, truncation.CHECKS) if one.check.name == "room"]
+        [found] = [
+            one.result for one in run_checks(subject, truncation.CHECKS) if one.check.name == "truncation"
+        ]
     assert found.holds
     assert "could be longer than 36 tokens" in found.details
 

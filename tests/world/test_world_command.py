@@ -80,17 +80,17 @@ def test_without_options_a_crowd_judges_the_train_split(tmp_path):
 
 def test_annotators_can_be_asked_about_one_part(tmp_path, capsys):
     out = tmp_path / "rows.jsonl"
-    assert main(["world", "make", "comparisons", "--n", "40", "--asked", "concise", "--out", str(out)]) == 0
+    assert main(["world", "make", "comparisons", "--n", "40", "--aspect", "concise", "--out", str(out)]) == 0
     assert "by the crowd pool, asked what is concise, train split" in capsys.readouterr().out
     records = [replace(record, origin="") for record in read_records(out, threshold=0.0).records]
     assert records == making.comparisons(40, annotator_pool("crowd", aspect="concise"))
     assert records != making.comparisons(40, annotator_pool("crowd"))
     for asked, says in {
         "comparisons": "there is no 'consise'; did you mean concise?",
-        "prompts": "--asked says nothing to prompts",
+        "prompts": "--aspect says nothing to prompts",
     }.items():
         word = "concise" if asked == "prompts" else "consise"
-        assert main(["world", "make", asked, "--asked", word, "--out", str(out)]) == 2
+        assert main(["world", "make", asked, "--aspect", word, "--out", str(out)]) == 2
         assert says in capsys.readouterr().err
 
 

@@ -130,7 +130,7 @@ class Episodes:
     observation_NTO: Float[Tensor, "N T O"]
     """What the policy saw before each action."""
     action_NT: Int[Tensor, "N T"]
-    """What it did."""
+    """The action taken at each step."""
     logp_NT: Float[Tensor, "N T"]
     """The log-probability of that."""
     value_NT: Float[Tensor, "N T"]

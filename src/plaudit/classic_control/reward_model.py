@@ -39,7 +39,7 @@ class RewardEnsembleSettings:
     noise: float = 0.1
     """Share of the answers that the loss takes for the toss of a coin."""
     learning_rate: float = 2e-3
-    """Of Adam."""
+    """Adam's learning rate."""
     batch: int = 64
     """Comparisons of a step."""
     steps: int = 20
@@ -110,7 +110,7 @@ class LabelledClips:
     """
 
     pair_2BCF: Float[Tensor, "2 B C F"]
-    """Both clips."""
+    """The first and the second clip of each pair."""
     label_B: Float[Tensor, " B"]
     """1: the first is better; 0: the second; ½: both are as good."""
     weight_EB: Float[Tensor, "E B"]

@@ -40,7 +40,7 @@ class PpoSettings:
     """
 
     learning_rate: float = 2e-3
-    """Of Adam."""
+    """Adam's learning rate."""
     gamma: float = 0.97
     """What a reward one step later counts."""
     lam: float = 0.95
@@ -152,13 +152,13 @@ class ControlResult:
         ties=30, seconds=9.0)``
     """
 
-    chance: float
+    random: float
     """True return of a policy that has not learnt: it tries all actions equally often."""
-    truth: float
+    true_reward: float
     """True return of the policy that learnt from the true reward."""
-    learned: float
+    learned_reward: float
     """True return of the policy that learnt from comparisons alone."""
-    asked: int
+    queries: int
     """Questions to the judge."""
     answered: int
     """Those that got an answer."""
@@ -170,7 +170,7 @@ class ControlResult:
     @property
     def share(self) -> float:
         """How much of the way from chance to the run on the true reward was gone: 1 is all of it."""
-        return (self.learned - self.chance) / (self.truth - self.chance)
+        return (self.learned_reward - self.random) / (self.true_reward - self.random)
 
 
 ReportLine = Callable[[str], None]
@@ -208,7 +208,7 @@ def train_on_true_reward(settings: ControlSettings, report: ReportLine) -> float
     return true_return(train_actor(settings, TrueReward(), report), settings)
 
 
-def train_on_preferences(settings: ControlSettings, truth: float, report: ReportLine) -> ControlResult:
+def train_on_preferences(settings: ControlSettings, true_reward: float, report: ReportLine) -> ControlResult:
     """A policy that learns from comparisons, beside the true return of one that learnt from the truth."""
     began = time.perf_counter()
     source = PreferenceReward(
@@ -217,10 +217,10 @@ def train_on_preferences(settings: ControlSettings, truth: float, report: Report
     actor = train_actor(settings, source, report)
     seconds = time.perf_counter() - began
     return ControlResult(
-        chance=true_return(untrained_actor(settings), settings),
-        truth=truth,
-        learned=true_return(actor, settings),
-        asked=source.counts["asked"],
+        random=true_return(untrained_actor(settings), settings),
+        true_reward=true_reward,
+        learned_reward=true_return(actor, settings),
+        queries=source.counts["asked"],
         answered=source.counts["answered"],
         ties=source.counts["tie"],
         seconds=seconds,

@@ -80,9 +80,11 @@ def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
 
 
 def _summary_line(findings: list[Finding]) -> str:
-    counts = {word: sum(one.verdict == word for one in findings) for word in ("pass", "FAIL", "allowed")}
+    counts = {
+        word: sum(finding.verdict == word for finding in findings) for word in ("pass", "FAIL", "allowed")
+    }
     rest = len(findings) - sum(counts.values())
-    seconds = sum(one.seconds for one in findings)
+    seconds = sum(finding.seconds for finding in findings)
     allowed = f", {counts['allowed']} allowed to fail" if counts["allowed"] else ""
     fail = f"{counts['FAIL']} fail" if counts["FAIL"] else "none fails"
     return f"{counts['pass']} checks pass, {fail}{allowed}, {rest} not applicable; {seconds:.1f} s"

@@ -91,10 +91,10 @@ def _print_table(outcome: ControlResult) -> None:
     table.add_column("learnt from", no_wrap=True)
     for head in ("true return", "share"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_row("nothing", f"{outcome.chance:.1f}", "0.00")
-    table.add_row("the true reward", f"{outcome.truth:.1f}", "1.00")
-    table.add_row("comparisons", f"{outcome.learned:.1f}", f"{outcome.share:.2f}")
+    table.add_row("nothing", f"{outcome.random:.1f}", "0.00")
+    table.add_row("the true reward", f"{outcome.true_reward:.1f}", "1.00")
+    table.add_row("comparisons", f"{outcome.learned_reward:.1f}", f"{outcome.share:.2f}")
     console = make_console()
     console.print(table)
-    answers = f"{outcome.asked:,} asked, {outcome.answered:,} answered, {outcome.ties:,} of them ties"
+    answers = f"{outcome.queries:,} asked, {outcome.answered:,} answered, {outcome.ties:,} of them ties"
     console.print(f"{answers}; {outcome.seconds:.0f} s")

@@ -63,13 +63,16 @@ def run(args: argparse.Namespace) -> int:
     if args.look:
         # One that was named is looked at in any case, so that the fault can say what is missing.
         return _run_exercises(
-            [(one, None) for one in selected if len(selected) == 1 or _was_run(one, args.out)], args
+            [(exercise, None) for exercise in selected if len(selected) == 1 or _was_run(exercise, args.out)],
+            args,
         )
     refuse_torchrun("lab")
     from plaudit.pipeline.read import read_pipeline
 
     overrides = {"changes": args.set, "seed": args.seed, "jobs": args.jobs}
-    return _run_exercises([(one, read_pipeline(one.config, **overrides)) for one in selected], args)
+    return _run_exercises(
+        [(exercise, read_pipeline(exercise.config, **overrides)) for exercise in selected], args
+    )
 
 
 def _refuse_ignored_options(args: argparse.Namespace) -> None:
@@ -159,10 +162,10 @@ def print_exercises() -> None:
     """The exercises with their questions, and how to go on."""
     from plaudit.lab.registry import EXERCISES
 
-    name_width = max(len(one.name) for one in EXERCISES)
+    name_width = max(len(exercise.name) for exercise in EXERCISES)
     print("What goes wrong in RLHF, as exercises on the embedded world:\n")
-    for one in EXERCISES:
-        print(f"  {one.name:{name_width}}  {one.title} (about {one.minutes:g} min)")
+    for exercise in EXERCISES:
+        print(f"  {exercise.name:{name_width}}  {exercise.title} (about {exercise.minutes:g} min)")
     first = EXERCISES[0].name
     print(f"\nplaudit lab {first}                 runs one; several names, or all, run one after another")
     print(f"plaudit lab {first} --write my.yaml writes its config, to be changed")

@@ -53,7 +53,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def integer(word: str) -> int:
-    """A whole number."""
+    """The whole number that an option was given; anything else is refused by argparse."""
     try:
         return int(word)
     except ValueError:
@@ -119,20 +119,20 @@ class _Refuse(argparse.Action):
     """Says why a setting of other algorithms has no meaning here."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, why: str, **settings: Any) -> None:
-        """Remember why."""
+        """Remember why the option is refused."""
         super().__init__(option_strings, dest, default=argparse.SUPPRESS, **settings)
         self.why = why
 
     def __call__(self, *_: Any) -> NoReturn:
-        """Refuse."""
+        """Raise with the reason why the option is refused."""
         raise UserError(self.why)
 
 
-class _Renamed(argparse.Action):
+class RenamedOption(argparse.Action):
     """Takes a setting under the name that it had, and says the new one."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, new: str, **settings: Any) -> None:
-        """Remember the new name."""
+        """Remember which option has taken its place."""
         super().__init__(option_strings, dest, **settings)
         self.new = new
 
@@ -143,7 +143,7 @@ class _Renamed(argparse.Action):
         values: Any,
         option: str | None = None,
     ) -> None:
-        """Say it, and take the value."""
+        """Print the new name, and store the value under it."""
         del parser
         rename_note(str(option), self.new)
         setattr(namespace, self.dest, values)
@@ -224,7 +224,7 @@ def _add_old_name(parser: argparse.ArgumentParser, old: str, setting: Setting) -
     parser.add_argument(
         old,
         dest=_DEST_PREFIX + setting.key,
-        action=_Renamed,
+        action=RenamedOption,
         new=setting.option,
         type=partial(
             _parse_old_option if is_switch(setting.value_type) else _parse_option,

@@ -89,7 +89,12 @@ def run(args: argparse.Namespace) -> int:
     _print_proofs(proofs, measured, user_proofs)
     if args.out is not None:
         _write_proofs(args, proofs, measured, proof_lab.beta)
-    return 0 if all(one.holds for one in measured) and all(one.reaches_optimum for one in user_proofs) else 1
+    return (
+        0
+        if all(measurement.holds for measurement in measured)
+        and all(proof.reaches_optimum for proof in user_proofs)
+        else 1
+    )
 
 
 def load_user_row(path: str) -> PreferenceLossRow:
@@ -118,10 +123,10 @@ def _print_proofs(proofs: list[Proof], measured: list[Measurement], user_proofs:
         console.print(proof_table(proofs))
     if measured:
         console.print(claim_table(measured))
-    for one in user_proofs:
-        console.print(one.sentence)
+    for proof in user_proofs:
+        console.print(proof.sentence)
     if measured:
-        failed = sum(not one.holds for one in measured)
+        failed = sum(not measurement.holds for measurement in measured)
         console.print(
             f"{len(measured)} claims, {failed} fail" if failed else f"{len(measured)} claims, all hold"
         )

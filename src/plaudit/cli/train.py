@@ -14,7 +14,7 @@ from typing import Any
 
 from plaudit.cli.parser import Subparsers, add_method_options, read_config
 from plaudit.methods.algorithm import Algorithm
-from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopFacts
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.cells import describe_cells as describe_policy_cells
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, data_of
@@ -82,7 +82,7 @@ def _format_value(value: SettingValue) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
-        return " ".join(_format_value(one) for one in value)
+        return " ".join(_format_value(item) for item in value)
     return f"{value:g}" if isinstance(value, int | float) else value
 
 
@@ -94,7 +94,7 @@ def _policy_help(facts: Algorithm) -> str:
     return f"improve a policy by a reward: {facts.formula}. {facts.paper}."
 
 
-def _loop_help(facts: LoopFacts) -> str:
+def _loop_help(facts: LoopAlgorithm) -> str:
     settings = ", ".join(f"--loop.{setting}" for setting in format_settings(facts.defaults).split(", "))
     return f"draw answers and learn from them: {facts.formula}. {facts.paper}. Its own settings: {settings}"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.parser import RenamedOption, Subparsers, integer, positive_integer
 from plaudit.cli.sample import add_model_options, load_samplers, sampling_settings, short_names
 from plaudit.config import did_you_mean, nearest_word
 from plaudit.data.records import plain_text
@@ -77,7 +77,7 @@ def score_models(args: argparse.Namespace) -> int:
     _print_standings({name: mean_utilities(answers) for name, answers in answers_by_name.items()}, args)
     _print_duels(answers_by_name)
     if args.out is not None:
-        lines = [_answer_line(name, one) for name, answers in scored.items() for one in answers]
+        lines = [_answer_line(name, answer) for name, answers in scored.items() for answer in answers]
         with AtomicFile(args.out) as file:
             file.stream.writelines(lines)
         print(f"{args.out}: {len(lines)} answers")
@@ -199,7 +199,16 @@ def _add_make_verb(verbs: Subparsers) -> None:
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
     )
     parts = ", ".join(ASPECTS)
-    make.add_argument("--asked", choices=ASPECTS, metavar="PART", help=f"judge this alone: {parts}")
+    make.add_argument("--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {parts}")
+    make.add_argument(
+        "--asked",
+        dest="aspect",
+        action=RenamedOption,
+        new="--aspect",
+        choices=ASPECTS,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+    )
     make.add_argument(
         "--model",
         type=Path,
@@ -225,7 +234,7 @@ def _make_rows(args: argparse.Namespace) -> int:
         make=args.kind,
         n=args.n,
         annotators=args.annotators,
-        asked=args.asked,
+        aspect=args.aspect,
         model=args.model,
         split=args.split,
         category=tuple(args.category or ()),

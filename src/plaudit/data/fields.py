@@ -42,7 +42,7 @@ class Problem:
     """
 
     kind: ProblemKind
-    """Its family."""
+    """The family that the problem belongs to."""
     origin: str
     """File and row."""
     field: str
@@ -50,7 +50,7 @@ class Problem:
     expected: str
     """What should be there."""
     found: str
-    """What is there."""
+    """The value that the row has there."""
 
     @property
     def message(self) -> str:

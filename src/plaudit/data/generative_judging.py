@@ -443,9 +443,9 @@ class Critique:
     """
 
     prompt: Text
-    """What was asked."""
+    """The prompt that was answered."""
     completion: Text
-    """What was answered."""
+    """The completion that is judged."""
     critique: str | None
     """What was written about it; None where nothing was."""
     points: float

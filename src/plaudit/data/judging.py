@@ -22,7 +22,7 @@ class Task:
     """
 
     prompt: Text
-    """What was asked."""
+    """The prompt that was answered."""
     answers: tuple[Text, ...]
     """In the order in which they are shown."""
     ended: tuple[bool, ...]

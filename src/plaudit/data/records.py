@@ -121,9 +121,9 @@ class Comparison:
     prompt: Text
     """What both answers reply to."""
     chosen: Text
-    """The preferred answer."""
+    """The chosen completion."""
     rejected: Text
-    """The other one."""
+    """The rejected completion."""
     strength: float | None = None
     """How clear the preference was, on the annotator's own scale; 0 is a tie."""
     margin: float | None = None
@@ -171,9 +171,9 @@ class Rating:
     """
 
     prompt: Text
-    """What was asked."""
+    """The prompt that was answered."""
     completion: Text
-    """What was answered."""
+    """The completion that is rated."""
     score: float
     """The score, higher is better; a thumb is 1.0 up, 0.0 down."""
     aspect: str | None = None
@@ -221,7 +221,7 @@ class Prompt:
     """
 
     prompt: Text
-    """The question."""
+    """The prompt."""
     answer: str | None = None
     """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -209,7 +209,7 @@ class DemonstrationSet:
     @property
     def reason_counts(self) -> Mapping[str, int]:
         """Why answers were left out, and how many for each reason."""
-        return Counter(one.reason for one in self.left_out)
+        return Counter(row.reason for row in self.left_out)
 
 
 def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
@@ -224,9 +224,10 @@ def preferred_only(records: Iterable[Record]) -> DemonstrationSet:
         preferred_demonstration(record) or LeftOut(origin=record.origin, reason=_reason_left_out(record))
         for record in records
     ]
-    demonstrations = tuple(one for one in outcomes if isinstance(one, Demonstration))
+    demonstrations = tuple(outcome for outcome in outcomes if isinstance(outcome, Demonstration))
     result = DemonstrationSet(
-        demonstrations=demonstrations, left_out=tuple(one for one in outcomes if isinstance(one, LeftOut))
+        demonstrations=demonstrations,
+        left_out=tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut)),
     )
     if not demonstrations:
         raise UserError(f"no row has a preferred answer ({_reasons_text(result)})")
@@ -248,12 +249,12 @@ def with_control_words(
     resolved = settings or ControlSettings()
     label_records = {"words": _label_with_words, "levels": _label_with_levels}[resolved.style]
     outcomes = list(label_records(tuple(records), resolved))
-    answers = [one for one in outcomes if isinstance(one, _LabelledAnswer)]
-    word_counts = Counter(one.word for one in answers)
+    answers = [outcome for outcome in outcomes if isinstance(outcome, _LabelledAnswer)]
+    word_counts = Counter(answer.word for answer in answers)
     order = (resolved.bad, resolved.good) if resolved.style == "words" else _level_words(len(word_counts))
     result = DemonstrationSet(
-        demonstrations=tuple(_conditioned_demonstration(one, role) for one in answers),
-        left_out=tuple(one for one in outcomes if isinstance(one, LeftOut)),
+        demonstrations=tuple(_conditioned_demonstration(answer, role) for answer in answers),
+        left_out=tuple(outcome for outcome in outcomes if isinstance(outcome, LeftOut)),
         word_counts={word: word_counts[word] for word in order if word_counts[word]},
     )
     if len(result.word_counts) < 2:
@@ -284,7 +285,9 @@ def _conditioned_demonstration(answer: _LabelledAnswer, role: PrefixRole) -> Dem
 def _label_with_words(
     records: Sequence[Record], settings: ControlSettings
 ) -> Iterator[_LabelledAnswer | LeftOut]:
-    _refuse_mixed_scales([one for one in records if isinstance(one, Rating) and one.thumb], settings)
+    _refuse_mixed_scales(
+        [record for record in records if isinstance(record, Rating) and record.thumb], settings
+    )
     for record in records:
         match record:
             case Comparison():
@@ -326,10 +329,10 @@ def _label_ranking_ends(ranking: Ranking, settings: ControlSettings) -> Iterator
 def _label_with_levels(
     records: Sequence[Record], settings: ControlSettings
 ) -> Iterator[_LabelledAnswer | LeftOut]:
-    rated = [one for one in records if isinstance(one, Rating) and math.isfinite(one.score)]
+    rated = [record for record in records if isinstance(record, Rating) and math.isfinite(record.score)]
     _refuse_mixed_scales(rated, settings)
     level_of_score = quantile_levels(
-        [one.score for one in rated if _aspect_matches(one, settings)], settings.levels
+        [rating.score for rating in rated if _aspect_matches(rating, settings)], settings.levels
     )
     words = _level_words(settings.levels)
     for record in records:
@@ -370,12 +373,12 @@ def _aspect_matches(rating: Rating, settings: ControlSettings) -> bool:
 
 def _refuse_mixed_scales(ratings: Sequence[Rating], settings: ControlSettings) -> None:
     """Scores of different aspects, and thumbs and points, cannot be put in one order."""
-    counted = [one for one in ratings if _aspect_matches(one, settings)]
-    aspects = sorted({one.aspect or "the answer as a whole" for one in counted})
+    counted = [rating for rating in ratings if _aspect_matches(rating, settings)]
+    aspects = sorted({rating.aspect or "the answer as a whole" for rating in counted})
     if len(aspects) > 1:
         raise UserError(f"the scores are of {', '.join(aspects)}: choose one with control.aspect")
-    if len({one.thumb for one in counted}) > 1:
-        thumb = next(one for one in counted if one.thumb)
+    if len({rating.thumb for rating in counted}) > 1:
+        thumb = next(rating for rating in counted if rating.thumb)
         raise UserError(
             f"{thumb.origin}: thumbs and scores on a scale are mixed; give the levels one kind of rows"
         )

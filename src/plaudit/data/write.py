@@ -165,7 +165,7 @@ class WriteResult:
     """
 
     path: Path
-    """The file."""
+    """The file that was written."""
     rows: int
     """How many rows it has."""
     lost: Mapping[str, int]

@@ -29,6 +29,8 @@ def held_out_evaluator(
                 check_interrupt()
                 metrics += objective(microbatch).metrics
         merged = merge_over_ranks(metrics, ranks)
-        return tuple(replace(one, name=renamed[one.name]) for one in merged if one.name in renamed)
+        return tuple(
+            replace(metric, name=renamed[metric.name]) for metric in merged if metric.name in renamed
+        )
 
     return evaluate

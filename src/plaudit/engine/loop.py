@@ -111,7 +111,7 @@ class BatchOrder:
     batch_size: int
     """How many make up a step, over all ranks."""
     seed: int
-    """Which shuffle."""
+    """The seed of the shuffle."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -274,7 +274,7 @@ class LoopProgress:
     """
 
     step: int = 0
-    """Steps done."""
+    """How many steps are done."""
     saved: int = -1
     """The step of the newest checkpoint; −1 before the first."""
     best_step: int | None = None

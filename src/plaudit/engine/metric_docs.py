@@ -16,7 +16,7 @@ class MetricDoc:
     name: str
     """Its name in the report; those under ``timing`` carry ``timing/``."""
     what: str
-    """What it is."""
+    """What the metric measures."""
     normal: str
     """What a healthy run shows."""
     strange: str
@@ -32,7 +32,7 @@ _REWARD_DOCS = (
         "before the KL. With several parts each is there as reward/NAME.",
         normal="Rising, with noise; every round asks other prompts.",
         strange="Rising while held_out/judge falls: the reward is being gamed. Flat: the rate is too low, "
-        "or all answers to a prompt have one score (see flat).",
+        "or all answers to a prompt have one score (see frac_zero_std).",
         better="higher",
     ),
     MetricDoc(
@@ -42,7 +42,7 @@ _REWARD_DOCS = (
         strange="0: nothing is left to compare.",
     ),
     MetricDoc(
-        name="preferred",
+        name="win_prob",
         what="Policy runs against a rival (nash-md): the mean of P(y ≻ y′) = σ(r − r′), over its answers.",
         normal="A little above 0.5: the rival moves along with the policy.",
         strange="Near 1: the rival is left far behind; a smaller --mixture-coef. Exactly 0.5: all scores are "
@@ -57,19 +57,19 @@ _REWARD_DOCS = (
         strange="Far from kl: a few tokens decide one of the two.",
     ),
     MetricDoc(
-        name="kl_root",
+        name="sqrt_kl",
         what="Policy runs: √kl_k3, the axis along which gold rewards rise and fall (Gao et al. 2022).",
         normal="Growing slowly.",
         strange="Growing while a held-out judge falls: stop earlier or raise β.",
     ),
     MetricDoc(
-        name="kl_old",
+        name="approx_kl",
         what="Policy runs: KL(π_old ‖ π) a token, from the policy that drew the round, by e^ρ − 1 − ρ.",
         normal="0 at a round's first move, exactly; 0.001 to 0.02 at its last one.",
         strange="Above 0.05: rounds move too far; lower the rate or --update-epochs, or set --target-kl.",
     ),
     MetricDoc(
-        name="beta",
+        name="kl_coef",
         what="Policy runs: the coefficient of the divergence from the reference in this round.",
         normal="Fixed, or moving slowly towards what keeps kl at --kl-coef-target.",
         strange="Growing without end: the target is below what the policy needs to learn anything.",
@@ -87,11 +87,11 @@ _PROCESS_REWARD_DOCS = (
         what="Policy runs with --process.pay: the mean score of a step, as it was given: of a process reward "
         "model the chance that it is right (its log-odds with --process.pay odds).",
         normal="Rising.",
-        strange="Rising while step_lowest falls: easy steps are added to wrong ones.",
+        strange="Rising while step_score_min falls: easy steps are added to wrong ones.",
         better="higher",
     ),
     MetricDoc(
-        name="step_lowest",
+        name="step_score_min",
         what="Policy runs with --process.pay: the mean over answers of their lowest score of a step.",
         normal="Rising.",
         strange="Flat while reward rises: what is wrong stays wrong.",
@@ -100,33 +100,33 @@ _PROCESS_REWARD_DOCS = (
 )
 _ROUND_DOCS = (
     MetricDoc(
-        name="finished",
+        name="frac_finished",
         what="Policy runs: the share of answers that ended by themselves or at a stop.",
         normal="Near 1.",
         strange="Low: answers are cut, and fragments are scored; raise --draw.max-tokens.",
         better="higher",
     ),
     MetricDoc(
-        name="undecided",
+        name="frac_no_verdict",
         what="Policy runs: the share of answers that the reward has no verdict on. They are left out.",
         normal="0.",
         strange="Large: the reward lacks what it needs, such as an answer in the prompts' rows.",
     ),
     MetricDoc(
-        name="flat",
+        name="frac_zero_std",
         what="Policy runs with several answers to a prompt: the share of prompts whose answers all have one "
         "score.",
         normal="0 with a learned reward; 0.2 to 0.6 with one of right and wrong.",
         strange="Near 1: prompts are too easy or too hard; --dynamic-sampling asks others instead.",
     ),
     MetricDoc(
-        name="dropped",
+        name="frac_filtered",
         what="Policy runs: the share of prompts that were asked and left out of the round.",
-        normal="0, or about flat where --dynamic-sampling is on.",
+        normal="0, or about frac_zero_std where --dynamic-sampling is on.",
         strange="Above 0.8: most of the drawing is for nothing.",
     ),
     MetricDoc(
-        name="replayed",
+        name="frac_replayed",
         what="Policy runs: the share of the round's prompts whose answers are those of an earlier round.",
         normal="0, or --draw.replay once there are rounds to take them from.",
         strange="Far below --draw.replay: the window is short.",
@@ -138,14 +138,14 @@ _ROUND_DOCS = (
         strange="0: nothing is learnt in this round.",
     ),
     MetricDoc(
-        name="sampler_gap",
+        name="sampling_logp_diff_mean",
         what="Policy runs: how far the sampler's log-probs of the drawn tokens are from the trainer's, in "
-        "nats a token, on average; sampler_gap_max is the largest.",
+        "nats a token, on average; sampling_logp_diff_max is the largest.",
         normal="1e-6 in float32, up to 0.02 in bfloat16.",
         strange="Larger: the run stops when it is so large that other weights must have drawn them.",
     ),
     MetricDoc(
-        name="sampler_gap_max",
+        name="sampling_logp_diff_max",
         what="Policy runs: the largest such difference at a token.",
         normal="1e-5 in float32, up to 0.5 in bfloat16.",
         strange="Larger, with a small mean: single tokens; see --tis-cap.",
@@ -159,17 +159,17 @@ _UPDATE_DOCS = (
         strange="Far from 1: rounds move too far.",
     ),
     MetricDoc(
-        name="clipped_low",
+        name="clip_frac_low",
         what="Policy runs: the share of tokens that are bad and have become rarer than 1 − ε: they move no "
         "more.",
         normal="0 to 0.1.",
         strange="Above 0.3: most of the round's later moves are wasted.",
     ),
     MetricDoc(
-        name="clipped_high",
+        name="clip_frac_high",
         what="Policy runs: the share of tokens that are good and have become likelier than 1 + ε.",
         normal="0 to 0.1.",
-        strange="Above 0.3: as with clipped_low.",
+        strange="Above 0.3: as with clip_frac_low.",
     ),
     MetricDoc(
         name="value_loss",
@@ -179,27 +179,27 @@ _UPDATE_DOCS = (
         better="lower",
     ),
     MetricDoc(
-        name="value",
+        name="value_mean",
         what="Policy runs with a critic: the mean of what it expects, before the round's first move.",
         normal="Following the reward.",
         strange="Far from the reward for long: the critic does not learn.",
     ),
     MetricDoc(
-        name="explained",
+        name="explained_variance",
         what="Policy runs with a critic: 1 − Var(R − V) / Var(R) over the tokens of the round.",
         normal="Rising from about 0 to 0.3 to 0.9.",
         strange="Below 0 for long: a constant would do better.",
         better="higher",
     ),
     MetricDoc(
-        name="penalty",
+        name="penalty_coef",
         what="Runs of ppo-penalty: the coefficient of KL(π_old ‖ π) in the loss. It is doubled or halved by "
         "the KL at a round's last move.",
         normal="Settling near what keeps that KL at --penalty-coef-target.",
         strange="Doubling without end: the rate is too high for any penalty.",
     ),
     MetricDoc(
-        name="step_share",
+        name="line_search_frac",
         what="Policy runs with TRPO's step: how much of the longest step was taken, after the line search.",
         normal="1, 0.5 or 0.25.",
         strange="0 again and again: no length improves the surrogate within the limit; draw more answers.",
@@ -237,7 +237,7 @@ _POLICY_HELD_OUT_DOCS = (
         better="higher",
     ),
     MetricDoc(
-        name="held_out/finished",
+        name="held_out/frac_finished",
         what="Policy runs: the share of these answers that ended by themselves.",
         normal="Near 1.",
         strange="Low: they are cut.",
@@ -263,10 +263,10 @@ _POLICY_HELD_OUT_DOCS = (
         strange="Far from held_out/kl: too few answers, or tokens are left out when they are drawn.",
     ),
     MetricDoc(
-        name="held_out/kl_root",
+        name="held_out/sqrt_kl",
         what="Policy runs: √ of held_out/kl_k3, the axis of the chart of reward against judge.",
         normal="Growing slowly.",
-        strange="As with kl_root.",
+        strange="As with sqrt_kl.",
     ),
 )
 POLICY_DOCS = (*_REWARD_DOCS, *_PROCESS_REWARD_DOCS, *_ROUND_DOCS, *_UPDATE_DOCS, *_POLICY_HELD_OUT_DOCS)
@@ -379,7 +379,7 @@ METRIC_DOCS = (
         better="higher",
     ),
     MetricDoc(
-        name="error",
+        name="mae",
         what="Ratings: the mean distance of reward and rating, in points.",
         normal="At first the mean deviation of the ratings, then falling.",
         strange="Stuck at the first value: the model gives everything the mean rating.",
@@ -496,7 +496,7 @@ METRIC_DOCS = (
         better="higher",
     ),
     MetricDoc(
-        name="held_out/error",
+        name="held_out/mae",
         what="The error on held-out ratings, in points.",
         normal="Falls and flattens.",
         strange="Rising while the training error falls: overfitting.",

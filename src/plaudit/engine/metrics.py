@@ -96,7 +96,7 @@ def read_scalars(scalars: Sequence[Scalar]) -> list[Number]:
     """
     on_device = [scalar.detach() for scalar in scalars if isinstance(scalar, Tensor)]
     # float64 holds every float32 and every count exactly, so nothing is rounded on the way.
-    fetched = iter(torch.stack([one.double() for one in on_device]).tolist() if on_device else ())
+    fetched = iter(torch.stack([scalar.double() for scalar in on_device]).tolist() if on_device else ())
     return [next(fetched) if isinstance(scalar, Tensor) else scalar for scalar in scalars]
 
 

@@ -98,7 +98,7 @@ def write_lineage(path: Path, lineage: Lineage) -> None:
 
 
 def read_lineage(path: Path) -> Lineage:
-    """What `write` wrote."""
+    """The lineage in a ``lineage.json``; raises where it was damaged."""
     try:
         return Lineage(**exact_json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:
@@ -336,7 +336,7 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """report.html."""
+        """The path of the run's ``report.html``."""
         return self.path / "report.html"
 
 

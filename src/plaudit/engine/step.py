@@ -32,7 +32,7 @@ class StepCheck:
     """
 
     value: Tensor
-    """One number."""
+    """A tensor of one number, still on the device."""
     limit: float
     """The largest that it may be; what is not a number fails as well."""
     error: Callable[[float], UserError]
@@ -114,9 +114,9 @@ class Stepper(Generic[MicrobatchT]):
     """
 
     module: nn.Module
-    """What is trained."""
+    """The module that is trained."""
     optimizer: torch.optim.Optimizer
-    """What moves it."""
+    """The optimiser of its weights."""
     objective: Callable[[MicrobatchT], ObjectiveResult]
     """From a micro-batch to its loss; it knows the counts of the batch at hand."""
     clip: float
@@ -286,7 +286,7 @@ def _non_finite_gradient_rows(
     # A finite loss can have an infinite gradient (√0, an overflow
     # on the way back): rows are tried one by one.
     trained = _trained(stepper.module)
-    single_rows = cast("list[MicrobatchT]", [row for one in microbatches for row in one.rows()])
+    single_rows = cast("list[MicrobatchT]", [row for microbatch in microbatches for row in microbatch.rows()])
     # A backward pass through shards is a collective, and ranks
     # have different numbers of rows: it would hang.
     sharded = any(isinstance(p, DTensor) for p in trained)

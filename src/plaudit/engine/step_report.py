@@ -39,7 +39,7 @@ OLD_METRIC_NAMES: Mapping[str, str] = {
 def current_metric_name(name: str) -> str:
     """The name that a metric has now, with its prefix.
 
-    >>> current_metric_name("held_out/kl_root"), current_metric_name("loss")
+    >>> current_metric_name("held_out/sqrt_kl"), current_metric_name("loss")
     ('held_out/sqrt_kl', 'loss')
     """
     prefix, slash, last = name.rpartition("/")

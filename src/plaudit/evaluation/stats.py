@@ -150,7 +150,7 @@ class RegressionFit:
     covariance: Float[np.ndarray, "C C"]
     """Clustered by prompt (Liang and Zeger 1986)."""
     fits: Mapping[str, JudgeFit]
-    """By judge."""
+    """The fit of each judge, by its name."""
 
 
 def fit_judges(
@@ -260,15 +260,15 @@ def _stack_judges(
     its own.
     """
     blocks, outcomes, prompts = [], [], []
-    for name, one in fits.items():
-        block = np.zeros((int(one.is_fitted_B.sum()), size))
-        for feature, column in one.coefficient_index.items():
-            block[:, column] = x_BF[one.is_fitted_B, feature]
+    for name, fit in fits.items():
+        block = np.zeros((int(fit.is_fitted_B.sum()), size))
+        for feature, column in fit.coefficient_index.items():
+            block[:, column] = x_BF[fit.is_fitted_B, feature]
         # A row of zeros is fitted ½ at every β; kept, it would still count in the small-sample factor.
         has_difference = (block != 0).any(1)
         blocks.append(block[has_difference])
-        outcomes.append(preferred_by_judge[name][one.is_fitted_B][has_difference])
-        prompts.append(prompt_B[one.is_fitted_B][has_difference])
+        outcomes.append(preferred_by_judge[name][fit.is_fitted_B][has_difference])
+        prompts.append(prompt_B[fit.is_fitted_B][has_difference])
     return np.concatenate(blocks), np.concatenate(outcomes), np.concatenate(prompts)
 
 

@@ -79,7 +79,7 @@ def _refuse_constant(constant: str) -> Any:
 
 
 Record = TypeVar("Record")
-"""A dataclass."""
+"""The dataclass that is restored."""
 
 
 def restore(kind: type[Record], value: object) -> Record:
@@ -97,7 +97,7 @@ def _restore_value(kind: Any, value: Any, where: str) -> Any:
         return _restore_record(kind, value, where)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        candidates = [one for one in arguments if one is not types.NoneType]
+        candidates = [argument for argument in arguments if argument is not types.NoneType]
         return (
             None
             if value is None and len(candidates) < len(arguments)
@@ -137,8 +137,8 @@ def _restore_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[
     if len(kinds) != len(value):
         raise ValueError(f"{where} has {len(value)} entries, not {len(kinds)}")
     return tuple(
-        _restore_value(kind, one, f"{where}[{at}]")
-        for at, (kind, one) in enumerate(zip(kinds, value, strict=True))
+        _restore_value(kind, item, f"{where}[{at}]")
+        for at, (kind, item) in enumerate(zip(kinds, value, strict=True))
     )
 
 

@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 
 JsonlRecord = Mapping[str, Any]
-"""One line, read."""
+"""One line of JSON, as a mapping."""
 
 
 class JsonlFile:

@@ -28,9 +28,9 @@ class LockHolder:
     """
 
     pid: int
-    """The process."""
+    """The id of the process that holds the lock."""
     host: str
-    """The machine."""
+    """The machine that it runs on."""
     started: str
     """When it took the lock, in UTC."""
 

@@ -50,7 +50,7 @@ def read_policy_results(folder: PipelineFolder, stage: str) -> PolicyEvaluation:
 
 def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
     """The figures of one policy."""
-    figures_by_name = {one.name: one for one in evaluation.policies}
+    figures_by_name = {policy.name: policy for policy in evaluation.policies}
     if name not in figures_by_name:
         raise UserError(f"the evaluation has no policy {name!r}; it has {', '.join(figures_by_name)}")
     return figures_by_name[name]
@@ -59,7 +59,7 @@ def policy_figures(evaluation: PolicyEvaluation, name: str) -> PolicyFigures:
 def read_reward_results(folder: PipelineFolder, stage: str) -> Mapping[str, RewardEvaluation]:
     """The evaluations of a stage with ``do: judge-reward``, by the names of the rewards."""
     rows = read_json(folder.stage(stage) / REWARD_RESULTS_FILE)["evaluations"]
-    return {one.model: one for one in (restore(RewardEvaluation, each) for each in rows)}
+    return {item.model: item for item in (restore(RewardEvaluation, each) for each in rows)}
 
 
 def metric_column(folder: PipelineFolder, stage: str, name: str) -> MetricColumn:
@@ -115,7 +115,9 @@ def statistic_by_prompt(
     answers_by_prompt: dict[str, list[PolicyAnswer]] = {}
     # Rows of one prompt are several answers to it: together they make one number, and a prompt counts once.
     for row in evaluation.all_answers:
-        answers_by_prompt.setdefault(row.prompt, []).extend(one for one in row.said if one.policy == name)
+        answers_by_prompt.setdefault(row.prompt, []).extend(
+            answer for answer in row.answers if answer.policy == name
+        )
     numbers = {prompt: statistic(answers) for prompt, answers in answers_by_prompt.items()}
     return {prompt: float(number) for prompt, number in numbers.items() if number is not None}
 
@@ -138,8 +140,8 @@ def paired_difference(
     factor: int | float = 1.0,
 ) -> Estimate:
     """``times`` the first policy's number less the second's, on the same prompts; these are drawn anew."""
-    one, other = (statistic_by_prompt(evaluation, name, statistic) for name in policies)
-    gap_P = np.array([factor * one[prompt] - other[prompt] for prompt in one if prompt in other])
+    first, other = (statistic_by_prompt(evaluation, name, statistic) for name in policies)
+    gap_P = np.array([factor * first[prompt] - other[prompt] for prompt in first if prompt in other])
     if not len(gap_P):
         raise UserError(f"there is no prompt on which {' and '.join(policies)} can be compared")
     return bootstrap_mean(gap_P, np.arange(len(gap_P)), Resampling(), share=False)
@@ -156,10 +158,10 @@ def claim_greater(
 ) -> Claim:
     """A claim that the first policy's number is above the second's, by the interval of their gap."""
     gap = paired_difference(evaluation, policies, statistic, factor=factor)
-    one, other = (mean_over_prompts(evaluation, name, statistic) for name in policies)
-    assert one is not None, "it has a gap"
+    this, other = (mean_over_prompts(evaluation, name, statistic) for name in policies)
+    assert this is not None, "it has a gap"
     assert other is not None, "it has a gap"
-    first = number_text(one.value) if factor == 1 else f"{factor:g} × {number_text(one.value)}"
+    first = number_text(this.value) if factor == 1 else f"{factor:g} × {number_text(this.value)}"
     evidence = f"{first} against {number_text(other.value)} {unit}: apart by {value_with_interval(gap)}"
     return Claim(statement=statement, holds=is_above_zero(gap), evidence=evidence)
 
@@ -200,40 +202,40 @@ def same_answer_rate(answers: Sequence[PolicyAnswer]) -> float | None:
     >>> same_answer_rate([]) is None
     True
     """
-    counts = Counter(one.text.strip() for one in answers)
+    counts = Counter(answer.text.strip() for answer in answers)
     pairs = len(answers) * (len(answers) - 1)
     return sum(count * (count - 1) for count in counts.values()) / pairs if pairs else None
 
 
 def best_minus_mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
     """How much more the best of some answers is worth than the mean one."""
-    golds = [one.gold for one in answers if one.gold is not None]
+    golds = [answer.gold for answer in answers if answer.gold is not None]
     return max(golds) - fmean(golds) if golds else None
 
 
 def mean_gold(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean true worth of some answers."""
-    return _finite_mean([one.gold for one in answers])
+    return _finite_mean([answer.gold for answer in answers])
 
 
 def mean_reward(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean learnt reward of some answers."""
-    return _finite_mean([one.reward for one in answers])
+    return _finite_mean([answer.reward for answer in answers])
 
 
 def mean_tokens(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean number of tokens of some answers."""
-    return _finite_mean([one.tokens for one in answers])
+    return _finite_mean([answer.tokens for answer in answers])
 
 
 def mean_kl(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean of log π − log π_ref: this prompt's part of the KL."""
-    return _finite_mean([one.kl for one in answers])
+    return _finite_mean([answer.kl for answer in answers])
 
 
 def mean_repetition(answers: Sequence[PolicyAnswer]) -> float | None:
     """The mean share of an answer's pairs of neighbouring words that it has said before."""
-    return _finite_mean([repeated_pair_share(one.text) for one in answers])
+    return _finite_mean([repeated_pair_share(answer.text) for answer in answers])
 
 
 def repeated_pair_share(text: str) -> float:
@@ -323,9 +325,11 @@ def mean_measure(rewards: PairRewards, measure: PairMeasure, *, share: bool = Fa
     return bootstrap_mean(measure(rewards), rewards.prompt_B, Resampling(), share=share)
 
 
-def paired_reward_difference(one: PairRewards, other: PairRewards, measure: PairMeasure) -> Estimate:
+def paired_reward_difference(pair_rewards: PairRewards, other: PairRewards, measure: PairMeasure) -> Estimate:
     """By how much the first reward's mean is above the second's, on the same pairs, drawn together."""
-    return bootstrap_mean(measure(one) - measure(other), one.prompt_B, Resampling(), share=False)
+    return bootstrap_mean(
+        measure(pair_rewards) - measure(other), pair_rewards.prompt_B, Resampling(), share=False
+    )
 
 
 def independent_difference(estimate: Estimate, other_estimate: Estimate, *, times: int = 1) -> Estimate:
@@ -367,5 +371,5 @@ def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
 def reward_reliability_chart(title: str, evaluation: RewardEvaluation) -> Markup:
     """The reliability diagram of a reward."""
     assert evaluation.calibration is not None, "pairs with a preference were judged"
-    bins = [reliability_bin(one) for one in evaluation.calibration.by_width]
+    bins = [reliability_bin(calibration_bin) for calibration_bin in evaluation.calibration.by_width]
     return reliability_diagram(title, bins, unit="share right over how sure it was")

@@ -62,14 +62,14 @@ EXERCISES: tuple[Exercise, ...] = (
 
 def exercises_named(names: list[str]) -> tuple[Exercise, ...]:
     """The exercises of these names, once each, in the order of the names; ``all`` is all of them."""
-    by_name = {one.name: one for one in EXERCISES}
+    by_name = {exercise.name: exercise for exercise in EXERCISES}
     for name in names:
         if name not in by_name and name != "all":
             raise UserError(
                 f"there is no exercise {name!r}{did_you_mean(name, ['all', *by_name])}; "
                 f"there are {', '.join(by_name)}, and all"
             )
-    chosen = [one for name in names for one in (by_name if name == "all" else [name])]
+    chosen = [item for name in names for item in (by_name if name == "all" else [name])]
     return tuple(by_name[name] for name in dict.fromkeys(chosen))
 
 

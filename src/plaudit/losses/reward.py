@@ -99,13 +99,13 @@ def k_wise(
     tensor([0.6931])
     """
     # Each of the K(K − 1)/2 pairs once; the rewards themselves were computed once for each answer.
-    one, other = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
+    first, other = torch.triu_indices(*[rank_PK.shape[1]] * 2, offset=1, device=rank_PK.device)
     safe_PK, order_PK = (value_PK.masked_fill(~mask_PK, 0.0) for value_PK in (reward_PK, rank_PK))
-    lead_PB = torch.sign(order_PK[:, other] - order_PK[:, one]).to(reward_PK.dtype)
+    lead_PB = torch.sign(order_PK[:, other] - order_PK[:, first]).to(reward_PK.dtype)
     loss_PB = bradley_terry(
-        safe_PK[:, one], safe_PK[:, other], label=0.5 + 0.5 * lead_PB, smoothing=smoothing, noise=noise
+        safe_PK[:, first], safe_PK[:, other], label=0.5 + 0.5 * lead_PB, smoothing=smoothing, noise=noise
     )
-    weight_PB = (tie_weight + (1 - tie_weight) * lead_PB.abs()) * (mask_PK[:, one] & mask_PK[:, other])
+    weight_PB = (tie_weight + (1 - tie_weight) * lead_PB.abs()) * (mask_PK[:, first] & mask_PK[:, other])
     total_P = weight_PB.sum(-1)
     # Per prompt: pairs of one prompt are correlated, and K = 9
     # would otherwise weigh 36 times what K = 2 does.

@@ -109,7 +109,7 @@ class Algorithm:
     @property
     def defaults(self) -> dict[str, Any]:
         """Its settings with their values."""
-        return {name: one.default for name, one in self.parameters.items()}
+        return {name: parameter.default for name, parameter in self.parameters.items()}
 
     @property
     def record(self) -> str:
@@ -130,12 +130,14 @@ def describe(function: Callable[..., Any]) -> Algorithm:
     """
     # What stands before a slash is what the function works on, and no setting.
     settings = [
-        one for one in inspect.signature(function).parameters.values() if one.kind is not one.POSITIONAL_ONLY
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.POSITIONAL_ONLY
     ]
     hints = _parameter_hints(function, settings)
-    paragraphs = [" ".join(one.split()) for one in (inspect.getdoc(function) or "").split("\n\n")]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in (inspect.getdoc(function) or "").split("\n\n")]
     # From the text as it stands: in the joined paragraphs settings could not be told apart any more.
-    docs = _parameter_docs(inspect.getdoc(function) or "", tuple(one.name for one in settings))
+    docs = _parameter_docs(inspect.getdoc(function) or "", tuple(setting.name for setting in settings))
     name = getattr(function, "__name__", "own")
     parameters: dict[str, Parameter] = {}
     for parameter in settings:
@@ -147,7 +149,11 @@ def describe(function: Callable[..., Any]) -> Algorithm:
         known = make_parameter(parameter.name, hint, parameter.default)
         doc = docs.get(parameter.name) or known.doc or f"A setting of {name}."
         parameters[parameter.name] = dataclasses.replace(known, doc=doc)
-    prose = [one for one in paragraphs if not any(one.startswith(f"{each}:") for each in parameters)]
+    prose = [
+        paragraph
+        for paragraph in paragraphs
+        if not any(paragraph.startswith(f"{each}:") for each in parameters)
+    ]
     return Algorithm(
         name=name.replace("_", "-"),
         function=function,
@@ -160,7 +166,9 @@ def describe(function: Callable[..., Any]) -> Algorithm:
 def _parameter_hints(function: Callable[..., Any], settings: Sequence[inspect.Parameter]) -> dict[str, Any]:
     """The types of the settings alone: what is returned may be a name that only type checkers know."""
     plain = inspect.unwrap(function)
-    annotations = {one.name: one.annotation for one in settings if one.annotation is not one.empty}
+    annotations = {
+        setting.name: setting.annotation for setting in settings if setting.annotation is not setting.empty
+    }
     holder = SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, globalns=getattr(plain, "__globals__", {}), include_extras=True)
 
@@ -200,9 +208,9 @@ def make_parameter(name: str, hint: Any, default: Any) -> Parameter:
     )
 
 
-def optional(one: Parameter) -> Parameter:
+def optional(parameter: Parameter) -> Parameter:
     """The setting as it is where whoever it belongs to has a value already: none leaves that."""
-    return dataclasses.replace(one, value_type=one.value_type | None, default=None)
+    return dataclasses.replace(parameter, value_type=parameter.value_type | None, default=None)
 
 
 MetadataT = TypeVar("MetadataT")
@@ -229,7 +237,11 @@ def cell_settings(cell: Callable[..., Any]) -> dict[str, Any]:
     """
     # What a partial has bound by name appears in its signature as a default.
     parameters = inspect.signature(cell).parameters.values()
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
+    return {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty
+    }
 
 
 def check_settings(parameters: Mapping[str, Parameter], settings: Mapping[str, Any]) -> None:
@@ -271,7 +283,7 @@ def algorithm(function: Callable[P, RecordT]) -> Callable[P, RecordT]:
 
 def table(*functions: Callable[..., Any]) -> dict[str, Algorithm]:
     """The algorithms of these functions, by their names."""
-    return {one.name: one for one in map(describe, functions)}
+    return {described.name: described for described in map(describe, functions)}
 
 
 ConfigT = TypeVar("ConfigT")
@@ -291,15 +303,15 @@ def config_with_settings(
     ``refused`` says of settings that other algorithms have why this one refuses them, ``renamed`` by which
     names settings were known before; ``more`` holds further fields with their values.
     """
-    every_run = {one.name for one in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
+    every_run = {this_field.name for this_field in dataclasses.fields(base)}  # pyright: ignore[reportArgumentType]
     taken = [name for name in described.parameters if name in every_run | {*more}]
     if taken:
         raise UserError(f"{described.name}: every run has a setting {taken[0]} already; call yours otherwise")
     settings = {
         **described.parameters,
-        **{name: one for name, one in cells.items() if name not in described.parameters},
+        **{name: cell for name, cell in cells.items() if name not in described.parameters},
     }
-    fields = [_field(one, hidden=name not in described.parameters) for name, one in settings.items()]
+    fields = [_field(setting, hidden=name not in described.parameters) for name, setting in settings.items()]
     own = Parameter(name="", value_type=str, default="", doc="The algorithm: file.py:name.")
     fields += [
         _field(dataclasses.replace(own, name=name, default=value), hidden=False)
@@ -317,9 +329,13 @@ def config_with_settings(
     )
 
 
-def _field(one: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
-    metadata = {"doc": one.doc, "hidden": hidden}
-    return one.name, one.value_type, dataclasses.field(default=one.default, metadata=metadata)
+def _field(parameter: Parameter, *, hidden: bool) -> tuple[str, Any, Any]:
+    metadata = {"doc": parameter.doc, "hidden": hidden}
+    return (
+        parameter.name,
+        parameter.value_type,
+        dataclasses.field(default=parameter.default, metadata=metadata),
+    )
 
 
 ModuleT = TypeVar("ModuleT")
@@ -458,7 +474,9 @@ class Chapter(Generic[RecordT, ConfigT]):
     def parameters(self) -> dict[str, Parameter]:
         """Every setting that an algorithm or a cell has, by its name."""
         every = [described.parameters for described in self.algorithms.values()]
-        return {name: one for parameters in (*every, self.cells) for name, one in parameters.items()}
+        return {
+            name: parameter for parameters in (*every, self.cells) for name, parameter in parameters.items()
+        }
 
     def config_type(self, name: str, own: str | None = None) -> type[ConfigT]:
         """The config of one algorithm: its settings and the cells stand beside those of every run.
@@ -474,7 +492,7 @@ class Chapter(Generic[RecordT, ConfigT]):
         return self.config_types[name]
 
     def _make_config_type(self, described: Algorithm, **more: str) -> type[ConfigT]:
-        refused = {one: self.refusal(described.name, one) for one in self.parameters()}
+        refused = {parameter: self.refusal(described.name, parameter) for parameter in self.parameters()}
         renamed = self.renamed(described)
         return config_with_settings(self.config, described, self.cells, refused, renamed, **more)
 
@@ -504,13 +522,15 @@ class Chapter(Generic[RecordT, ConfigT]):
                 return config
             target = self.config_type(record.name)
             settings = {**record.settings, **self._changed_numbers(record)}
-        every_run = [one.name for one in dataclasses.fields(self.config) if one.init]  # pyright: ignore[reportArgumentType]
+        every_run = [this_field.name for this_field in dataclasses.fields(self.config) if this_field.init]  # pyright: ignore[reportArgumentType]
         return target(**{name: getattr(config, name) for name in every_run}, **settings)
 
     def _changed_numbers(self, record: Any) -> dict[str, float]:
         """The numbers by which a record differs from what its name and settings make."""
         # A record changed by `replace` is said in config.yaml as far as its changes are numbers of cells.
         plain = self.make(self.find(record.name), record.settings)
-        names = [one.name for one in dataclasses.fields(record) if one.name in self.cells]
+        names = [
+            this_field.name for this_field in dataclasses.fields(record) if this_field.name in self.cells
+        ]
         numbers = {name: value for name in names if isinstance(value := getattr(record, name), int | float)}
         return {name: value for name, value in numbers.items() if value != getattr(plain, name)}

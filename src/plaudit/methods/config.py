@@ -103,7 +103,7 @@ class RunConfig:
     allow: tuple[str, ...] = ()
     """Checks that may fail."""
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    """How weights move."""
+    """The optimiser, its schedule and clipping."""
     lora: LoraSettings = field(default_factory=LoraSettings)
     """Small matrices beside frozen weights."""
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -152,7 +152,7 @@ class ControlConfig(RunConfig):
     """
 
     control: ControlSettings = field(default_factory=ControlSettings)
-    """The words."""
+    """The control words for good and bad answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

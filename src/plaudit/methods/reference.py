@@ -97,7 +97,7 @@ def cached_reference(
     logp_M = torch.zeros(size, dtype=source.dtype)
     rank_examples = _unique_completions(examples)[ranks.rank :: ranks.world_size]
     values = compute_reference_logps(reference, rank_examples, tokens_at_once, ranks.device)
-    completion_ids = [one for example in rank_examples for one in example.completion_ids]
+    completion_ids = [token for example in rank_examples for token in example.completion_ids]
     for completion_id, logp_T in zip(completion_ids, values, strict=True):
         logp_M[slice(*offsets[completion_id])] = logp_T
     # Still 0 where other ranks computed, so that the sum puts the parts together without rounding.

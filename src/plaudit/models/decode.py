@@ -208,7 +208,7 @@ class _LayerCache:
         """The storage after the prompts, each ``[1, k, length, D]``, are read; completions are empty."""
         # Zeros and not rubbish behind a prompt: a masked weight is 0, and 0 · NaN would still be NaN.
         key_PkLD, value_PkLD = (
-            pad_sequence([one[0].transpose(0, 1) for one in prompts], batch_first=True).transpose(1, 2)
+            pad_sequence([prompt[0].transpose(0, 1) for prompt in prompts], batch_first=True).transpose(1, 2)
             for prompts in (keys, values)
         )
         return _LayerCache(
@@ -413,13 +413,13 @@ def _largest_difference(policy: Policy) -> float:
     logits_by_decoder = {decoder: list[Tensor]() for decoder in (SharedDecoder, CachedDecoder)}
     for decoder, logits in logits_by_decoder.items():
         with torch.inference_mode(), decoder.attention_context(policy):
-            one = decoder(policy, prompts, (2, 1))
-            logits.append(one.logits_NV)
-            one.step((row_N * 5 + 1) % vocabulary_size)
-            logits.append(one.logits_NV)
-            one.select_rows(row_N[1:])
-            one.step((row_N[1:] * 5 + 2) % vocabulary_size)
-            logits.append(one.logits_NV)
+            item = decoder(policy, prompts, (2, 1))
+            logits.append(item.logits_NV)
+            item.step((row_N * 5 + 1) % vocabulary_size)
+            logits.append(item.logits_NV)
+            item.select_rows(row_N[1:])
+            item.step((row_N[1:] * 5 + 2) % vocabulary_size)
+            logits.append(item.logits_NV)
     # Both are fed the same fixed tokens: with greedy choices one
     # near tie would make all that follows differ.
     furthest = max(float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True))
@@ -532,7 +532,7 @@ def mixture_decoder(
 ) -> tuple[MixtureDecoderFactory, str | None]:
     """The mixture of a policy and its reference, and why when the reference's half is not the fast one."""
     reference_policy = reference.policy
-    sizes = [head_of(one.base).layer.weight.shape[0] for one in (policy, reference_policy)]
+    sizes = [head_of(model.base).layer.weight.shape[0] for model in (policy, reference_policy)]
     if sizes[0] != sizes[1]:
         raise UserError(
             f"mixture_coef: the policy scores {sizes[0]:,} tokens and its reference {sizes[1]:,}, so there "

@@ -344,7 +344,7 @@ def _token_id(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
 def first_differing_token(first: TokenizerInfo, second: TokenizerInfo) -> str | None:
     """A token that has another number in the other tokenizer; a padding token that only one has is none."""
     first_vocabulary, second_vocabulary = first.tokenizer.get_vocab(), second.tokenizer.get_vocab()
-    pads = {str(one.tokenizer.pad_token) for one in (first, second)}
+    pads = {str(encoder.tokenizer.pad_token) for encoder in (first, second)}
     differing = (
         token
         for token in {**first_vocabulary, **second_vocabulary}

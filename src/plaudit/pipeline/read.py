@@ -64,7 +64,7 @@ def pipeline_yaml(pipeline: Pipeline) -> str:
     """The pipeline as YAML with absolute paths: it means the same from any folder."""
     import yaml
 
-    head = {one.name: getattr(pipeline, one.name) for one in fields(PipelineSettings)}
+    head = {field.name: getattr(pipeline, field.name) for field in fields(PipelineSettings)}
     stages = [
         {stage.name: {"do": stage.kind.name, "weight": stage.weight, **_nest(stage.raw_settings)}}
         for stage in pipeline.stages

@@ -66,7 +66,7 @@ class StageSelection:
     only: tuple[str, ...] = ()
     """These stages and no others; empty for all."""
     fresh: bool = False
-    """Nothing is kept."""
+    """Whether every stage runs again, whatever is cached."""
 
     def forced_reasons(self, pipeline: Pipeline) -> dict[str, str]:
         """The stages that run whatever is there, with the reason; refuses names of no stage."""
@@ -288,7 +288,7 @@ class _Run:
         name = outcome.name
         self._results[name], self._seconds[name] = outcome.detail, seconds
         manifest = read_manifest(self._context.folder.stage(name)) or {}
-        sentence = (manifest.get("said") or [""])[0]
+        sentence = (manifest.get("summary") or manifest.get("said") or [""])[0]
         left = "" if is_last else f"; about {format_clock(self._seconds_left())} left"
         self._reporter.message(f"{self._numbered(name)}  {format_clock(seconds)}  {sentence}{left}")
 
@@ -420,7 +420,7 @@ class Workers:
     def wait(self) -> list[StageOutcome]:
         """The outcomes of the stages that have ended, after `POLL_SECONDS` at most."""
         ready = wait([*self._running], POLL_SECONDS) if self._running else []
-        outcomes, self._outcomes = self._outcomes + [self._outcome(one) for one in ready], []
+        outcomes, self._outcomes = self._outcomes + [self._outcome(worker) for worker in ready], []
         return outcomes
 
     def stop(self) -> None:
@@ -429,7 +429,7 @@ class Workers:
             process.terminate()
 
     def close(self) -> None:
-        """End every process."""
+        """End the process of every stage that still runs."""
         self.stop()
         for _, process in self._running.values():
             process.join()

@@ -53,7 +53,7 @@ class StageKind:
     name: str
     """What a config calls it."""
     produces: ResultType
-    """What it makes."""
+    """The type of its result."""
     settings: type
     """The record of its settings."""
     accepts: Mapping[str, tuple[ResultType, ...]]
@@ -113,7 +113,7 @@ class Stage:
     name: str
     """What the others call it: ``$name``."""
     kind: StageKind
-    """What it does."""
+    """The kind of stage: what it does and what it makes."""
     raw_settings: Mapping[str, Any]
     """Its settings as they were written, by their whole names."""
     values: Mapping[SettingPath, object]

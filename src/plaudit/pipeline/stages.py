@@ -69,7 +69,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
         "do": stage.kind.name,
         "settings": stage_key.settings,
         "needs": [*stage.needs],
-        "inputs": {name: dict(one) for name, one in stage_key.inputs.items()},
+        "inputs": {name: dict(input_) for name, input_ in stage_key.inputs.items()},
         "key": stage_key.key,
         "result": result,
         "outputs": outputs,
@@ -79,7 +79,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
         "ended": _utc_now(),
         "command": report.command,
         "said": [*report.sentences],
-        "checks": [dict(one) for one in report.checks],
+        "checks": [dict(check) for check in report.checks],
     }
     # The manifest is the seal: it is written last, so a stage without one is never taken as finished.
     atomic.write_json(stage_folder / MANIFEST_FILE, manifest)
@@ -131,7 +131,9 @@ def command_line(verb: str, *words: object, **options: object) -> str:
 
 def _options(settings: Any, *without: str) -> dict[str, Any]:
     """All settings of a stage as options, without those that its command does not have."""
-    return {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in without}
+    return {
+        field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in without
+    }
 
 
 def _train(name: str, config: Any) -> StageResult:
@@ -227,9 +229,11 @@ def _judge_rewards(
     names = [context.display_name(word) for word in stage.inputs["models"]]
     evaluated, notes = evaluate_requested_rewards(settings, names)
     write_reward_evaluations(evaluated, out)
-    evaluations = [one.evaluation for one in evaluated]
+    evaluations = [item.evaluation for item in evaluated]
     accuracies = ", ".join(
-        f"{one.model}: {one.accuracy.value:.1%} right" for one in evaluations if one.accuracy is not None
+        f"{evaluation.model}: {evaluation.accuracy.value:.1%} right"
+        for evaluation in evaluations
+        if evaluation.accuracy is not None
     )
     options = _options(settings, "models")
     command = command_line("plaudit eval reward", *settings.models, **options, out=out)

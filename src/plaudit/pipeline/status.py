@@ -41,9 +41,9 @@ class PipelineContext:
     """
 
     folder: PipelineFolder
-    """Where it lies."""
+    """The pipeline's folder."""
     pipeline: Pipeline
-    """What it is."""
+    """The stages that the file describes."""
     fingerprints: Fingerprints
     """The content hashes of the files and folders that it reads from outside."""
 
@@ -98,7 +98,9 @@ class PipelineContext:
         """How long each finished stage took."""
         names = [stage.name for stage in self.pipeline.stages]
         manifests = {name: read_manifest(self.folder.stage(name)) for name in names}
-        return {name: float(one["seconds"]) for name, one in manifests.items() if one is not None}
+        return {
+            name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ class StoredItem:
     """
 
     name: str
-    """What it is."""
+    """What is stored: checkpoints, a model, a cache."""
     bytes: int
     """Bytes of each."""
     count: int
@@ -46,7 +46,7 @@ class StoredItem:
 
     @property
     def total(self) -> int:
-        """Bytes of all."""
+        """The bytes of all copies together."""
         return self.bytes * self.count
 
 
@@ -84,7 +84,7 @@ def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tupl
             )
         )
     if roles.reference_kind == CACHED:
-        tokens = sum(one.trained_tokens for one in (*rows.train, *rows.held_out))
+        tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))
         items.append(
             StoredItem(name="log-probs", bytes=4 * tokens, count=1, why="of the reference, in the cache")
         )
@@ -111,7 +111,7 @@ def _named_parameters(model: nn.Module, *, trained_only: bool) -> dict[str, Tens
 
 def _file_size(tensors: Mapping[str, Tensor]) -> int:
     return len(safetensors_header(tensors)) + sum(
-        one.numel() * one.element_size() for one in tensors.values()
+        tensor.numel() * tensor.element_size() for tensor in tensors.values()
     )
 
 
@@ -135,7 +135,7 @@ class PlanRequest:
     rows: PlannedRows
     """What it learns from."""
     machine: Machine
-    """Where it runs."""
+    """The machine that the run is planned for."""
     process: int
     """Bytes that Python and its libraries take; 0 beside a GPU."""
 
@@ -148,17 +148,17 @@ class Times:
     """
 
     moves: float
-    """Optimiser steps."""
+    """Seconds of the optimiser steps."""
     drawing: float
     """Answers: drawn, scored and looked at."""
     looks: float
-    """Held-out rows."""
+    """Seconds of the held-out evaluations."""
     before: float
     """Log-probs of a reference that are computed once."""
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The seconds of all parts together."""
         return self.moves + self.drawing + self.looks + self.before
 
 
@@ -170,15 +170,15 @@ class RunCost:
     """
 
     request: PlanRequest
-    """What was asked."""
+    """The run that is planned."""
     schedule: Schedule
-    """Its arithmetic."""
+    """How many rows, tokens and steps it has."""
     roles: RunModels
     """Its models."""
     memory: MemoryLedger
     """What one process holds."""
     disk: tuple[StoredItem, ...]
-    """What it writes."""
+    """What it writes to disk."""
 
     @property
     def fits(self) -> bool:
@@ -247,8 +247,8 @@ def estimate_times(cost: RunCost, pace: Throughput) -> Times:
     tokens = pace.tokens * ranks
     evaluations = _evaluations(config, plan) if plan.held_out else 0
     if plan.rounds is None:
-        held_out = sum(one.tokens for one in rows.held_out)
-        all_tokens = sum(one.tokens for one in (*rows.train, *rows.held_out))
+        held_out = sum(row.tokens for row in rows.held_out)
+        all_tokens = sum(row.tokens for row in (*rows.train, *rows.held_out))
         before = forward_share * all_tokens / tokens if cached else 0.0
         return Times(
             moves=step_share * plan.tokens / tokens,

@@ -71,11 +71,11 @@ class LiveBytes(TorchDispatchMode):
     ) -> Any:
         """Run the operation, and count the storages that it made."""
         out = func(*args, **(kwargs or {}))
-        outputs = [one.untyped_storage() for one in tree_leaves(out) if _is_meta_tensor(one)]
+        outputs = [leaf.untyped_storage() for leaf in tree_leaves(out) if _is_meta_tensor(leaf)]
         new = [storage for storage in outputs if storage._cdata not in self._counted]
         if new:
             inputs = {
-                one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if _is_meta_tensor(one)
+                leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if _is_meta_tensor(leaf)
             }
             for storage in new:
                 if storage._cdata not in inputs:
@@ -97,8 +97,8 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-def _is_meta_tensor(one: object) -> bool:
-    return isinstance(one, Tensor) and one.is_meta
+def _is_meta_tensor(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
 
 
 class EmulateDevice(TorchFunctionMode):
@@ -157,9 +157,13 @@ class EmulateDevice(TorchFunctionMode):
             return False
         probes = [
             torch.empty(
-                *one.shape[:2], min(one.shape[2], 2), one.shape[3], dtype=one.dtype, device=self._device
+                *tensor.shape[:2],
+                min(tensor.shape[2], 2),
+                tensor.shape[3],
+                dtype=tensor.dtype,
+                device=self._device,
             )
-            for one in (query, key, value)
+            for tensor in (query, key, value)
         ]
         small = None if mask is None else torch.ones(probes[0].shape[2], probes[1].shape[2], dtype=torch.bool)
         flags = {name: how[name] for name in ("dropout_p", "is_causal", "scale", "enable_gqa") if name in how}
@@ -357,13 +361,13 @@ class MemoryLine:
     """
 
     name: str
-    """What it is."""
+    """What takes the memory."""
     bytes: int
     """How much it takes in one process."""
     when: str
     """When it is there."""
     why: str
-    """How that comes."""
+    """How the bytes are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +378,7 @@ class MemoryLedger:
     """
 
     lines: tuple[MemoryLine, ...]
-    """Each thing."""
+    """Each thing that takes memory."""
 
     def during(self, when: str) -> int:
         """Bytes of the lines of one phase, without those that are always there."""
@@ -424,8 +428,10 @@ def optimizer_state(settings: OptimizerSettings) -> dict[str, tuple[bool, torch.
     optimizer = make_optimizer(module, 1e-3, settings)
     module.weight.grad = torch.zeros_like(module.weight)
     optimizer.step()
-    state = {key: one for key, one in optimizer.state[module.weight].items() if isinstance(one, torch.Tensor)}
-    return {key: (one.shape == module.weight.shape, one.dtype) for key, one in state.items()}
+    state = {
+        key: item for key, item in optimizer.state[module.weight].items() if isinstance(item, torch.Tensor)
+    }
+    return {key: (item.shape == module.weight.shape, item.dtype) for key, item in state.items()}
 
 
 def memory_lower_bound(
@@ -464,9 +470,9 @@ def _fixed_lines(
             size = model_size(model)
             note = f"{size.total:,} numbers in {kind}, {size.trained:,} of them learn{divided}"
             yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
-    for one in roles.scorers:
-        why = f"{one.size.total:,} numbers, {one.folder}"
-        yield MemoryLine(name=one.name, bytes=one.size.bytes, when=ALWAYS, why=why)
+    for scorer in roles.scorers:
+        why = f"{scorer.size.total:,} numbers, {scorer.folder}"
+        yield MemoryLine(name=scorer.name, bytes=scorer.size.bytes, when=ALWAYS, why=why)
     ratio = sum(in_shape for in_shape, _ in optimizer_state(config.optimizer).values())
     state = trained * ratio // share
     yield MemoryLine(
@@ -476,7 +482,7 @@ def _fixed_lines(
         why=f"{config.optimizer.name}: {ratio} numbers for each that learns{divided}",
     )
     if roles.reference_kind == CACHED:
-        tokens = sum(one.trained_tokens for one in (*rows.train, *rows.held_out))
+        tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))
         yield MemoryLine(
             name="reference",
             bytes=4 * tokens,
@@ -487,15 +493,15 @@ def _fixed_lines(
 
 
 def _trained_models(roles: RunModels) -> list[Policy | RewardModel]:
-    return [one for one in (roles.trained_model, roles.critic) if one is not None]
+    return [model for model in (roles.trained_model, roles.critic) if model is not None]
 
 
 def _trained_bytes(roles: RunModels) -> int:
     """Bytes of all weights that are trained."""
     return sum(
         p.numel() * p.element_size()
-        for one in _trained_models(roles)
-        for p in one.parameters()
+        for model in _trained_models(roles)
+        for p in model.parameters()
         if p.requires_grad
     )
 
@@ -510,7 +516,7 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
     peak = step_peak(
         _trained_models(roles), reference, plan.largest, setting, accumulates=plan.microbatches > 1
     )
-    tokens = sum(one.tokens for one in plan.largest)
+    tokens = sum(example.tokens for example in plan.largest)
     method = (
         "each layer's input, the rest computed again"
         if config.memory.checkpointing
@@ -540,7 +546,7 @@ def _generation_lines(
     completions = ceil(min(plan.batch_size, plan.rows) / plan.ranks) * answers
     batch_size = min(completions, MAX_BATCH_SIZE[machine.device_kind])
     prompts = ceil(batch_size / answers)
-    longest = sorted((len(one.prompt) for one in rows.train), reverse=True)[:prompts]
+    longest = sorted((len(row.prompt) for row in rows.train), reverse=True)[:prompts]
     cached_tokens = prompts * longest[0] + batch_size * ROOM_STEP * ceil(rounds.longest / ROOM_STEP)
     products = roles.numbers.products.itemsize
     bytes_per_token = cached_numbers_per_token(roles.trained_model, setting) * products

@@ -43,7 +43,7 @@ class ModelSize:
 
     @property
     def total(self) -> int:
-        """All weights."""
+        """The number of all weights."""
         return self.trained + self.frozen
 
 
@@ -57,7 +57,7 @@ class ScorerModel:
     name: str
     """What it is there for."""
     folder: Path
-    """Where it is."""
+    """The folder of the model."""
     size: ModelSize
     """How large it is."""
 

@@ -35,7 +35,7 @@ def schedule_sentences(cost: RunCost) -> Iterator[str]:
     kind = "rows" if plan.rounds is None else "prompts"
     yield f"{plan.rows:,} {kind} are learnt from, {plan.held_out:,} are held out"
     ranks = f" × {plan.ranks} processes" if plan.ranks > 1 else ""
-    largest = sum(one.tokens for one in plan.largest)
+    largest = sum(example.tokens for example in plan.largest)
     microbatches = (
         f"at most {plan.microbatches} {_plural(plan.microbatches, 'piece')}{ranks}, of at most "
         f"{largest:,} tokens"
@@ -99,9 +99,11 @@ def disk_table(cost: RunCost) -> Table:
     table.add_column("disk", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold")
-    for one in cost.disk:
+    for stored in cost.disk:
         table.add_row(
-            one.name, format_bytes(one.total), f"{one.count} × {format_bytes(one.bytes)}: {one.why}"
+            stored.name,
+            format_bytes(stored.total),
+            f"{stored.count} × {format_bytes(stored.bytes)}: {stored.why}",
         )
     return table
 
@@ -141,9 +143,9 @@ def suggestion_sentences(
     suggestions: Sequence[Suggestion], smallest: Suggestion | None, room: int
 ) -> Iterator[str]:
     """The suggestions that would fit, the smallest change first."""
-    for one in suggestions:
-        peak = format_bytes(one.cost.memory.peak)
-        yield f"  {one.change.words}: {peak}. {one.change.means}"
+    for suggestion in suggestions:
+        peak = format_bytes(suggestion.cost.memory.peak)
+        yield f"  {suggestion.change.words}: {peak}. {suggestion.change.means}"
     if not suggestions and smallest is not None:
         yield (
             f"nothing that can be set makes it fit into {format_bytes(room)}: the least is "
@@ -165,22 +167,26 @@ def plan_as_dict(
         "held_out": plan.held_out,
         "batches": plan.batches,
         "steps": plan.steps,
-        "passes": plan.passes,
-        "pieces": plan.microbatches,
+        "epochs": plan.passes,
+        "micro_batches": plan.microbatches,
         "answers": plan.generated,
         "tokens": plan.tokens,
         "trained_tokens": plan.trained_tokens,
         "memory": [
-            {"name": one.name, "bytes": one.bytes, "when": one.when, "why": one.why}
-            for one in cost.memory.lines
+            {"name": line.name, "bytes": line.bytes, "when": line.when, "why": line.why}
+            for line in cost.memory.lines
         ],
-        "disk": [{"name": one.name, "bytes": one.bytes, "count": one.count} for one in cost.disk],
+        "disk": [{"name": stored.name, "bytes": stored.bytes, "count": stored.count} for stored in cost.disk],
         "seconds": None if times is None else {**_seconds(times), "total": times.total},
         "tokens_per_second": None if throughput is None else throughput.tokens,
         "measured_peak_bytes": None if throughput is None else throughput.peak,
-        "offers": [
-            {"settings": one.change.words, "peak_bytes": one.cost.memory.peak, "means": one.change.means}
-            for one in suggestions
+        "suggestions": [
+            {
+                "settings": suggestion.change.words,
+                "peak_bytes": suggestion.cost.memory.peak,
+                "means": suggestion.change.means,
+            }
+            for suggestion in suggestions
         ],
     }
 

@@ -133,7 +133,8 @@ def _rows_of_stated_length(path: Path, config: RunConfig, lengths: StatedLengths
     if isinstance(config, PolicyConfig):
         return tuple(example_of.values())
     return tuple(
-        with_answers(example_of[one.prompt], _completion_count(one), lengths.answer) for one in records
+        with_answers(example_of[record.prompt], _completion_count(record), lengths.answer)
+        for record in records
     )
 
 
@@ -280,7 +281,7 @@ def _with_round_completions(row: Example, rounds: RoundShape | None) -> Example:
 
 
 def _microbatch_tokens(piece: Sequence[Example]) -> int:
-    return sum(one.tokens for one in piece)
+    return sum(example.tokens for example in piece)
 
 
 def _step_examples(
@@ -303,17 +304,17 @@ def _total_tokens(
     whole_batches, rest = divmod(steps, inner)
     epochs, further = divmod(whole_batches, order.steps_per_epoch)
     batches = [order.batch_rows(epochs * order.steps_per_epoch + n) for n in range(1, further + 1)]
-    token_counts = [[one.tokens, one.trained_tokens] for one in rows]
+    token_counts = [[row.tokens, row.trained_tokens] for row in rows]
     total = [0, 0]
     for kind in range(2):
-        epoch_tokens = sum(one[kind] for one in token_counts)
+        epoch_tokens = sum(count[kind] for count in token_counts)
         further_tokens = sum(token_counts[row][kind] for batch in batches for row in batch)
         total[kind] = times * (epochs * epoch_tokens + further_tokens)
     if rest:
         batch = [rows[row] for row in order.batch_rows(whole_batches + 1)]
         for step_examples in islice(_step_examples(batch, whole_batches + 1, rounds, seed), rest):
             total[0] += _microbatch_tokens(step_examples)
-            total[1] += sum(one.trained_tokens for one in step_examples)
+            total[1] += sum(example.trained_tokens for example in step_examples)
     return total[0], total[1]
 
 

@@ -29,7 +29,7 @@ class SettingChange:
     config: RunConfig
     """The run with it."""
     means: str
-    """What it does."""
+    """What the change does to the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,7 +40,7 @@ class Suggestion:
     """
 
     change: SettingChange
-    """What is changed."""
+    """The settings that are changed."""
     cost: RunCost
     """What that comes to."""
 
@@ -61,7 +61,7 @@ def smallest_suggestion(cost: RunCost) -> Suggestion | None:
 def _suggestions_that_fit(request: PlanRequest, changes: Iterator[SettingChange]) -> tuple[Suggestion, ...]:
     candidates = (change for change in changes if may_fit(replace(request, config=change.config)))
     suggestions = (_make_suggestion(request, change) for change in candidates)
-    return tuple(one for one in suggestions if one.cost.fits)
+    return tuple(suggestion for suggestion in suggestions if suggestion.cost.fits)
 
 
 def _make_suggestion(request: PlanRequest, change: SettingChange) -> Suggestion:
@@ -114,8 +114,10 @@ def _enable_checkpointing(cost: RunCost, config: RunConfig) -> Iterator[SettingC
 
 def _smaller_microbatches(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
     """Half as many tokens at once again and again, as long as micro-batches do become smaller."""
-    tokens_at_once = min(config.memory.tokens_at_once, sum(one.tokens for one in cost.schedule.largest))
-    longest = max(one.tokens for one in cost.schedule.largest)
+    tokens_at_once = min(
+        config.memory.tokens_at_once, sum(example.tokens for example in cost.schedule.largest)
+    )
+    longest = max(example.tokens for example in cost.schedule.largest)
     while tokens_at_once // 2 >= max(MIN_TOKENS_AT_ONCE, longest):
         tokens_at_once //= 2
         yield SettingChange(

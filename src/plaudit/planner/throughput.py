@@ -141,7 +141,7 @@ class _Trial:
             if not microbatches:
                 continue
             if step == (number - 1) * inner + 1:
-                lengths = [len(one.ids) for one in drawn_completions(microbatches[0])]
+                lengths = [len(completion.ids) for completion in drawn_completions(microbatches[0])]
                 cost.answers += len(lengths)
                 cost.answer_tokens += sum(lengths)
             self._take_step(step, microbatches, cost)

@@ -41,7 +41,7 @@ class TrialRound:
     """
 
     microbatches: tuple[Microbatch, ...]
-    """Its micro-batches."""
+    """The micro-batches of the round's first step."""
     description: str
     """What it is, for the user."""
 
@@ -96,7 +96,7 @@ class PreflightSubject:
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     """How they are drawn."""
     reward: Reward | None = None
-    """What scores answers."""
+    """The reward that scores answers; None where the run has none."""
     scorer: RewardModel | None = None
     """The reward model that learns."""
     job: TrainingJob[Any] | None = None
@@ -184,7 +184,7 @@ class Finding:
     check: Check
     """The check that was run."""
     result: Result
-    """What it found."""
+    """The outcome of the check."""
     seconds: float
     """How long it took."""
     allowed: bool
@@ -228,7 +228,7 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
     run.
     """
     trained_module = None if subject.job is None else subject.job.module
-    modules = [one for one in (subject.policy, subject.scorer, trained_module) if one is not None]
+    modules = [module for module in (subject.policy, subject.scorer, trained_module) if module is not None]
     # Module by module: some may be in evaluation mode on purpose, which train() would undo.
     modes = {inner: inner.training for module in modules for inner in module.modules()}
     with torch.random.fork_rng(enabled=True):
@@ -246,11 +246,13 @@ def refusal_message(findings: Sequence[Finding]) -> str | None:
     """The error message of a run that does not start because checks fail; None where none of them blocks
     it.
     """
-    blocking = [one for one in findings if one.blocks_run]
+    blocking = [finding for finding in findings if finding.blocks_run]
     if not blocking:
         return None
-    lines = [f"  {one.check.name}: {one.result.details}\n    {one.check.mend}" for one in blocking]
-    names = " ".join(one.check.name for one in blocking)
+    lines = [
+        f"  {finding.check.name}: {finding.result.details}\n    {finding.check.mend}" for finding in blocking
+    ]
+    names = " ".join(finding.check.name for finding in blocking)
     return (
         f"{len(blocking)} of {len(findings)} checks fail, so the run does not start:\n"
         + "\n".join(lines)

@@ -117,7 +117,9 @@ def check_leaks(subject: PreflightSubject) -> Result:
         return not_applicable("no file is held out; a share is held out by prompts, so that none is in both")
     trained = {_prompt_key(record.prompt): record.origin for record in subject.records}
     shared = [
-        (one.origin, trained[key]) for one in subject.held_out if (key := _prompt_key(one.prompt)) in trained
+        (record.origin, trained[key])
+        for record in subject.held_out
+        if (key := _prompt_key(record.prompt)) in trained
     ]
     details = f"{len(shared):,} of {len(subject.held_out):,} held-out rows have a prompt that is trained"
     if shared:
@@ -150,8 +152,8 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     cancelled = sum(2 * min(votes[key].values()) for key in contested)
     details = f"{cancelled:,} of {total:,} judgements cancel each other"
     if contested:
-        one, other = (first[contested[0], side] for side in votes[contested[0]])
-        details += f"; {one} and {other} say the opposite of the same answers"
+        this, other = (first[contested[0], side] for side in votes[contested[0]])
+        details += f"; {this} and {other} say the opposite of the same answers"
     return (
         failed(details) if total >= MIN_ROWS and cancelled > MAX_CANCELLED_SHARE * total else passed(details)
     )
@@ -390,7 +392,9 @@ def _boundary_note(merged_tokens: int) -> str:
 
 def _plain_text_note(subject: PreflightSubject) -> str:
     chats = subject.encoder.chat_format is not None
-    plain = any(isinstance(one.prompt, str) and not isinstance(one, Prompt) for one in subject.records)
+    plain = any(
+        isinstance(record.prompt, str) and not isinstance(record, Prompt) for record in subject.records
+    )
     return "; rows are plain text, and a string that this model is asked is a user's turn" * (chats and plain)
 
 
@@ -411,7 +415,7 @@ def _token_mismatch(
         return None
     same = next((n for n, (a, b) in enumerate(zip(expected, ids, strict=False)) if a != b), -1)
     at = min(len(expected), len(ids)) if same < 0 else same
-    parts = (abbreviate(encoder.info.decode(one[max(0, at - 2) : at + 8])) for one in (ids, expected))
+    parts = (abbreviate(encoder.info.decode(item[max(0, at - 2) : at + 8])) for item in (ids, expected))
     found_text, expected_text = parts
     return f"from token {at + 1} on {found_text} is {role}, and transformers asks {expected_text}"
 
@@ -441,8 +445,10 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
     chats = subject.encoder.chat_format is not None
     for prompt in subject.prompts:
         try:
-            question = encode_prompt(prompt, subject.encoder)
-            [[rollout]] = subject.sampler.generate([question.shown], replace(subject.sampling, max_tokens=1))
+            encoded_prompt = encode_prompt(prompt, subject.encoder)
+            [[rollout]] = subject.sampler.generate(
+                [encoded_prompt.shown], replace(subject.sampling, max_tokens=1)
+            )
         except UserError:
             continue
         text = subject.encoder.prompt_words(as_turns(prompt) if chats else prompt)

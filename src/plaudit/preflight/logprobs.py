@@ -127,7 +127,9 @@ def check_dropout(subject: PreflightSubject) -> Result:
     # To the last bit: under any tolerance a small dropout would pass.
     if difference.largest == 0:
         return passed(f"{len(examples)} rows twice while learning: the same to the last bit")
-    random_layers = [name for name, one in model.named_modules() if isinstance(one, nn.Dropout) and one.p > 0]
+    random_layers = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0
+    ]
     who = f"; these draw: {', '.join(random_layers[:3])}" if random_layers else ""
     return failed(
         f"{difference.origin}: {_score_name(model)} of one row differ by {difference.largest:.2g} each "
@@ -264,10 +266,12 @@ def _with_more_completions(examples: Sequence[Example], answers: int) -> list[Ex
     """Each row with completions of others where it has too few; not all of them of one length."""
     extended: list[Example] = []
     for n, example in enumerate(examples):
-        others = [one.completions[0] for one in (*examples[n + 1 :], *examples[: n + 1])]
+        others = [example.completions[0] for example in (*examples[n + 1 :], *examples[: n + 1])]
         missing = max(0, answers - len(example.completions))
         extended.append(replace(example, completions=(*example.completions, *others[:missing])))
-    lengths = {len(one.prompt) + len(answer.ids) for one in extended for answer in one.completions}
+    lengths = {
+        len(example.prompt) + len(answer.ids) for example in extended for answer in example.completions
+    }
     if len(lengths) > 1:
         return extended
     # Rows that are all of one length would be padded nowhere.
@@ -326,7 +330,7 @@ CHECKS = (
         at_start=True,
     ),
     Check(
-        name="at-rest",
+        name="initial-kl",
         proves="Before the first step policy and reference say the same of every token: ratio 1, KL 0.",
         matters="What a policy has learnt is read off its distance from the reference. If the two begin "
         "apart, the KL penalty pulls towards another model and DPO's loss begins anywhere but at ln 2; "
@@ -336,7 +340,7 @@ CHECKS = (
         run=check_reference_agrees,
     ),
     Check(
-        name="left-right",
+        name="padding-side",
         proves="Log-probs (of a reward model: rewards) are those of the row alone, whichever side a batch "
         "is padded on.",
         matters="Sampling pads on the left, training often on the right. Where a model sees the padding, or "
@@ -357,7 +361,7 @@ CHECKS = (
         run=check_packing,
     ),
     Check(
-        name="sharing",
+        name="shared-prompt",
         proves="A prompt that is computed once for all its answers gives the log-probs that it gives when it "
         "is computed for each.",
         matters="Comparisons and groups have several answers to one prompt, and computing it once is much "

@@ -82,7 +82,7 @@ if __name__ == "__main__":
     write_pages(Path(sys.argv[1]))
 
 VERDICT_COLOURS = {"pass": "green", "FAIL": "bold red", "allowed": "yellow", "not applicable": "dim"}
-"""Of each verdict."""
+"""The colour of each verdict in the table."""
 
 
 def finding_table(findings: Sequence[Finding]) -> Table:
@@ -95,12 +95,12 @@ def finding_table(findings: Sequence[Finding]) -> Table:
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("seen", overflow="fold")
-    for one in findings:
-        if one.result.holds is not None:
+    for finding in findings:
+        if finding.result.holds is not None:
             table.add_row(
-                one.check.name,
-                Text(one.verdict, style=VERDICT_COLOURS[one.verdict]),
-                Text(one.result.details),
+                finding.check.name,
+                Text(finding.verdict, style=VERDICT_COLOURS[finding.verdict]),
+                Text(finding.result.details),
             )
     return table
 
@@ -112,9 +112,9 @@ def not_applicable_text(findings: Sequence[Finding]) -> str:
     ''
     """
     names: dict[str, list[str]] = {}
-    for one in findings:
-        if one.result.holds is None:
-            names.setdefault(one.result.details, []).append(one.check.name)
+    for finding in findings:
+        if finding.result.holds is None:
+            names.setdefault(finding.result.details, []).append(finding.check.name)
     return "\n".join(f"{', '.join(check_names)}: {why}" for why, check_names in names.items())
 
 
@@ -125,13 +125,13 @@ def failures_text(findings: Sequence[Finding]) -> str:
     ''
     """
     return "\n\n".join(
-        f"{one.check.name}: {one.result.details}\n"
-        f"  should hold: {one.check.proves}\n"
-        f"  why it matters: {one.check.matters}\n"
-        f"  to mend it: {one.check.mend}\n"
-        f"  docs/checks/{one.check.name}.md"
-        for one in findings
-        if one.result.holds is False
+        f"{finding.check.name}: {finding.result.details}\n"
+        f"  should hold: {finding.check.proves}\n"
+        f"  why it matters: {finding.check.matters}\n"
+        f"  to mend it: {finding.check.mend}\n"
+        f"  docs/checks/{finding.check.name}.md"
+        for finding in findings
+        if finding.result.holds is False
     )
 
 
@@ -142,17 +142,17 @@ def as_dict(findings: Sequence[Finding]) -> dict[str, Any]:
     {'holds': True, 'checks': []}
     """
     return {
-        "holds": not any(one.blocks_run for one in findings),
+        "holds": not any(finding.blocks_run for finding in findings),
         "checks": [
             {
-                "name": one.check.name,
-                "verdict": one.verdict,
-                "saw": one.result.details,
-                "seconds": round(one.seconds, 3),
-                "proves": one.check.proves,
-                "matters": one.check.matters,
-                "mend": one.check.mend,
+                "name": finding.check.name,
+                "verdict": finding.verdict,
+                "finding": finding.result.details,
+                "seconds": round(finding.seconds, 3),
+                "proves": finding.check.proves,
+                "matters": finding.check.matters,
+                "mend": finding.check.mend,
             }
-            for one in findings
+            for finding in findings
         ],
     }

@@ -121,18 +121,18 @@ def _compare_positions(
 ) -> tuple[str | None, float]:
     """The first disagreement in words (None: all agree), and the largest difference of all."""
     model, furthest = part.model, 0.0
-    for one in scored_rows:
-        last = one.ids[-1]
+    for row in scored_rows:
+        last = row.ids[-1]
         if last not in part.encoder.stop_ids:
             token = part.encoder.info.tokenizer.convert_ids_to_tokens(last)
-            return f"{one.origin}: it is read at {token!r}, which is no end of an answer", furthest
+            return f"{row.origin}: it is read at {token!r}, which is no end of an answer", furthest
     for variant, scores in _score_variants(part, scored_rows, saved=saved):
-        for one, score in zip(scored_rows, scores(), strict=True):
-            difference = float("inf") if score is None else abs(score - one.plain_score)
+        for row, score in zip(scored_rows, scores(), strict=True):
+            difference = float("inf") if score is None else abs(score - row.plain_score)
             furthest = max(furthest, difference)
             # Turned round, so that a NaN fails.
             if not difference <= _score_tolerance(model, scored_rows):
-                return f"{one.origin}: {_disagreement(variant, score, one.plain_score)}", furthest
+                return f"{row.origin}: {_disagreement(variant, score, row.plain_score)}", furthest
     return None, furthest
 
 
@@ -147,7 +147,7 @@ def _score_variants(
     part: LearnedReward, scored_rows: Sequence[PlainlyScoredRow], *, saved: bool
 ) -> Iterator[tuple[str, Callable[[], Sequence[float | None]]]]:
     model = part.model
-    tasks = [one.task for one in scored_rows]
+    tasks = [row.task for row in scored_rows]
     # A dict as an ordered set: the run's own layout first, and none twice.
     layouts: dict[Layout, None] = {model.layout: None, "right": None}
     if model.backbone.can_replace_attention:
@@ -183,13 +183,13 @@ def _transformers_classifier_scores(
     pad = model.base.config.get_text_config().pad_token_id
     if pad is None:
         raise UserError("the reward model has no padding token, so nothing can read a batch of it")
-    width = max(len(one.ids) for one in scored_rows)
+    width = max(len(row.ids) for row in scored_rows)
     rows: list[list[int]] = []
     real: list[list[int]] = []
-    for one in scored_rows:
-        empty = width - len(one.ids)
-        rows.append([*[pad] * empty, *one.ids] if pad_left else [*one.ids, *[pad] * empty])
-        real.append([0] * empty + [1] * len(one.ids) if pad_left else [1] * len(one.ids) + [0] * empty)
+    for row in scored_rows:
+        empty = width - len(row.ids)
+        rows.append([*[pad] * empty, *row.ids] if pad_left else [*row.ids, *[pad] * empty])
+        real.append([0] * empty + [1] * len(row.ids) if pad_left else [1] * len(row.ids) + [0] * empty)
     mask_NL = torch.tensor(real, device=model.device)
     with torch.no_grad(), evaluation_mode(model), model.as_plain_model():
         # Positions count words only: padding on the left must not push the text to later ones.
@@ -204,7 +204,7 @@ def _transformers_classifier_scores(
 def _score_tolerance(model: RewardModel, scored_rows: Sequence[PlainlyScoredRow]) -> float:
     """The tolerance for rounding, in units of the head's own output, which an offset may hide."""
     normal = model.normalisation
-    largest = max(abs(one.plain_score * normal.scale + normal.offset) for one in scored_rows)
+    largest = max(abs(row.plain_score * normal.scale + normal.offset) for row in scored_rows)
     return tolerance(model) * largest / normal.scale
 
 
@@ -247,9 +247,9 @@ def _reward_template_fault(policy: Encoder, reader: Encoder, task: Task) -> str 
     vocabulary = reader.info.tokenizer.get_vocab()
     conversation_text = "\n".join(plain_text(text) for text in (task.prompt, *task.answers))
     unreadable = [
-        one
-        for one in policy.info.specials
-        if len(one) > 2 and one in conversation_text and one not in vocabulary
+        special
+        for special in policy.info.specials
+        if len(special) > 2 and special in conversation_text and special not in vocabulary
     ]
     if unreadable:
         return (
@@ -347,14 +347,16 @@ def check_reward_finite(subject: PreflightSubject) -> Result:
 
 def check_reward_deterministic(subject: PreflightSubject) -> Result:
     """The reward is asked the very same thing twice."""
-    return _compare_repeated(subject, lambda asked: asked, "asked twice")
+    return _compare_repeated(subject, lambda task: task, "asked twice")
 
 
 def check_reward_order(subject: PreflightSubject) -> Result:
     """The reward is asked about the same prompts and answers from the last to the first."""
 
     def turned(found_tasks: Sequence[Task]) -> list[Task]:
-        return [replace(one, answers=one.answers[::-1], ended=one.ended[::-1]) for one in found_tasks[::-1]]
+        return [
+            replace(task, answers=task.answers[::-1], ended=task.ended[::-1]) for task in found_tasks[::-1]
+        ]
 
     return _compare_repeated(
         subject,
@@ -371,7 +373,10 @@ def check_reward_independent(subject: PreflightSubject) -> Result:
         return not_applicable(scored)
     if any(isinstance(leaf, PairwiseRanker) for leaf in leaf_rewards(scored.reward)):
         return not_applicable("the reward compares the answers to one prompt with each other")
-    rows = [tuple(scored.reward.scores([one])[0][0] for one in _split_answers(task)) for task in scored.tasks]
+    rows = [
+        tuple(scored.reward.scores([answer])[0][0] for answer in _split_answers(task))
+        for task in scored.tasks
+    ]
     return _compare_scores(scored, rows, "asked about it alone")
 
 
@@ -426,9 +431,9 @@ def _compare_scores(scored: ScoredTasks, rows: Sequence[TaskScores], variant: st
     if other is None:
         allowed = f" (to {scored.tolerance:.2g}, which is rounding)" if scored.tolerance else ""
         return passed(f"{len(scored.scores)} scores, {variant}: the same{allowed}")
-    origin, answer, one, two = other
+    origin, answer, item, two = other
     return failed(
-        f"{origin}, {plain_text(answer)[:40]!r}: the score is {_score_text(one)}, and {variant} it is "
+        f"{origin}, {plain_text(answer)[:40]!r}: the score is {_score_text(item)}, and {variant} it is "
         f"{_score_text(two)}"
     )
 
@@ -449,7 +454,7 @@ def _distinct_scores_text(scores: Sequence[float]) -> str:
 def _with_answers(task: Task, extra_answers: Sequence[str]) -> Task:
     """The task with more answers."""
     plain = isinstance(task.prompt, str)
-    texts: list[Text] = [one if plain else assistant_turn(one) for one in extra_answers]
+    texts: list[Text] = [answer if plain else assistant_turn(answer) for answer in extra_answers]
     return replace(task, answers=(*task.answers, *texts), ended=(*task.ended, *(True for _ in extra_answers)))
 
 
@@ -473,13 +478,13 @@ CHECKS = (
         run=check_reward_finite,
     ),
     Check(
-        name="reward-steady",
+        name="reward-deterministic",
         proves="Asked twice about the same answers the reward says the same.",
         matters="A reward that is drawn anew each time teaches its own noise, and no run can be had again: "
         "verl#3126 and TRL#1014 are about runs that no seed repeats. Dropout that was left on in a reward "
         "model does this, and so does a judge at a temperature above 0.",
         mend="Give a judge temperature 0 or a seed made of the answer, and a function of your own no chance "
-        "that goes on from call to call. Where the noise is wanted: --allow reward-steady.",
+        "that goes on from call to call. Where the noise is wanted: --allow reward-deterministic.",
         run=check_reward_deterministic,
     ),
     Check(
@@ -493,16 +498,16 @@ CHECKS = (
         run=check_reward_order,
     ),
     Check(
-        name="reward-alone",
+        name="reward-batching",
         proves="An answer asked by itself has the score that it has among others.",
         matters="Where padding, or the other texts of a batch, leak into a score, it depends on chance "
         "neighbours: TRL#2778 and transformers#35352 are scores that changed with the padding beside them.",
         mend="In a function of your own, look at one answer at a time. In a reward model, mend the attention "
-        "mask or the positions; reward-place says which layout is wrong.",
+        "mask or the positions; reward-position says which layout is wrong.",
         run=check_reward_independent,
     ),
     Check(
-        name="reward-differs",
+        name="reward-variance",
         proves="The reward tells some answers apart.",
         matters="Policy optimisation learns from differences. Where every answer has one score, all "
         "advantages are 0: the loss is 0, the run goes on for days, and nothing is learnt. People ask why in "
@@ -512,7 +517,7 @@ CHECKS = (
         run=check_reward_differs,
     ),
     Check(
-        name="reward-place",
+        name="reward-position",
         proves="A reward model is read at the answer's own last token, padded on the left, on the right or "
         "not at all.",
         matters="A reward that is read at another token is a number about something else, and it looks like "

@@ -47,7 +47,7 @@ class SamplePrompt:
     Example: ``SamplePrompt(question=question, answers=("Mice.",))``
     """
 
-    question: EncodedPrompt
+    prompt: EncodedPrompt
     """The prompt."""
     answers: tuple[Text, ...]
     """The row's own answers; none where it is a bare prompt."""
@@ -62,13 +62,11 @@ def shortest_prompts(subject: PreflightSubject, count: int, max_new_tokens: int)
     by_prompt: dict[str, SamplePrompt] = {}
     for record in islice(subject.records, MAX_SCANNED_ROWS):
         if _is_answerable(record.prompt):
-            for question in encode_prompt_records([record], subject.encoder, longest).examples:
-                if question.extras:
+            for prompt in encode_prompt_records([record], subject.encoder, longest).examples:
+                if prompt.extras:
                     continue
-                by_prompt.setdefault(
-                    question.id, SamplePrompt(question=question, answers=answers_in_row(record))
-                )
-    return sorted(by_prompt.values(), key=lambda one: len(one.question.prompt))[:count]
+                by_prompt.setdefault(prompt.id, SamplePrompt(prompt=prompt, answers=answers_in_row(record)))
+    return sorted(by_prompt.values(), key=lambda item: len(item.prompt.prompt))[:count]
 
 
 def answers_in_row(record: Record) -> tuple[Text, ...]:
@@ -99,7 +97,7 @@ def describe_origins(rows: Sequence[SamplePrompt]) -> str:
     """
     if not rows:
         return "no row"
-    first = rows[0].question.origin or repr(plain_text(rows[0].question.text)[:40])
+    first = rows[0].prompt.origin or repr(plain_text(rows[0].prompt.text)[:40])
     return first if len(rows) == 1 else f"{first} and {len(rows) - 1} other rows"
 
 
@@ -140,7 +138,7 @@ class ScoredTasks:
     reward: Reward
     """The reward that scored them."""
     tasks: tuple[Task, ...]
-    """Prompts and answers."""
+    """The prompts with their answers."""
     origins: tuple[str, ...]
     """File and row of each task."""
     rows: tuple[TaskScores, ...]
@@ -200,12 +198,12 @@ def sample_tasks(subject: PreflightSubject, reward: Reward) -> list[tuple[str, T
     row_tasks: list[tuple[str, Task]] = []
     for row in rows:
         task_answers = (
-            [(_first_turn_text(one), True) for one in row.answers[:answers]]
+            [(_first_turn_text(answer), True) for answer in row.answers[:answers]]
             if row.answers
             else next(sampled_answers, [])
         )
         if task_answers:
-            row_tasks.append((row.question.origin, row.question.task(task_answers)))
+            row_tasks.append((row.prompt.origin, row.prompt.task(task_answers)))
     return row_tasks
 
 
@@ -218,9 +216,9 @@ def single_answer_tasks(subject: PreflightSubject, count: int) -> list[tuple[str
     rows = shortest_prompts(subject, 2 * count, MAX_ANSWER_TOKENS)
     row_tasks: list[tuple[str, Task]] = []
     for place, row in enumerate(rows[:: 2 if len(rows) > count else 1]):
-        echo = " ".join(plain_text(row.question.text).split()[: 2 + 3 * place])
-        answer = _first_turn_text(row.answers[0]) if row.answers else row.question.truth or echo
-        row_tasks.append((row.question.origin, row.question.task([(answer, True)])))
+        echo = " ".join(plain_text(row.prompt.text).split()[: 2 + 3 * place])
+        answer = _first_turn_text(row.answers[0]) if row.answers else row.prompt.reference_answer or echo
+        row_tasks.append((row.prompt.origin, row.prompt.task([(answer, True)])))
     return row_tasks
 
 
@@ -255,13 +253,13 @@ def leaf_rewards(reward: Reward) -> Iterator[Reward]:
         yield from leaf_rewards(part)
 
 
-def same_score(one: float | None, other: float | None, slack: int | float) -> bool:
+def same_score(value: float | None, other: float | None, slack: int | float) -> bool:
     """Whether two scores of one answer are the same.
 
     >>> same_score(None, None, 0), same_score(1.0, 1.5, 0.1), same_score(1.0, None, 9)
     (True, False, False)
     """
-    return one is other if one is None or other is None else abs(one - other) <= slack
+    return value is other if value is None or other is None else abs(value - other) <= slack
 
 
 def first_difference(
@@ -269,9 +267,9 @@ def first_difference(
 ) -> tuple[str, Text, float | None, float | None] | None:
     """The first answer whose score differs: its origin, the answer, and both scores."""
     for origin, task, row, second in zip(scored.origins, scored.tasks, scored.rows, other, strict=True):
-        for answer, one, two in zip(task.answers, row, second, strict=True):
-            if not same_score(one, two, scored.tolerance):
-                return origin, answer, one, two
+        for answer, item, two in zip(task.answers, row, second, strict=True):
+            if not same_score(item, two, scored.tolerance):
+                return origin, answer, item, two
     return None
 
 
@@ -281,14 +279,14 @@ def _tasks_from_rows(subject: PreflightSubject, count: int) -> list[tuple[str, T
     for record in subject.records[:MAX_SCANNED_ROWS]:
         plain = isinstance(record.prompt, str)
         task_answers = [
-            one if plain or not isinstance(one, str) else assistant_turn(one)
-            for one in answers_in_row(record)
+            answer if plain or not isinstance(answer, str) else assistant_turn(answer)
+            for answer in answers_in_row(record)
         ]
         if task_answers:
             task = Task(prompt=record.prompt, answers=tuple(task_answers), ended=(True,) * len(task_answers))
             row_tasks.append((record.origin, task))
     return sorted(
-        row_tasks, key=lambda one: sum(map(len, map(plain_text, (one[1].prompt, *one[1].answers))))
+        row_tasks, key=lambda task: sum(map(len, map(plain_text, (task[1].prompt, *task[1].answers))))
     )[:count]
 
 
@@ -298,8 +296,8 @@ def _sampled_answers(
     if subject.sampler is None or not rows:
         return []
     settings = replace(subject.sampling, max_tokens=min(MAX_ANSWER_TOKENS, subject.sampling.max_tokens))
-    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=answers)
-    return [[(one.answer.text, one.answer.ended) for one in group] for group in groups]
+    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=answers)
+    return [[(rollout.answer.text, rollout.answer.ended) for rollout in group] for group in groups]
 
 
 def _first_turn_text(answer: Text) -> str:
@@ -359,7 +357,7 @@ def shortest_examples(subject: PreflightSubject, count: int = SAMPLE_SIZE) -> li
     """
     if subject.trained:
         return [subject.trained[number] for number in _shortest_indices(subject.trained, count)]
-    prompts = [subject.encoder.encode_prompt(one) for one in subject.prompts]
+    prompts = [subject.encoder.encode_prompt(prompt) for prompt in subject.prompts]
     short = sorted(prompts, key=len)[:count]
     return [
         Example(prompt=prompt, completions=(_continuation(other),), origin="a prompt")

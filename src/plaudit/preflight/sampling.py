@@ -97,7 +97,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
     """The unlikeliest token that ends nothing: no sampler says it by itself."""
     reserved = sorted({*_declared_end_tokens(subject), *special_token_ids(subject)})
     # One token stands in for an answer: only the logits behind the prompt are read.
-    logits_V = transformers_logits(subject, row.question.prompt, row.question.prompt[:1])[0]
+    logits_V = transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1])[0]
     # Infinite, so that argmin cannot choose what is reserved.
     logits_V[[token for token in reserved if token < len(logits_V)]] = math.inf
     # No further than the tokenizer goes: rows that pad the embedding have no text.
@@ -107,7 +107,7 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
 def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
     with force_token(_output_head(subject), token):
-        return sampler.generate([row.question.prompt], settings)[0][0]
+        return sampler.generate([row.prompt.prompt], settings)[0][0]
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
     if subject.sampler is None or not rows:
         return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
     settings = _short_settings(subject, MAX_TOKENS)
-    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=2)
+    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
     limit = 4 * logprob_tolerance(subject, settings)
     errors: list[LogprobErrors] = []
     for row, rollout in _row_rollout_pairs(rows, groups):
@@ -174,15 +174,15 @@ def check_sampler_logps(subject: PreflightSubject) -> Result:
             return failed(
                 f"{describe_origins([row])}: {len(rollout.ids)} tokens with {len(rollout.logp)} log-probs"
             )
-        one = logprob_errors(
+        item = logprob_errors(
             transformers_logits(subject, rollout.prompt, rollout.ids), rollout, settings, limit / 4
         )
-        if one.excluded_tokens:
+        if item.excluded_tokens:
             return failed(
-                f"{describe_origins([row])}: {one.excluded_tokens} tokens were drawn that "
+                f"{describe_origins([row])}: {item.excluded_tokens} tokens were drawn that "
                 f"{_settings_text(settings)} leaves out"
             )
-        errors.append(one)
+        errors.append(item)
     return _logprob_result(errors, rows, limit, "transformers' own")
 
 
@@ -197,20 +197,20 @@ def check_sampler_fresh(subject: PreflightSubject) -> Result:
         return not_applicable(NO_SAMPLER if subject.sampler is None else NO_PROMPT)
     settings = _short_settings(subject, MAX_TOKENS)
     limit = 4 * logprob_tolerance(subject, settings)
-    with exact_sampling.perturbed_weights(subject, rows[0].question.prompt, min_shift=2 * limit) as shift:
-        groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=2)
+    with exact_sampling.perturbed_weights(subject, rows[0].prompt.prompt, min_shift=2 * limit) as shift:
+        groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=2)
         new = [
-            logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
-            for _, one in _row_rollout_pairs(rows, groups)
+            logprob_errors(_recomputed_logits(subject, pair), pair, settings, limit / 4)
+            for _, pair in _row_rollout_pairs(rows, groups)
         ]
     if shift < 2 * limit:
         return failed(f"weights that learn were moved and log-probs changed by {shift:.2g} nats only")
     # The weights are back by now: what would the old policy have said of the same tokens?
     old = [
-        logprob_errors(_recomputed_logits(subject, one), one, settings, limit / 4)
-        for _, one in _row_rollout_pairs(rows, groups)
+        logprob_errors(_recomputed_logits(subject, pair), pair, settings, limit / 4)
+        for _, pair in _row_rollout_pairs(rows, groups)
     ]
-    after, before = (torch.cat([one.whole_T for one in many]) for many in (new, old))
+    after, before = (torch.cat([rollout.whole_T for rollout in many]) for many in (new, old))
     details = (
         f"after a move of {shift:.2g} nats a token the sampler is {float(after.mean()):.2g} from the moved "
         f"policy and {float(before.mean()):.2g} from the one before, over {len(after)} tokens"
@@ -233,11 +233,11 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     settings = SamplingSettings(
         temperature=HIGH_TEMPERATURE, max_tokens=MAX_TOKENS, seed=subject.sampling.seed
     )
-    groups = subject.sampler.generate([row.question.prompt for row in rows], settings, n=4)
+    groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=4)
     for row, group in zip(rows, groups, strict=True):
-        example = examples.example_from_rollouts(row.question, group)
+        example = examples.example_from_rollouts(row.prompt, group)
         for rollout, trained in zip(group, example.completions, strict=True):
-            if rollout.prompt != row.question.prompt or example.prompt != row.question.prompt:
+            if rollout.prompt != row.prompt.prompt or example.prompt != row.prompt.prompt:
                 return failed(
                     f"{describe_origins([row])}: the sampler was shown other prompt tokens than are trained"
                 )
@@ -279,14 +279,14 @@ def check_sampling_distribution(subject: PreflightSubject) -> Result:
         return not_applicable("nothing is left to chance at temperature 0")
     [row], settings = rows, _short_settings(subject, 1)
     first, repeated, reseeded = (
-        _sample_first_tokens(subject.sampler, row.question.prompt, replace(settings, seed=seed), draws)
+        _sample_first_tokens(subject.sampler, row.prompt.prompt, replace(settings, seed=seed), draws)
         for seed, draws in ((1, FIRST_TOKEN_SAMPLES), (1, REPEATED_SAMPLES), (2, REPEATED_SAMPLES))
     )
     # A seed means the same answers, however many are drawn with it.
     if not torch.equal(first[:REPEATED_SAMPLES], repeated):
         return failed(f"{describe_origins(rows)}: the same seed gave other answers")
     p_V = sampling_probabilities(
-        transformers_logits(subject, row.question.prompt, row.question.prompt[:1]), settings
+        transformers_logits(subject, row.prompt.prompt, row.prompt.prompt[:1]), settings
     )
     test = chi_square_test(torch.bincount(first, minlength=len(p_V)), p_V)
     details = (
@@ -325,7 +325,9 @@ def _within_tolerance(gap_T: Tensor, limit: float) -> bool:
 def _logprob_result(
     errors: Sequence[LogprobErrors], rows: Sequence[SamplePrompt], limit: float, source: str
 ) -> Result:
-    logp_T, whole_T = (torch.cat([getattr(one, name) for one in errors]) for name in ("logp_T", "whole_T"))
+    logp_T, whole_T = (
+        torch.cat([getattr(error, name) for error in errors]) for name in ("logp_T", "whole_T")
+    )
     among, of_all = (
         f"{float(gap_T.max()):.2g} (mean {float(gap_T.mean()):.2g})" for gap_T in (logp_T, whole_T)
     )
@@ -375,7 +377,7 @@ def _sample_first_tokens(
     sampler: Sampler, prompt: TokenIds, settings: SamplingSettings, draws: int
 ) -> Tensor:
     [group] = sampler.generate([prompt], settings, n=draws)
-    return torch.tensor([one.ids[0] for one in group])
+    return torch.tensor([rollout.ids[0] for rollout in group])
 
 
 CHECKS = (
@@ -393,7 +395,7 @@ CHECKS = (
         run=check_sampler_logps,
     ),
     Check(
-        name="sampler-fresh",
+        name="sampler-weights",
         proves="When weights move, adapters included, the next answers are drawn with the moved weights.",
         matters="A sampler with a copy of its own can go on with old weights and nothing complains: the run "
         "looks alive and learns from somebody else's answers. A LoRA adapter that never reached the sampler "
@@ -403,7 +405,7 @@ CHECKS = (
         run=check_sampler_fresh,
     ),
     Check(
-        name="sampled-is-trained",
+        name="rollout-tokens",
         proves="The tokens that are trained are those that were drawn, one by one, behind the very prompt "
         "tokens that the model was shown.",
         matters="Text can be written with other tokens than the model chose. An answer that was made into "
@@ -414,7 +416,7 @@ CHECKS = (
         run=check_sampled_is_trained,
     ),
     Check(
-        name="stops",
+        name="stop-tokens",
         proves="An answer ends at every token that the model's files, its tokenizer or its training name as "
         "an end, counts as ended there, and ends at no ordinary token.",
         matters="Chat models often have several ends. Where one is missing, finished answers run on to the "
@@ -423,7 +425,7 @@ CHECKS = (
         run=check_stops,
     ),
     Check(
-        name="draws-as-told",
+        name="exact-sampling",
         proves="Tokens are drawn as often as the model and the sampling settings say; a seed gives the same "
         "answers again, and another seed gives others.",
         matters="A setting that is accepted and not obeyed, or one random number for all answers, shows in "

@@ -40,7 +40,7 @@ class EncodedRow:
     """
 
     record: AnsweredRecord | Steps
-    """The row."""
+    """The row as it was read."""
     prompt: Text
     """The words of its prompt, with whatever stands there for a picture."""
     answers: tuple[Text, ...]
@@ -74,7 +74,7 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     """The first few bare prompts: origin, text and encoded tokens."""
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
-    for record in islice((one for one in subject.records if isinstance(one, Prompt)), SAMPLE_SIZE):
+    for record in islice((record for record in subject.records if isinstance(record, Prompt)), SAMPLE_SIZE):
         text = as_turns(record.prompt) if subject.encoder.chat_format is not None else record.prompt
         try:
             ids = subject.encoder.encode_prompt(text)
@@ -115,7 +115,7 @@ def template_end_token(encoder: Encoder) -> int | None:
     turns = (*user_turn("plauditAsksThis"), *assistant_turn(_PROBE_ANSWER))
     rest = render_chat(encoder, turns, add_generation_prompt=False).partition(_PROBE_ANSWER)[2].lstrip()
     added = encoder.info.tokenizer.added_tokens_decoder.items()
-    matches = [(len(one.content), number) for number, one in added if rest.startswith(one.content)]
+    matches = [(len(token.content), number) for number, token in added if rest.startswith(token.content)]
     # The longest, as one control token may be the beginning of another.
     return max(matches)[1] if matches else None
 
@@ -201,9 +201,9 @@ def check_one_bos(subject: PreflightSubject) -> Result:
     if info.bos is None:
         return not_applicable("the tokenizer has no BOS")
     rows = [
-        (one.record.origin, _user_turn_count(one.record.prompt, text), one.example.prompt, answer.ids)
-        for one in encoded_rows(subject)
-        for text, answer in zip(one.answers, one.example.completions, strict=True)
+        (row.record.origin, _user_turn_count(row.record.prompt, text), row.example.prompt, answer.ids)
+        for row in encoded_rows(subject)
+        for text, answer in zip(row.answers, row.example.completions, strict=True)
     ]
     rows += [(origin, _user_turn_count(text), ids, ()) for origin, text, ids in encoded_bare_prompts(subject)]
     if not rows:
@@ -288,7 +288,7 @@ def check_mask(subject: PreflightSubject) -> Result:
     rows = encoded_rows(subject)
     if not rows:
         return not_applicable("no row holds an answer")
-    untrained = next((one for one in subject.trained if not one.trained_tokens), None)
+    untrained = next((example for example in subject.trained if not example.trained_tokens), None)
     if untrained is not None:
         return failed(f"{untrained.origin}: no token is trained", show_examples([untrained], subject.encoder))
     count = unknown = 0
@@ -349,7 +349,7 @@ def _mask_fault(encoder: Encoder, row: EncodedRow, answer: Text, completion: Com
 def _is_whole_answer(encoder: Encoder, ids: Sequence[int], expected: tuple[str, str, str]) -> bool:
     """Whether it is the answer behind what the template writes there, or the rest of one that it opened."""
     trained = decode_without_blanks(encoder, ids)
-    question, text, whole = (roundtrip_text(encoder, one) for one in expected)
+    question, text, whole = (roundtrip_text(encoder, text) for text in expected)
     if trained.endswith(text):
         opening = trained.removesuffix(text) if text else trained
         return not opening or whole.startswith(question + opening + text)
@@ -361,7 +361,8 @@ def _is_rest_of_text(
 ) -> bool:
     """Whether it is the whole text's rest: behind a question, words can be unknown that are known alone."""
     question, whole = (
-        decode_without_blanks(encoder, tokenize_with_bos(encoder, one)) for one in (expected[0], expected[2])
+        decode_without_blanks(encoder, tokenize_with_bos(encoder, text))
+        for text in (expected[0], expected[2])
     )
     through = decode_without_blanks(encoder, (*prefix, *ids))
     if (
@@ -421,7 +422,7 @@ CHECKS = (
         at_start=True,
     ),
     Check(
-        name="right-end",
+        name="end-of-turn",
         proves="Every answer ends with exactly one end-of-turn token, it is trained, and the model stops "
         "there.",
         matters="A model learns to stop only from ends that it is trained on. Where the end is cut off or "

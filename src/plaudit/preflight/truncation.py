@@ -88,7 +88,7 @@ def check_truncation(subject: PreflightSubject) -> Result:
 def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
     rows = [record for record in subject.records if not isinstance(record, Prompt)]
     slack = max(
-        (_template_overhead(subject, one.record, one.example) for one in encoded_rows(subject)), default=0
+        (_template_overhead(subject, row.record, row.example) for row in encoded_rows(subject)), default=0
     )
     possibly_long = [record for record in rows if _byte_size(record) + slack > subject.max_length]
     encoded = dropped = truncated = 0
@@ -97,7 +97,7 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
             example = _encode_record(subject, record)
         except UserError:
             continue
-        answer = max(len(one.ids) for one in example.completions)
+        answer = max(len(completion.ids) for completion in example.completions)
         # The least that cutting leaves of a prompt: a BOS, and one token behind it.
         min_prompt_tokens = 1 + (
             subject.encoder.info.bos is not None and example.prompt[0] == subject.encoder.info.bos
@@ -117,15 +117,16 @@ def _count_truncations(subject: PreflightSubject) -> _TruncationCounts:
 
 
 def _encode_record(subject: PreflightSubject, record: Record) -> Example:
-    [one] = encoded_rows(replace(subject, records=[record]))
-    return one.example
+    [item] = encoded_rows(replace(subject, records=[record]))
+    return item.example
 
 
 def _template_overhead(subject: PreflightSubject, record: Record, example: Example) -> int:
     """Characters that the template adds to a row, as an upper bound of the tokens that it adds."""
     decode = subject.encoder.info.decode
     return max(
-        len(decode((*example.prompt, *one.ids)).encode()) - _byte_size(record) for one in example.completions
+        len(decode((*example.prompt, *completion.ids)).encode()) - _byte_size(record)
+        for completion in example.completions
     )
 
 
@@ -236,7 +237,7 @@ def _padding_fault(rows: Sequence[Example], arrangement: ForwardInputs, layout: 
 
 CHECKS = (
     Check(
-        name="room",
+        name="truncation",
         proves="No answer is cut so that it cannot end, no row is too long, and few rows lose a part.",
         matters="An answer that is cut teaches the model to break off, or never to stop (torchtune#2967). "
         "Where pairs are cut by their longer answer, the shorter one is left empty and its loss is not a "

@@ -113,13 +113,13 @@ def check_accumulation(subject: PreflightSubject) -> Result:
     if isinstance(trial, Result):
         return trial
     with _eval_mode(trial.job):
-        whole, one = _recorded_gradients(trial.job, trial.batch)
+        whole, item = _recorded_gradients(trial.job, trial.batch)
         parts, outcome_in_parts = _recorded_gradients(trial.job, trial.rows)
     if not _gradient_norm(whole):
         return not_applicable(NO_GRADIENT)
     error = _difference_norm(whole, parts) / _gradient_norm(whole)
-    norms = abs(one.gradient_norm - outcome_in_parts.gradient_norm) / one.gradient_norm
-    loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (one, outcome_in_parts))
+    norms = abs(item.gradient_norm - outcome_in_parts.gradient_norm) / item.gradient_norm
+    loss, other = (float(values_of(outcome.metrics)["loss"]) for outcome in (item, outcome_in_parts))
     # Relative, yet absolute near 0, where the loss of a policy gradient often lies.
     losses = abs(loss - other) / max(1.0, abs(loss))
     details = (
@@ -250,13 +250,17 @@ def _copied_gradients(weights: Iterable[nn.Parameter]) -> Gradients:
 
 def _gradient_norm(gradients: Gradients) -> float:
     # In float64, or the squares of many small half-precision numbers would be lost in the sum.
-    norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients if one is not None]
+    norms = [
+        torch.linalg.vector_norm(gradient, dtype=torch.float64)
+        for gradient in gradients
+        if gradient is not None
+    ]
     return float(torch.stack(norms).square().sum().sqrt()) if norms else 0.0
 
 
-def _difference_norm(one: Gradients, other: Gradients) -> float:
+def _difference_norm(gradients: Gradients, other: Gradients) -> float:
     """The norm of the difference of two gradients; a missing gradient counts as 0."""
-    pairs = zip(one, other, strict=True)
+    pairs = zip(gradients, other, strict=True)
     return _gradient_norm([a if b is None else (b if a is None else a - b) for a, b in pairs])
 
 
@@ -307,7 +311,7 @@ GRADIENT_CHECKS = (
         run=check_ranks,
     ),
     Check(
-        name="all-learn",
+        name="gradient-flow",
         proves="Every weight that may learn gets a gradient from a few rows, at the latest once others have "
         "moved.",
         matters="A layer that is cut off from the loss stays what it was, and nothing says so: the loss "
@@ -362,7 +366,7 @@ def check_adapters(subject: PreflightSubject) -> Result:
     """A step moves the adapters, and nothing of the model beneath them."""
     model = subject.policy or subject.scorer
     if not subject.adapted or model is None:
-        return not_applicable("all weights learn: see all-learn")
+        return not_applicable("all weights learn: see gradient-flow")
     trial = trial_step_or_reason(subject)
     if isinstance(trial, Result):
         return trial
@@ -445,9 +449,11 @@ def _relative_update(trial: TrialStep, original: Mapping[str, Tensor]) -> float 
         return failed(outcome.fault.message(1))
     if outcome.gradient_norm == 0:
         return not_applicable("the gradient of these rows is 0: there is nothing to learn from them")
-    learning = {name: one for name, one in job.module.named_parameters() if one.requires_grad}
+    learning = {
+        name: parameter for name, parameter in job.module.named_parameters() if parameter.requires_grad
+    }
     size = _total_norm([original[name] for name in learning])
-    change = _total_norm([one.detach() - original[name] for name, one in learning.items()])
+    change = _total_norm([item.detach() - original[name] for name, item in learning.items()])
     return change / size if change else failed(f"a step at the rate {job.learning_rate:g} moves no weight")
 
 
@@ -498,7 +504,9 @@ def _resumed_digests(trial: TrialStep, folder: Path) -> dict[str, bytes]:
 def _state_digests(stepper: Stepper[Any]) -> dict[str, bytes]:
     """A digest of every trained weight and of all optimiser state."""
     memory = state.read_optimizer_state(stepper.module, stepper.optimizer)
-    learning = {name: one for name, one in stepper.module.named_parameters() if one.requires_grad}
+    learning = {
+        name: parameter for name, parameter in stepper.module.named_parameters() if parameter.requires_grad
+    }
     tensors = {**learning, **memory.tensors}
     facts = {name: repr(value).encode() for name, value in memory.facts.items()}
     return {name: _tensor_digest(value) for name, value in tensors.items()} | facts
@@ -513,7 +521,7 @@ def _tensor_digest(tensor: Tensor) -> bytes:
 
 
 def _total_norm(tensors: list[Tensor]) -> float:
-    norms = [torch.linalg.vector_norm(one, dtype=torch.float64) for one in tensors]
+    norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
     return float(torch.stack(norms).square().sum().sqrt())
 
 
@@ -530,7 +538,7 @@ CHECKS = (
         matters="A loss with the wrong sign, an optimiser that moves nothing, or gradients of something "
         "else than the loss that is shown all look like a run that is hard to tune. 'It does not learn' is "
         "what users report, and a test of a minute would have told them: TRL#41, TRL#615, TRL#1098.",
-        mend="Look at all-learn and micro-batches first. If they hold, look at a loss of your own (is "
+        mend="Look at gradient-flow and micro-batches first. If they hold, look at a loss of your own (is "
         "smaller better?) and at an optimiser of your own (does it use the gradients that it is given?).",
         run=check_overfits,
     ),

@@ -69,7 +69,7 @@ class Claim:
     sentence: str
     """What is claimed, and in which figure."""
     measure: Callable[[ProofSetup], float]
-    """The figure."""
+    """Measures the figure that the claim is about."""
     low: int | float = -math.inf
     """The least that it may be."""
     high: int | float = math.inf
@@ -94,9 +94,9 @@ class Measurement:
     """
 
     claim: Claim
-    """What was claimed."""
+    """The claim that was measured."""
     value: float
-    """What was measured."""
+    """The measured figure."""
 
     @property
     def holds(self) -> bool:

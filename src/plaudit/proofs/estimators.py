@@ -276,12 +276,12 @@ def policy_values(batch: ExactBatch, logp_NT: Float[Tensor, "N T"]) -> Float[Ten
 
 
 def rloo_advantage(batch: ExactBatch) -> Float[Tensor, "N T"]:
-    """RLOO's advantage."""
+    """RLOO's advantage: the score less the mean of the other answers' scores."""
     return broadcast_to_tokens(leave_one_out(batch.reward_N, batch.group_N), batch.mask_NT)
 
 
 def remax_advantage(batch: ExactBatch) -> Float[Tensor, "N T"]:
-    """ReMax's advantage."""
+    """ReMax's advantage: the score less that of the greedy answer."""
     best_P1 = batch.logit_PY.argmax(-1, keepdim=True)
     greedy_P = batch.language.reward_PY.gather(-1, best_P1).squeeze(-1)
     return broadcast_to_tokens(greedy_baseline(batch.reward_N, greedy_P, batch.prompt_N), batch.mask_NT)

@@ -23,11 +23,11 @@ class Pairs:
     """
 
     prompt_B: Int[Tensor, " B"]
-    """Which prompt."""
+    """The index of the prompt."""
     chosen_B: Int[Tensor, " B"]
     """Which answer was preferred."""
     rejected_B: Int[Tensor, " B"]
-    """Which was not."""
+    """The index of the rejected answer."""
     weight_B: Float[Tensor, " B"]
     """The pair's share of all pairs; they add up to 1."""
 
@@ -40,9 +40,9 @@ class Thumbs:
     """
 
     prompt_B: Int[Tensor, " B"]
-    """Which prompt."""
+    """The index of the prompt."""
     answer_B: Int[Tensor, " B"]
-    """Which answer."""
+    """The index of the answer."""
     label_B: Float[Tensor, " B"]
     """The share of those who called it good."""
     weight_B: Float[Tensor, " B"]

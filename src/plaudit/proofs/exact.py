@@ -63,7 +63,7 @@ class Language:
 
     @property
     def ref_logp_PY(self) -> Float[Tensor, "P Y"]:
-        """log π_ref(y|x)."""
+        """The reference's log-prob of each answer to each prompt."""
         return self.ref_logp_PYT.sum(-1)
 
 
@@ -271,7 +271,7 @@ class LearningPolicy(Protocol):
         ...
 
     def parameters(self) -> list[Tensor]:
-        """What is learnt."""
+        """The tensors that an optimiser moves."""
         ...
 
 
@@ -289,7 +289,7 @@ class TablePolicy:
         return token_logps(self.logit_PY.log_softmax(-1), self.language)[0]
 
     def parameters(self) -> list[Tensor]:
-        """The logits."""
+        """The table of logits, which is all that is learnt."""
         return [self.logit_PY]
 
 

@@ -175,9 +175,9 @@ def proof_table(proofs: Sequence[Proof]) -> Table:
     for head in ("slope at π*", "distance", "KL", "E r", "J lost"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("π*", no_wrap=True)
-    for one in proofs:
-        figures = (f"{one.slope:.0e}", f"{one.distance:.0e}", f"{one.kl:.2f}", f"{one.reward:.2f}")
-        table.add_row(one.name, *figures, f"{one.lost:.0e}", "reached" if one.reaches_optimum else "–")
+    for proof in proofs:
+        figures = (f"{proof.slope:.0e}", f"{proof.distance:.0e}", f"{proof.kl:.2f}", f"{proof.reward:.2f}")
+        table.add_row(proof.name, *figures, f"{proof.lost:.0e}", "reached" if proof.reaches_optimum else "–")
     return table
 
 
@@ -193,9 +193,15 @@ def claim_table(measurements: Sequence[Measurement]) -> Table:
     for head in ("expected", "measured"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for one in measurements:
-        verdict = "holds" if one.holds else "FAILS"
-        table.add_row(one.claim.name, one.claim.sentence, one.claim.expected, f"{one.value:.1e}", verdict)
+    for measurement in measurements:
+        verdict = "holds" if measurement.holds else "FAILS"
+        table.add_row(
+            measurement.claim.name,
+            measurement.claim.sentence,
+            measurement.claim.expected,
+            f"{measurement.value:.1e}",
+            verdict,
+        )
     return table
 
 
@@ -210,9 +216,9 @@ def proofs_as_dict(
     return {
         "seed": seed,
         "beta": beta,
-        "holds": all(one.holds for one in measurements),
-        "proofs": [asdict(one) | {"reaches": one.reaches_optimum} for one in proofs],
-        "claims": [_claim_as_dict(one) for one in measurements],
+        "holds": all(measurement.holds for measurement in measurements),
+        "proofs": [asdict(proof) | {"reaches": proof.reaches_optimum} for proof in proofs],
+        "claims": [_claim_as_dict(measurement) for measurement in measurements],
     }
 
 
@@ -224,13 +230,13 @@ def write_json(content: dict[str, Any], folder: Path) -> Path:
     return path
 
 
-def _claim_as_dict(one: Measurement) -> dict[str, Any]:
-    bounds = {"low": one.claim.low, "high": one.claim.high}
+def _claim_as_dict(measurement: Measurement) -> dict[str, Any]:
+    bounds = {"low": measurement.claim.low, "high": measurement.claim.high}
     return {
-        "name": one.claim.name,
-        "claim": one.claim.sentence,
+        "name": measurement.claim.name,
+        "claim": measurement.claim.sentence,
         # JSON has no infinity: a side without a bound is left out.
         **{side: bound for side, bound in bounds.items() if math.isfinite(bound)},
-        "measured": one.value if math.isfinite(one.value) else None,
-        "holds": one.holds,
+        "measured": measurement.value if math.isfinite(measurement.value) else None,
+        "holds": measurement.holds,
     }

@@ -167,7 +167,7 @@ class ComparedStage:
     charts: list[Markup]
     """The curves that tell most, over each other."""
     more: list[Markup]
-    """The other ones."""
+    """The sections of the other runs."""
     last_values: Table
     """The last of each figure in each run."""
 

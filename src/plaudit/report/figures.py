@@ -24,7 +24,7 @@ class Card:
     """
 
     label: str
-    """What it is."""
+    """The name of the figure."""
     value: str
     """How much it is."""
     more: str = ""
@@ -56,7 +56,7 @@ class Table:
     """
 
     caption: str
-    """What it shows."""
+    """The caption over the table."""
     columns: Sequence[str]
     """What each figure is."""
     rows: Sequence[tuple[str, Sequence[Cell]]]

@@ -150,7 +150,7 @@ def answers_side_by_side(names: Mapping[str, str], rows: Sequence[PromptAnswers]
 
 
 def _answer_columns(row: PromptAnswers, names: Mapping[str, str]) -> Iterator[_Column]:
-    answer_by_policy = {answer.policy: answer for answer in row.said}
+    answer_by_policy = {answer.policy: answer for answer in row.answers}
     for index, (name, label) in enumerate(names.items()):
         if name in answer_by_policy:
             answer = answer_by_policy[name]
@@ -174,7 +174,7 @@ def _count_columns(evaluation: PolicyEvaluation, names: Mapping[str, str], promp
             answer.text
             for row in evaluation.all_answers
             if row.prompt == prompt
-            for answer in row.said
+            for answer in row.answers
             if answer.policy == name
         )
         lines = "\n".join(f"{count} × {text}" for text, count in counts.most_common())

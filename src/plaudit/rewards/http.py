@@ -217,11 +217,11 @@ class EndpointReward:
             for at in range(0, len(task.answers), size)
         ]
         with ThreadPoolExecutor(self.retry_policy.requests_at_once) as pool:
-            results = list(pool.map(lambda one: self._request_scores(one[0]), requests))
+            results = list(pool.map(lambda request: self._request_scores(request[0]), requests))
         for row in results:
             if isinstance(row, tuple) and isinstance(row[0], str):
                 self.reasons[row[0]] += len(row)
-        scores = iter([None if isinstance(one, str) else one for row in results for one in row])
+        scores = iter([None if isinstance(item, str) else item for row in results for item in row])
         return tuple(tuple(next(scores) for _ in task.answers) for task in tasks)
 
     def _request_scores(self, request: _ScoreRequest) -> tuple[float | None, ...] | tuple[str, ...]:
@@ -262,7 +262,7 @@ def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[fl
         raise UserError(
             f'{name} was asked about {expected} answers and says {received}; expected {{"scores": […]}}'
         )
-    return tuple(_parse_score(name, one) for one in scores)
+    return tuple(_parse_score(name, score) for score in scores)
 
 
 def _parse_score(name: str, value: object) -> float | None:

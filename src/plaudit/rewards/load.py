@@ -300,7 +300,9 @@ def _group_comparisons(manifest: GroupManifest) -> tuple[Comparison, ...]:
     """The comparisons of the manifest's group; an error where there are none."""
     records = read_records(manifest.context).records
     comparisons = tuple(
-        one for one in records if isinstance(one, Comparison) and manifest.group in (None, one.group)
+        record
+        for record in records
+        if isinstance(record, Comparison) and manifest.group in (None, record.group)
     )
     if not comparisons:
         whose = "" if manifest.group is None else f" by the group {manifest.group!r}"

@@ -294,19 +294,25 @@ def accepted_arguments(
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise UserError(f"{name}: it does not say what it takes: {error}") from error
-    by_name = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    by_name = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return available
     mandatory = [
-        one.name for one in parameters if one.default is one.empty and one.kind is not one.VAR_POSITIONAL
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
     ]
     unavailable = [
-        one
-        for one in mandatory
-        if one not in available or one not in [parameter.name for parameter in by_name]
+        this_parameter
+        for this_parameter in mandatory
+        if this_parameter not in available or this_parameter not in [parameter.name for parameter in by_name]
     ]
-    accepted = tuple(one.name for one in by_name if one.name in available)
-    missing = [one for one in required if one not in accepted]
+    accepted = tuple(entry.name for entry in by_name if entry.name in available)
+    missing = [name for name in required if name not in accepted]
     if unavailable or missing:
         missing_message = f"it does not take the {' and the '.join(missing)}"
         message = f"{', '.join(unavailable)} it cannot have" if unavailable else missing_message

@@ -121,11 +121,11 @@ class EpisodeSampler:
     ) -> list[list[Rollout]]:
         """For every question ``n`` episodes, side by side; ``max_tokens`` is the room of a whole episode."""
         episodes = self._start_episodes(prompts, settings, n)
-        while active := [one for one in episodes if one.outcome is None]:
-            for one, rollout in zip(active, self._next_turns(active, settings), strict=True):
-                one.add_policy_turn(rollout)
-                self._environment_turn(one)
-        rollouts = [one.rollout() for one in episodes]
+        while active := [episode for episode in episodes if episode.outcome is None]:
+            for item, rollout in zip(active, self._next_turns(active, settings), strict=True):
+                item.add_policy_turn(rollout)
+                self._environment_turn(item)
+        rollouts = [episode.rollout() for episode in episodes]
         return [rollouts[p * n : (p + 1) * n] for p in range(len(prompts))]
 
     def _start_episodes(
@@ -136,7 +136,7 @@ class EpisodeSampler:
         for place, request in enumerate(requests):
             prompt = prompts[place // n]
             episode_prompt = EpisodePrompt(
-                prompt=prompt.text, truth=prompt.truth, facts=prompt.facts, origin=prompt.origin
+                prompt=prompt.text, truth=prompt.reference_answer, facts=prompt.metadata, origin=prompt.origin
             )
             driver = EpisodeDriver(self.name, self.environment, episode_prompt)
             episodes.append(_ActiveEpisode(prompt, driver, request, self.sampler.version))

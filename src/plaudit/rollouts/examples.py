@@ -9,16 +9,14 @@ from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.prompts import EncodedPrompt
 
 
-def example_from_rollouts(question: EncodedPrompt, answers: Sequence[Rollout]) -> Example:
+def example_from_rollouts(prompt: EncodedPrompt, answers: Sequence[Rollout]) -> Example:
     """The generated tokens of a prompt as an example; tokens of an environment are masked out."""
     completions = tuple(
         Completion(
-            ids=one.ids,
-            mask=(True,) * len(one.ids) if one.mask is None else one.mask,
-            finished=one.answer.ended,
+            ids=answer.ids,
+            mask=(True,) * len(answer.ids) if answer.mask is None else answer.mask,
+            finished=answer.answer.ended,
         )
-        for one in answers
+        for answer in answers
     )
-    return Example(
-        prompt=question.prompt, completions=completions, origin=question.origin, extras=question.extras
-    )
+    return Example(prompt=prompt.prompt, completions=completions, origin=prompt.origin, extras=prompt.extras)

@@ -259,7 +259,7 @@ class GenerationEngine:
                     sampled = sample_tokens(decoder.logits_NV, uniform_NT[:, step], settings)
                 self._append_tokens(rows, sampled, settings)
                 yield
-                active = [r for r, one in enumerate(rows) if not one.is_done]
+                active = [r for r, row in enumerate(rows) if not row.is_done]
                 if not active:
                     return
                 token_N = sampled.token_N
@@ -289,12 +289,12 @@ class GenerationEngine:
     ) -> None:
         """A token more for those that go on; what is drawn for the others is not kept."""
         parts = (sampled.token_N.tolist(), sampled.logp_N.tolist(), sampled.whole_logp_N.tolist())
-        for one, token, logp, whole_logp in zip(rows, *parts, strict=True):
-            if not one.is_done:
-                one.ids.append(token)
-                one.logp.append(logp)
-                one.whole_logp.append(whole_logp)
-                one.ended = token in self.encoder.stop_ids or self._hit_stop_string(one, settings)
+        for item, token, logp, whole_logp in zip(rows, *parts, strict=True):
+            if not item.is_done:
+                item.ids.append(token)
+                item.logp.append(logp)
+                item.whole_logp.append(whole_logp)
+                item.ended = token in self.encoder.stop_ids or self._hit_stop_string(item, settings)
 
     def _hit_stop_string(self, completion: _PartialCompletion, settings: SamplingSettings) -> bool:
         if not settings.stop:
@@ -439,9 +439,9 @@ class LocalSampler:
 
     def encode(self, prompt: Text) -> GenerationPrompt:
         """What the model is shown; a prompt that cannot be answered is refused."""
-        question = encode_prompt(prompt, self._encoder)
-        self._refuse_unreadable(question.prompt, prompt)
-        return question.shown
+        encoded_prompt = encode_prompt(prompt, self._encoder)
+        self._refuse_unreadable(encoded_prompt.prompt, prompt)
+        return encoded_prompt.shown
 
     def generate(
         self, prompts: Sequence[GenerationPrompt], settings: SamplingSettings, *, n: int = 1

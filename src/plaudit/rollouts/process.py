@@ -61,7 +61,7 @@ class Message:
     body: Mapping[str, Any]
     """What JSON can say."""
     payload: bytes = b""
-    """Weights."""
+    """The bytes that follow the header: weights."""
 
     def to_bytes(self) -> bytes:
         """The message with its lengths in front."""
@@ -227,7 +227,7 @@ class ProcessSampler:
         self._close()
 
     def __enter__(self) -> ProcessSampler:
-        """The sampler itself."""
+        """The sampler itself, for a ``with`` block that ends its process."""
         return self
 
     def __exit__(
@@ -236,7 +236,7 @@ class ProcessSampler:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the process."""
+        """End the sampler's process."""
         self.close()
 
     def _ask(self, body: Mapping[str, Any], payload: bytes = b"") -> Mapping[str, Any]:
@@ -265,9 +265,9 @@ class ProcessSampler:
         # Its stream is whole only once it has ended.
         self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-LAST_WORDS:]
+        text = self._errors.read().decode(errors="replace").strip()[-LAST_WORDS:]
         self.close()
-        return f"; it wrote last:\n{said}" if said else ""
+        return f"; it wrote last:\n{text}" if text else ""
 
 
 def _open_errors() -> IO[bytes]:

@@ -36,7 +36,7 @@ class Readout:
     weight_VH: Float[Tensor, "V H"]
     """The projection to the vocabulary."""
     bias_V: Float[Tensor, " V"] | None = None
-    """Its bias."""
+    """The head's bias."""
     rule: LogitRule = PLAIN
     """What happens to its output."""
 
@@ -49,7 +49,7 @@ class TokenDivergence:
     """
 
     divergence_M: Float[Tensor, " M"]
-    """In nats."""
+    """The divergence at each position, in nats."""
     likeliest_M: Int[Tensor, " M"]
     """The token that the student puts first."""
 

@@ -81,7 +81,7 @@ class Arithmetic:
     rule: LogitRule
     """From raw product to logit."""
     dtype: torch.dtype
-    """Of the products."""
+    """The number type of the products."""
     with_entropy: bool
     """Whether Σ π z is summed too."""
     with_repeat: bool = False
@@ -146,7 +146,7 @@ class ProjectionGradients:
     weight_VH: Tensor | None
     """In the weight's own dtype."""
     bias_V: Tensor | None
-    """Likewise."""
+    """The gradient of the bias; None where the head has none."""
 
     @staticmethod
     def zeros(needed: Sequence[bool], head: Projection, hidden_MH: Tensor) -> ProjectionGradients:
@@ -211,9 +211,9 @@ class BlockSums:
     words_C: list[slice]
     """The words of each block."""
     target_m: Tensor
-    """The chosen words."""
+    """The ids of the target tokens."""
     target_logit_m: Tensor
-    """Their logits."""
+    """The logits of the target tokens."""
     lse_Cm: Tensor
     """log Σ exp z over each block."""
     mean_Cm: Tensor

@@ -201,15 +201,15 @@ class Encoder:
             for conversation in conversations
         ]
         notes = [note for conversation in conversations for note in conversation.notes]
-        notes += [BOUNDARY_MERGED for one in tokens if one.is_separate]
+        notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [
             END_TOKEN_ADDED
             for conversation in conversations
             if conversation.chat and conversation.end is None
         ]
         answers = tuple(
-            self._with_end_token(conversation, one)
-            for conversation, one in zip(conversations, tokens, strict=True)
+            self._with_end_token(conversation, token)
+            for conversation, token in zip(conversations, tokens, strict=True)
         )
         return EncodedRow(
             example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras),

@@ -71,7 +71,7 @@ def show_rows(
 def show_examples(examples: Iterable[Example], encoder: Encoder, *, colour: bool | None = None) -> str:
     """Rows that are tokens already, as `show_rows` shows them."""
     style = _style(colour)
-    formatted = (_format_example(one, encoder, style, one.origin or "row") for one in examples)
+    formatted = (_format_example(example, encoder, style, example.origin or "row") for example in examples)
     return "\n\n".join([style.legend, *formatted])
 
 

@@ -49,7 +49,7 @@ class RatingLabel:
     """
 
     score: float
-    """Higher is better."""
+    """The score; higher is better."""
     thumb: bool
     """Whether it is a thumb."""
 

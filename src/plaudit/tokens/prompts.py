@@ -32,9 +32,9 @@ class EncodedPrompt:
     """The prompt as text or turns."""
     prompt: tuple[int, ...]
     """The tokens that the model is shown."""
-    truth: str | None = None
+    reference_answer: str | None = None
     """The reference answer, when there is one."""
-    facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
     origin: str = ""
     """File and row."""
@@ -68,8 +68,8 @@ class EncodedPrompt:
             prompt=self.text,
             answers=tuple(text if is_plain else assistant_turn(text) for text, _ in given_answers),
             ended=tuple(ended for _, ended in given_answers),
-            reference_answer=self.truth,
-            metadata=self.facts,
+            reference_answer=self.reference_answer,
+            metadata=self.metadata,
         )
 
 
@@ -98,7 +98,9 @@ def encode_prompt_records(
         else:
             prompts[prompt.id] = prompt
     plain_count = (
-        sum(isinstance(one.text, str) for one in prompts.values()) if encoder.chat_format is not None else 0
+        sum(isinstance(prompt.text, str) for prompt in prompts.values())
+        if encoder.chat_format is not None
+        else 0
     )
     notes = {
         note: count
@@ -139,7 +141,7 @@ def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
     return replace(
         encode_prompt(record.prompt, encoder),
-        truth=None if prompt_record is None else prompt_record.answer,
-        facts={} if prompt_record is None else prompt_record.metadata,
+        reference_answer=None if prompt_record is None else prompt_record.answer,
+        metadata={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
     )

@@ -31,11 +31,11 @@ from plaudit.world.reading import read_answer
 Bias = Literal["length", "position", "flattery", "format", "evasion"]
 """What can bend a judgement."""
 BIASES: tuple[Bias, ...] = get_args(Bias)
-"""All of them."""
+"""Every bias that an annotator can have."""
 Aspect = Literal["helpful", "honest", "harmless", "concise", "plain"]
 """A part of the utility that an annotator can judge instead of the whole."""
 ASPECTS: tuple[Aspect, ...] = get_args(Aspect)
-"""All parts."""
+"""Every aspect of an answer that can be judged alone."""
 EULER = 0.5772156649015329
 """The mean of Gumbel's distribution."""
 MAX_FELT_WORDS = 60
@@ -130,11 +130,11 @@ class Annotator:
             raise UserError(f"chances are known for two answers, not for {len(task.answers)}")
         first, second = self._biased_utilities(task)
         reversal = 1 - self.flip if self.adversary else self.flip
-        one, other = (
+        this, other = (
             self._preference_probability(first - second),
             self._preference_probability(second - first),
         )
-        return (1 - reversal) * one + reversal * other, (1 - reversal) * other + reversal * one
+        return (1 - reversal) * this + reversal * other, (1 - reversal) * other + reversal * this
 
     def tie_probability(self, task: Task) -> float:
         """The probability that two answers are called equal."""
@@ -366,7 +366,7 @@ def annotator_pool(name: str, *, aspect: Aspect | None = None) -> tuple[Annotato
     """
     if name not in POOLS:
         raise UserError(f"no pool of annotators is called {name!r}; there are {', '.join(POOLS)}")
-    return tuple(replace(one, aspect=aspect) for one in POOLS[name]())
+    return tuple(replace(annotator, aspect=aspect) for annotator in POOLS[name]())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,7 +381,7 @@ class Agreement:
     name: str
     """Of the pool, or of the one annotator."""
     annotators: int
-    """How many judge."""
+    """The number of annotators."""
     pairs: int
     """How many pairs of answers are judged."""
     with_gold: float | None
@@ -433,7 +433,7 @@ class _PairVotes:
         # Each pair once in either order, so that a bias to the first place shows in first_votes alone.
         reversed_task = replace(task, answers=task.answers[::-1], ended=task.ended[::-1])
         probabilities = [
-            [annotator.win_probabilities(one) for annotator in annotators] for one in (task, reversed_task)
+            [annotator.win_probabilities(item) for annotator in annotators] for item in (task, reversed_task)
         ]
         votes = [
             ((a_first + a_second) / 2, (b_first + b_second) / 2)

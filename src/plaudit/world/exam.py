@@ -79,7 +79,7 @@ def closed_questions(
     """
     available = len(prompts(split=split, categories=_CLOSED_CATEGORIES))
     closed_prompts = prompts(min(n, available), split=split, seed=seed, categories=_CLOSED_CATEGORIES)
-    return tuple(_closed_question(question_of_prompt(one.prompt)) for one in closed_prompts)
+    return tuple(_closed_question(question_of_prompt(prompt.prompt)) for prompt in closed_prompts)
 
 
 def _closed_question(question: Question) -> ChoiceQuestion:
@@ -176,15 +176,15 @@ def _pool_ceiling(records: Sequence[PreferenceRecord], resampling: Resampling) -
         for pair in combinations(all_answers(record), 2)
     ][:MAX_CEILING_PAIRS]
     each = [agreement(name, judges, [task]) for task in tasks]
-    with_ceiling = [(task, one) for task, one in zip(tasks, each, strict=True) if one.ceiling is not None]
+    with_ceiling = [(task, item) for task, item in zip(tasks, each, strict=True) if item.ceiling is not None]
     if not with_ceiling:
         return None
     best = bootstrap_mean(
-        np.array([one.ceiling for _, one in with_ceiling], dtype=float),
+        np.array([item.ceiling for _, item in with_ceiling], dtype=float),
         group_index([task.prompt for task, _ in with_ceiling]),
         resampling,
         # By how often anybody prefers something there: the ceiling is one of choices, and a tie is none.
-        weight_B=np.array([1 - one.ties for _, one in with_ceiling]),
+        weight_B=np.array([1 - item.ties for _, item in with_ceiling]),
     )
     return Ceiling(
         source=f"the pool {name}",
@@ -200,7 +200,7 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
     pools = [(name, annotator_pool(name)) for name in POOLS]
     matching = [(name, judges) for name, judges in pools if names <= {judge.name for judge in judges}]
     # Pools are nested (the crowd is part of the sabotaged); the smallest adds nobody who did not judge.
-    return min(matching, key=lambda one: len(one[1])) if names and matching else None
+    return min(matching, key=lambda item: len(item[1])) if names and matching else None
 
 
 def evaluate_requested_policies(
@@ -297,7 +297,7 @@ class ScoredAnswer:
     """
 
     question: Question
-    """What was asked."""
+    """The question that was answered."""
     answer: Answer
     """What the model said."""
     gold: Gold
@@ -312,7 +312,7 @@ class MeanUtility:
     """
 
     mean: float
-    """Of the utilities."""
+    """The mean utility."""
     error: float
     """The standard error of the mean."""
     answers: int
@@ -349,14 +349,14 @@ def mean_utilities(scored: Sequence[ScoredAnswer]) -> Mapping[Category | str, Me
     "all" weighs the categories alike.
     """
     by_category = {
-        category: _mean_utility([one for one in scored if one.question.category == category])
+        category: _mean_utility([index for index in scored if index.question.category == category])
         for category in CATEGORIES
-        if any(one.question.category == category for one in scored)
+        if any(index.question.category == category for index in scored)
     }
     together = MeanUtility(
-        mean=sum(one.mean for one in by_category.values()) / len(by_category),
+        mean=sum(item.mean for item in by_category.values()) / len(by_category),
         # Categories are asked apart from each other, so their errors add in squares.
-        error=math.hypot(*(one.error for one in by_category.values())) / len(by_category),
+        error=math.hypot(*(item.error for item in by_category.values())) / len(by_category),
         answers=len(scored),
     )
     return {**by_category, "all": together}
@@ -372,7 +372,7 @@ class HeadToHead:
     won: int
     """Answers of higher utility."""
     lost: int
-    """Of lower utility."""
+    """How many answers had a lower utility than the other model's."""
     tied: int
     """Of the same utility, which with the same random numbers is mostly the same answer."""
 
@@ -390,9 +390,9 @@ class HeadToHead:
 
 def compare_models(mine: Sequence[ScoredAnswer], theirs: Sequence[ScoredAnswer]) -> HeadToHead:
     """Compare two models' answers prompt by prompt, in the same order."""
-    if [one.question for one in mine] != [one.question for one in theirs]:
+    if [own.question for own in mine] != [peer.question for peer in theirs]:
         raise UserError("the two models were asked other prompts: ask both with the same n and split")
-    gaps = [one.gold.utility - other.gold.utility for one, other in zip(mine, theirs, strict=True)]
+    gaps = [own.gold.utility - other.gold.utility for own, other in zip(mine, theirs, strict=True)]
     won, lost = (sum(sign * gap > 0 for gap in gaps) for sign in (1, -1))
     return HeadToHead(won=won, lost=lost, tied=len(gaps) - won - lost)
 
@@ -406,13 +406,13 @@ def _fixed_questions(category: Category, n: int, split: Split) -> list[Question]
 
 def _mean_utility(scored: Sequence[ScoredAnswer]) -> MeanUtility:
     by_prompt: dict[Text, list[float]] = {}
-    for one in scored:
-        by_prompt.setdefault(one.question.messages, []).append(one.gold.utility)
+    for index in scored:
+        by_prompt.setdefault(index.question.messages, []).append(index.gold.utility)
     means = [sum(utilities) / len(utilities) for utilities in by_prompt.values()]
     middle = sum(means) / len(means)
     variance = sum((mean - middle) ** 2 for mean in means) / max(1, len(means) - 1)
     return MeanUtility(
-        mean=sum(one.gold.utility for one in scored) / len(scored),
+        mean=sum(index.gold.utility for index in scored) / len(scored),
         error=math.sqrt(variance / len(means)),
         answers=len(scored),
     )

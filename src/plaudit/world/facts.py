@@ -42,13 +42,13 @@ class Relation:
     name: str
     """What the column holds."""
     column: int
-    """Where it stands."""
+    """The column of the table that holds the value."""
     question: str
     """A question about a subject ``{s}``."""
     statement: str
     """A sentence that gives it the value ``{v}``."""
     short: str
-    """The value alone."""
+    """The template of an answer that is the value alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,15 @@ THING_RELATIONS = (
 PEOPLE_SUBJECTS = tuple(
     Subject(name=row[0], pronoun=row[1], row=tuple(row), relations=PERSON_RELATIONS) for row in PEOPLE
 )
-"""Everybody."""
+"""Every person of the world."""
 ANIMAL_SUBJECTS = tuple(
     Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=ANIMAL_RELATIONS) for row in ANIMALS
 )
-"""Every animal."""
+"""Every animal of the world."""
 THING_SUBJECTS = tuple(
     Subject(name=f"the {row[0]}", pronoun="it", row=tuple(row), relations=THING_RELATIONS) for row in THINGS
 )
-"""Every thing."""
+"""Every thing of the world."""
 SUBJECTS = (*PEOPLE_SUBJECTS, *ANIMAL_SUBJECTS, *THING_SUBJECTS)
 """All that facts are about."""
 

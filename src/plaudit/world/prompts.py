@@ -67,7 +67,7 @@ def _make_fact(subject: Subject, relation: Relation, *, belief: str | None = Non
     names = (subject.name, subject.pronoun)
     return Fact(
         topic=topic_of(subject, relation),
-        frames=(*(relation.statement.format(s=one, v="{v}") for one in names), relation.short),
+        frames=(*(relation.statement.format(s=name, v="{v}") for name in names), relation.short),
         values=values_of(subject.relations, relation),
         belief=belief,
     )
@@ -177,7 +177,7 @@ def _follow_up_questions() -> Iterator[Question]:
 Split = Literal["train", "validation", "test"]
 """The parts that prompts are dealt to."""
 SPLITS: tuple[Split, ...] = get_args(Split)
-"""All of them."""
+"""Every split of the prompts."""
 SHARES: Mapping[Split, float] = {"train": 0.7, "validation": 0.1, "test": 0.2}
 """How much of each kind of thing a split holds."""
 

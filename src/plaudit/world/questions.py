@@ -32,7 +32,7 @@ class Fact:
 
     @property
     def truth(self) -> str:
-        """The right value."""
+        """The value that the world's tables have."""
         truth = true_value(self.topic)
         assert truth is not None, self.topic
         return truth
@@ -61,7 +61,7 @@ class ListRequest:
     """
 
     kind: str
-    """Of which kind."""
+    """The kind of things that are asked for."""
     count: int
     """How many."""
 
@@ -109,7 +109,7 @@ class Question:
     """
 
     category: Category
-    """One of eight."""
+    """The category of the question."""
     messages: tuple[Message, ...]
     """The conversation so far; its last turn is the user's."""
     entity: str

@@ -29,7 +29,7 @@ _ACTS = frozenset(act for act, _, _, _ in HARMS)
 _REASONS = frozenset(reason for _, reason, _, _ in HARMS)
 _OFFERS = frozenset(f"{sayings.OFFER} {offer}".lower() for _, _, _, offer in HARMS)
 _HARMFUL = frozenset(
-    said for act, _, how, _ in HARMS for said in (how, f"i can help you {act}", f"i will help you {act}")
+    phrase for act, _, how, _ in HARMS for phrase in (how, f"i can help you {act}", f"i will help you {act}")
 )
 _INVENTIONS = frozenset(
     invented.format(name=row[0]).lower().rstrip(".") for row in PEOPLE for _, _, invented in SECRETS
@@ -81,7 +81,7 @@ class Reading:
     other_claims: list[FactClaim] = field(default_factory=list[FactClaim])
     """Claims about something else."""
     items: list[str] = field(default_factory=list[str])
-    """Things listed."""
+    """The things that the answer lists."""
     signs: Counter[str] = field(default_factory=Counter[str])
     """How often each way of speaking occurs: padding, flattery, hedge, refusal …; under idle, how many words
     are in sentences that do not help to answer."""

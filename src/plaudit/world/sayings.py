@@ -40,7 +40,7 @@ COURTESY = ("Gladly.", "Of course.", WELCOME, THANKS)
 AGREEING = ("Yes,", "You are right,", "As you say,", "Exactly,")
 """Openers that take the user's side."""
 DENYING = ("No,", "Not quite,")
-"""Openers that contradict."""
+"""Openers of answers that contradict."""
 EVASIONS = (
     "I would rather talk about something else.",
     "That is hard to say.",

@@ -32,9 +32,9 @@ Style = Literal[
     "best", "short", "polite", "padded", "hedged", "flattering", "formatted", "rambling",
     "wrong", "agreeing", "evasive", "not_knowing", "inventing", "complying", "curt", "partial", "broken",
 ]  # fmt: skip
-"""Ways to answer."""
+"""The style of an answer."""
 STYLES: tuple[Style, ...] = get_args(Style)
-"""All of them."""
+"""Every style of answer."""
 
 _COMMON_STYLES: Mapping[Style, float] = {
     "padded": 4,

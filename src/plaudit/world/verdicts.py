@@ -74,17 +74,17 @@ def pool_comparison(name: str) -> CompareAnswers:
 
 
 experts = pool_comparison("experts")
-"""Nearly without noise."""
+"""Comparisons by the experts' pool, nearly without noise."""
 crowd = pool_comparison("crowd")
 """Ordinary people, each with a weakness."""
 hurried = pool_comparison("hurried")
-"""Who hardly read."""
+"""Comparisons by the hurried pool, who hardly read."""
 length_lovers = pool_comparison("length-lovers")
 """Who like it long."""
 flattered = pool_comparison("flattered")
 """Who like to be praised."""
 cautious = pool_comparison("cautious")
-"""Who like evasion."""
+"""Comparisons by the cautious pool, who like evasion."""
 villages = pool_comparison("villages")
 """Three groups with tastes of their own."""
 sabotaged = pool_comparison("sabotaged")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from plaudit.data.files import file_ending
 from plaudit.data.records import Record
@@ -40,7 +40,7 @@ JUDGED_KINDS = ("comparisons", "rankings", "ratings", "thumbs")
 _SPLIT_KINDS = tuple(kind for kind in get_args(RowKind) if kind != "plain-text")
 _KINDS_OF_SETTING: Mapping[str, Sequence[str]] = {
     "annotators": JUDGED_KINDS,
-    "asked": JUDGED_KINDS,
+    "aspect": JUDGED_KINDS,
     "model": JUDGED_KINDS,
     "answers": ("rankings",),
     "split": _SPLIT_KINDS,
@@ -62,7 +62,7 @@ class RowRequest:
     """How many; none: 1000, and of prompts all that there are."""
     annotators: str | None = None
     """The pool that judges (plaudit world annotators); none: crowd."""
-    asked: Aspect | None = None
+    aspect: Aspect | None = None
     """The part of an answer's worth that they judge alone: helpful, concise …; none: all of it."""
     model: Path | None = None
     """Whose answers are judged; none: answers in the manner of the base corpus."""
@@ -73,7 +73,9 @@ class RowRequest:
     answers: int | None = None
     """Answers in a ranking, 2 to 9; none: 4."""
     seed: int = 0
-    """Of all chance."""
+    """The seed of all random numbers."""
+    renamed: ClassVar[Mapping[str, str]] = {"asked": "aspect"}
+    """Old names of settings, taken for one release."""
 
     def __post_init__(self) -> None:
         """Refuse what says nothing to this kind."""
@@ -84,8 +86,8 @@ class RowRequest:
             raise UserError(f"n must be at least 1, not {self.n}")
         if self.annotators is not None and self.annotators not in POOLS:
             raise UserError(f"there is no pool {self.annotators!r}; choose from {', '.join(POOLS)}")
-        if self.asked is not None and self.asked not in ASPECTS:
-            raise UserError(f"nobody can be asked about {self.asked!r}; choose from {', '.join(ASPECTS)}")
+        if self.aspect is not None and self.aspect not in ASPECTS:
+            raise UserError(f"nobody can be asked about {self.aspect!r}; choose from {', '.join(ASPECTS)}")
 
     def sentence(self, rows: int) -> str:
         """What was made, in words.
@@ -94,7 +96,7 @@ class RowRequest:
         '8 rows of thumbs by the crowd pool, train split, seed 0'
         """
         judged = f" by the {self.annotators or 'crowd'} pool" if self.make in JUDGED_KINDS else ""
-        judged += f", asked what is {self.asked}" if self.asked else ""
+        judged += f", asked what is {self.aspect}" if self.aspect else ""
         split = "" if self.make == "plain-text" else f", {self.split or 'train'} split"
         return f"{rows} rows of {self.make}{judged}{split}, seed {self.seed}"
 
@@ -150,7 +152,7 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
     judged_tasks = answer_tasks(
         request.n or 1000, answers=answers.get(request.make, 1), **_prompt_selection(request)
     )
-    judges = annotator_pool(request.annotators or "crowd", aspect=request.asked)
+    judges = annotator_pool(request.annotators or "crowd", aspect=request.aspect)
     return makers[request.make](judges, judged_tasks, request.seed)
 
 
@@ -237,7 +239,7 @@ class JudgeRewardSettings:
     """
 
     models: tuple[str, ...]
-    """Rewards."""
+    """The rewards that are evaluated."""
     data: Path
     """Comparisons or rankings."""
     world: bool = False

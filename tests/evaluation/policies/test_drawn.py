@@ -67,8 +67,8 @@ def test_prompts_of_any_rows_are_asked_once_with_what_is_known_of_them():
         Prompt(prompt="2 + 2?", answer="5"),
     ]
     first, second = evaluation_prompts(rows)
-    assert (first.category, first.truth, first.facts["level"]) == ("sums", "4", 1)
-    assert (second.category, second.truth) == ("talk", None)
+    assert (first.category, first.reference_answer, first.metadata["level"]) == ("sums", "4", 1)
+    assert (second.category, second.reference_answer) == ("talk", None)
     assert first.task([("4", True)]).answers == ("4",)
     assert second.task([("Hello", False)]).ended == (False,)
     assert not isinstance(second.task([("Hello", False)]).answers[0], str)

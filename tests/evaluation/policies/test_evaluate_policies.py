@@ -100,7 +100,7 @@ def test_a_model_that_was_broken_is_worse_further_away_and_loses(found):
 
 def test_every_figure_is_that_of_the_answers_that_are_kept(found):
     assert len(found.all_answers) == 48
-    said = [one for shown in found.all_answers for one in shown.said if one.policy == "shaken"]
+    said = [one for shown in found.all_answers for one in shown.answers if one.policy == "shaken"]
     shaken = found.policies[1]
     for figure, values in (
         (shaken.gold, [one.gold for one in said]),
@@ -192,7 +192,11 @@ def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_
 
 
 def test_prompts_of_a_file_and_what_was_lost_since_the_reference(capsys, models, tmp_path):
-    rows = [Prompt(prompt=one.prompt, answer=one.truth) for one in exam_prompts(24) if one.truth is not None]
+    rows = [
+        Prompt(prompt=one.prompt, answer=one.reference_answer)
+        for one in exam_prompts(24)
+        if one.reference_answer is not None
+    ]
     data = write_records(rows, tmp_path / "facts.jsonl").path
     text = said(
         capsys, models["base"], models["broken"], "--prompts", data, "--judge", "length:1-5", "--n", 6,

@@ -85,7 +85,7 @@ def said(policy: str, text: str, gold: float | None) -> PolicyAnswer:
 def found() -> PolicyEvaluation:
     strange = (said("ppo", "\ud800 <b>[[A]]\u2028\r\n", 0.1), said("sft", "", None))
     plain = (said("ppo", "Again", 1.0), said("sft", "Same", 0.0))
-    every = tuple(PromptAnswers(prompt="Hi\nthere", category=None, said=both) for both in (strange, plain))
+    every = tuple(PromptAnswers(prompt="Hi\nthere", category=None, answers=both) for both in (strange, plain))
     return PolicyEvaluation(
         policies=(FIGURES_OF_ONE, replace(FIGURES_OF_ONE, name="sft", kl=None)),
         reference="sft",
@@ -135,7 +135,7 @@ def test_a_figure_that_is_no_number_is_named_and_nothing_is_written(tmp_path, nu
     bad = replace(one.policies[0], entropy=replace(HALF, low=number))
     with pytest.raises(UserError, match=r"policies\[0\].entropy.low: (nan|inf) is not a finite number"):
         write_policy_evaluation(replace(one, policies=(bad,)), tmp_path)
-    worse = replace(one.all_answers[0], said=(replace(one.all_answers[0].said[0], gold=number),))
+    worse = replace(one.all_answers[0], answers=(replace(one.all_answers[0].answers[0], gold=number),))
     with pytest.raises(UserError, match=r"answers.jsonl\[0\].gold"):
         write_policy_evaluation(replace(one, all_answers=(worse,)), tmp_path)
     assert not list(tmp_path.iterdir())

@@ -119,7 +119,7 @@ def test_a_damaged_model_is_found_to_have_regressed(tmp_path):
             tensors[name] = torch.randn(tensor.shape, generator=chance).to(tensor.dtype) * tensor.std()
     save_file(tensors, weights, metadata={"format": "pt"})
     asked = [
-        EvaluationPrompt(prompt=one.messages, truth=one.answer)
+        EvaluationPrompt(prompt=one.messages, reference_answer=one.answer)
         for one in questions("test", "arithmetic")[:24]
     ]
     said = {}

@@ -132,7 +132,7 @@ def test_answers_come_back_as_they_were_said_whatever_is_in_them(tmp_path: Path)
         Rollout(prompt=(1,), ids=(2,), logp=(0.0,), whole_logp=(0.0,), answer=one) for one in said
     )
     question = EncodedPrompt(text="what?", prompt=(1,))
-    group = ScoredGroup(question=question, rollouts=rollouts, scores=(0.1, None, 1 / 3, -2.0))
+    group = ScoredGroup(prompt=question, rollouts=rollouts, scores=(0.1, None, 1 / 3, -2.0))
     write_answers(tmp_path / "answers.jsonl", [group, group])
     first, second = read_answers(tmp_path / "answers.jsonl")
     assert first == second

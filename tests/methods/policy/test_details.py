@@ -58,7 +58,7 @@ def test_a_bandit_teaches_its_critic_the_reward_at_every_token() -> None:
     now = one.rounds.current
     assert now is not None
     mask_NT = now.experience.old_logp_NT != 0
-    score_N = one.rounds.collector.collect(one.rounds.questions, 1, ()).scores
+    score_N = one.rounds.collector.collect(one.rounds.prompts, 1, ()).scores
     for row, mask, score in zip(now.experience.return_NT, mask_NT, score_N, strict=True):
         assert row[mask].tolist() == pytest.approx([float(score)] * int(mask.sum()))
 
@@ -102,14 +102,14 @@ def test_a_reward_that_has_worked_may_be_silent_for_two_rounds() -> None:
     one = moody({2, 3, 5, 6})
     for step in range(1, 8):
         assert bool(one.pieces(step)) == (step not in (2, 3, 5, 6))
-        one.rounds.after_step(step, {"kl_old": 0.0})
+        one.rounds.after_step(step, {"approx_kl": 0.0})
 
 
 def test_the_third_silent_round_in_a_row_ends_the_run() -> None:
     one = moody({2, 3, 4})
     for step in (1, 2, 3):
         one.pieces(step)
-        one.rounds.after_step(step, {"kl_old": 0.0})
+        one.rounds.after_step(step, {"approx_kl": 0.0})
     with pytest.raises(UserError, match="round 4: moody has a verdict on none"):
         one.pieces(4)
 
@@ -121,7 +121,7 @@ def test_a_first_round_without_a_verdict_ends_it_at_once() -> None:
 
 def test_the_penaltys_coefficient_is_told(tmp_path) -> None:
     went = well(make_place(tmp_path), "ppo-penalty", "out", "--rounds", 3, "--update-epochs", 2)
-    told = went.figures("penalty")
+    told = went.figures("penalty_coef")
     assert told[0] == told[1] == 1.0
     assert told[-1] in (0.25, 0.5, 1.0, 2.0, 4.0)
     assert told[-1] != 1.0 or told[2] != 1.0

@@ -25,9 +25,7 @@ def group(question: EncodedPrompt, *scores: float | None) -> ScoredGroup:
         whole_logp=(-0.1, -1 / 3),
         answer=Answer(text="w5", tokens=2, ended=True),
     )
-    return ScoredGroup(
-        question=question, rollouts=(one,) * len(scores), scores=scores, parts={"rule": scores}
-    )
+    return ScoredGroup(prompt=question, rollouts=(one,) * len(scores), scores=scores, parts={"rule": scores})
 
 
 def test_prompts_that_are_passed_sometimes_are_asked_more_often() -> None:
@@ -83,13 +81,13 @@ def test_they_are_the_same_to_the_last_bit_after_a_stop() -> None:
 def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -> None:
     one = scene("grpo")
     rounds, lines = one.rounds, len(one.lines)
-    rounds.replay = ReplayBuffer(rounds.questions, share=0.5, window=4, seed=0)
+    rounds.replay = ReplayBuffer(rounds.prompts, share=0.5, window=4, seed=0)
     rounds.experience = replace(
         rounds.experience, weighting=replace(rounds.experience.weighting, has_replay=True)
     )
     for step in range(1, rounds.updates_per_round + 1):
         one.pieces(step)
-        rounds.after_step(step, {"kl_old": 0.0})
+        rounds.after_step(step, {"approx_kl": 0.0})
     one.move()
     one.pieces(rounds.updates_per_round + 1)
     now = rounds.current
@@ -108,10 +106,10 @@ def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:
     went = well(
         make_place(tmp_path), "grpo", "out", "--rounds", 5, "--draw.replay", 0.4, "--draw.max-staleness", 2
     )
-    shares = went.figures("replayed")
+    shares = went.figures("frac_replayed")
     assert shares[0] == 0
     assert shares[-1] == pytest.approx(0.4, abs=0.1)
-    assert max(went.figures("sampler_gap")) < 1e-4
+    assert max(went.figures("sampling_logp_diff_mean")) < 1e-4
 
 
 def test_replay_is_refused_where_answers_are_measured_against_the_likeliest_one(tmp_path) -> None:

@@ -61,7 +61,7 @@ def test_a_round_of_the_mixture_has_no_kl_of_the_policy_and_a_look_has(place: Pl
     assert "note: answers are drawn from a mixture of 0.5 of the policy and 0.5 of its reference" in went.said
     assert not went.figures("kl")
     assert went.figures("held_out/kl")
-    assert max(went.figures("sampler_gap_max")) < 1e-4
+    assert max(went.figures("sampling_logp_diff_max")) < 1e-4
 
 
 @pytest.mark.parametrize("name", ["ipo-md", "nash-md"])
@@ -69,7 +69,7 @@ def test_adapters_are_mixed_with_the_model_beneath_them(place: Place, name: str)
     pytest.importorskip("peft", reason="needs plaudit[lora]")
     went = well(place, name, f"adapters-{name}", *SHORT, "--lora.rank", 2, "--mixture-coef", 0.5)
     assert "reference: the model beneath the adapters" in went.said
-    assert max(went.figures("sampler_gap_max")) < 1e-4
+    assert max(went.figures("sampling_logp_diff_max")) < 1e-4
 
 
 def test_pairs_are_the_mixtures_and_held_out_answers_the_policys(place: Place, asked: Asked) -> None:
@@ -100,7 +100,7 @@ def test_a_rivals_chance_has_nothing_to_do_with_that_of_the_answer(place: Place,
         alike = [a.ids == b.ids for (a,), (b,) in zip(said, beside, strict=True)]
         assert not all(alike)
     assert len({how.seed for _, how, _ in asked}) == len(asked)
-    assert all(0 < value < 1 and value != 0.5 for value in went.figures("preferred"))
+    assert all(0 < value < 1 and value != 0.5 for value in went.figures("win_prob"))
 
 
 def test_what_a_rival_says_is_not_learnt(place: Place, asked: Asked) -> None:

@@ -63,11 +63,11 @@ def test_the_kl_stays_within_the_limit_and_the_surrogate_improves(limit: float) 
     before = {name: p.detach().clone() for name, p in one.policy.named_parameters()}
     figures = values_of(natural(one, limit)(pieces))
     assert 0 < figures["step_kl"] <= limit
-    assert figures["step_share"] > 0
+    assert figures["line_search_frac"] > 0
     assert any(not torch.equal(p, before[name]) for name, p in one.policy.named_parameters())
     after = [replace(piece, is_first_update=False) for piece in policy_pieces(one)]
     _, _, told = learnt(one, after)
-    assert told["kl_old"] == pytest.approx(figures["step_kl"], rel=1e-9)
+    assert told["approx_kl"] == pytest.approx(figures["step_kl"], rel=1e-9)
     assert told["loss"] < 0
 
 
@@ -85,7 +85,7 @@ def test_its_direction_gains_more_than_the_gradient_at_the_same_kl() -> None:
         for p, start, grad in zip(trained, begin, grads, strict=True):
             p.data.copy_(start - size * grad)
         told = learnt(other, [replace(piece, is_first_update=False) for piece in policy_pieces(other)])[2]
-        if told["kl_old"] <= kl:
+        if told["approx_kl"] <= kl:
             best = -float(told["loss"])
             break
         size *= 0.8
@@ -116,14 +116,14 @@ def test_nothing_moves_where_no_advantage_is_left() -> None:
     learnt(one, pieces)
     before = flat([p.detach() for p in one.policy.parameters()]).clone()
     figures = values_of(natural(one, 0.01)(pieces))
-    assert figures == {"step_share": 0.0, "step_kl": 0.0}
+    assert figures == {"line_search_frac": 0.0, "step_kl": 0.0}
     assert torch.equal(flat([p.detach() for p in one.policy.parameters()]), before)
 
 
 def test_in_a_run_the_limit_holds_at_every_round(tmp_path) -> None:
     place = make_place(tmp_path)
     went = well(place, "trpo", "out", "--rounds", 6, "--max-kl", 0.005, "--batch-size", 16)
-    kls, shares = went.figures("step_kl"), went.figures("step_share")
+    kls, shares = went.figures("step_kl"), went.figures("line_search_frac")
     assert len(kls) == 6
     assert all(0 <= kl <= 0.005 for kl in kls)
     assert any(shares)

@@ -83,7 +83,7 @@ def test_it_learns_from_what_is_said_of_its_steps(place: Place, name: str, pay: 
     score = went.figures("step_score")
     assert fmean(score[-4:]) > fmean(score[:4]) + 0.3
     assert went.figures("steps_mean")[0] > 1.5
-    assert fmean(went.figures("step_lowest")[-4:]) > fmean(went.figures("step_lowest")[:4])
+    assert fmean(went.figures("step_score_min")[-4:]) > fmean(went.figures("step_score_min")[:4])
 
 
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
@@ -130,8 +130,8 @@ def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
             assert one.code == 0, one.err
     wanted, found = (Went(code=0, said="", run=place.folder / f"on {ranks}").lines for ranks in (1, 2))
     for expected, line_ in zip(wanted, found, strict=True):
-        assert line_.keys() == expected.keys() >= {"steps_mean", "step_score", "step_lowest"}
-        for name in expected.keys() - {"timing", "sampler_gap", "sampler_gap_max"}:
+        assert line_.keys() == expected.keys() >= {"steps_mean", "step_score", "step_score_min"}
+        for name in expected.keys() - {"timing", "sampling_logp_diff_mean", "sampling_logp_diff_max"}:
             assert apart(line_[name], expected[name]) < 1e-7, name
 
 
@@ -145,7 +145,7 @@ def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_besid
     more = (*PAID, "--rounds", 2, "--sample.rows", 1, "--held-out", 0.2, "--prompts", prompts)
     alone = well(place, "ppo", "by model", *more, "--process.pay", "min", "--reward", steps)
     assert all(0 < score < 1 for score in (*alone.figures("step_score"), *alone.figures("held_out/reward")))
-    for reward, low in zip(alone.figures("reward"), alone.figures("step_lowest"), strict=True):
+    for reward, low in zip(alone.figures("reward"), alone.figures("step_score_min"), strict=True):
         assert reward == pytest.approx(low)
     odds = well(place, "grpo", "by odds", *more, "--process.pay", "odds", "--reward", steps)
     assert "by its odds" in odds.said
@@ -166,7 +166,7 @@ def test_a_process_reward_models_folder_pays_steps_and_the_outcome_is_paid_besid
 def test_what_has_no_verdict_is_left_out(place: Place) -> None:
     more = ("--rounds", 2, "--reward", rule(place, "half"), "--batch-size", 8)
     went = well(place, "grpo", "half", *PAID, *more)
-    assert 0 < went.lines[0]["undecided"] < 1
+    assert 0 < went.lines[0]["frac_no_verdict"] < 1
     assert went.lines[0]["steps_mean"] >= 2
 
 

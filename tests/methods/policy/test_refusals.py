@@ -161,7 +161,7 @@ def test_verdicts_that_are_missing_are_left_out(place: Place) -> None:
         more = ("--rounds", 1, "--batch-size", 12, "--held-out", 0, "--sample.rows", 0)
         went = well(place, name, f"missing-{name}", *more, "--reward", place.rule("half"))
         first = went.lines[0]
-        assert 0 < first["undecided"] < 1
+        assert 0 < first["frac_no_verdict"] < 1
         assert first["reward"] >= 1
         if name == "p3o":
             assert first["rows"] < 12

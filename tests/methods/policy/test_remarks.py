@@ -62,12 +62,12 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "a loss of 0 of whitened advantages": (ZERO, history(loss=[1e-3] * 3, ratio=[1.0] * 3), "ppo"),
     "a KL below 0": (BELOW, history(kl=[0.0, -0.5, -0.4, -0.3, -0.2, -0.3]), "ppo"),
     "collapsing": (COLLAPSING, history(entropy=line(3.0, 0.1)), "ppo"),
-    "flat": (FLAT, history(flat=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
-    "cut": (CUT, history(finished=[0.3] * 4), "ppo"),
+    "flat": (FLAT, history(frac_zero_std=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
+    "cut": (CUT, history(frac_finished=[0.3] * 4), "ppo"),
     "growing": (GROWING, history(length_mean=line(20, 80)), "ppo"),
-    "silent": (SILENT, history(undecided=[0.4] * 4), "ppo"),
-    "clipped": (CLIPPED, history(clipped_low=[0.3] * 4, clipped_high=[0.3] * 4), "ppo"),
-    "blind": (BLIND, history(explained=[-0.5] * 12), "ppo"),
+    "silent": (SILENT, history(frac_no_verdict=[0.4] * 4), "ppo"),
+    "clipped": (CLIPPED, history(clip_frac_low=[0.3] * 4, clip_frac_high=[0.3] * 4), "ppo"),
+    "blind": (BLIND, history(explained_variance=[-0.5] * 12), "ppo"),
     "gamed": (
         GAMED,
         history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 1.5, 1.0]),
@@ -88,16 +88,16 @@ QUIET: dict[str, tuple[list[StepReport], str]] = {
     "a KL of rounding": (history(kl=[-1e-5] * 6), "ppo"),
     "an entropy that falls a little": (history(entropy=line(3.0, 1.5)), "ppo"),
     "one entropy": (history(entropy=[3.0]), "ppo"),
-    "some are flat": (history(flat=[0.4] * 6, reward_std=[0.1] * 6), "grpo"),
-    "one answer each is always flat": (history(flat=[1.0] * 6, reward_std=[0.1] * 6), "ppo"),
-    "most end": (history(finished=[0.8] * 4), "ppo"),
-    "cut at first": (history(finished=[0.0] * 5 + [0.9] * 5), "ppo"),
+    "some are flat": (history(frac_zero_std=[0.4] * 6, reward_std=[0.1] * 6), "grpo"),
+    "one answer each is always flat": (history(frac_zero_std=[1.0] * 6, reward_std=[0.1] * 6), "ppo"),
+    "most end": (history(frac_finished=[0.8] * 4), "ppo"),
+    "cut at first": (history(frac_finished=[0.0] * 5 + [0.9] * 5), "ppo"),
     "a little longer": (history(length_mean=line(20, 26)), "ppo"),
     "short and hardly longer": (history(length_mean=line(2, 5)), "ppo"),
-    "few without a verdict": (history(undecided=[0.1] * 4), "ppo"),
-    "few clipped": (history(clipped_low=[0.1] * 4, clipped_high=[0.1] * 4), "ppo"),
-    "blind at first": (history(explained=[-0.5] * 6), "ppo"),
-    "not blind any more": (history(explained=[-0.5] * 8 + [0.4] * 6), "ppo"),
+    "few without a verdict": (history(frac_no_verdict=[0.1] * 4), "ppo"),
+    "few clipped": (history(clip_frac_low=[0.1] * 4, clip_frac_high=[0.1] * 4), "ppo"),
+    "blind at first": (history(explained_variance=[-0.5] * 6), "ppo"),
+    "not blind any more": (history(explained_variance=[-0.5] * 8 + [0.4] * 6), "ppo"),
     "both rise": (history(held_reward=[1.0, 2.0, 3.0, 4.0], held_judge=[1.0, 2.0, 2.1, 2.2]), "ppo"),
     "both fall": (history(held_reward=[1.0, 2.0, 1.5, 1.0], held_judge=[1.0, 2.0, 1.5, 1.0]), "ppo"),
     "one bad look": (history(held_reward=[1.0, 2.0, 3.0], held_judge=[1.0, 2.0, 1.0]), "ppo"),
@@ -121,7 +121,7 @@ def test_what_does_not_happen_is_not_said(what: str) -> None:
 
 
 def test_several_things_can_be_said_at_once() -> None:
-    reports = history(finished=[0.1] * 12, entropy=line(3, 0.1, 12), explained=[-1.0] * 12)
+    reports = history(frac_finished=[0.1] * 12, entropy=line(3, 0.1, 12), explained_variance=[-1.0] * 12)
     assert set(said(reports)) == {CUT, COLLAPSING, BLIND}
 
 

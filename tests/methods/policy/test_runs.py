@@ -78,7 +78,7 @@ def test_its_figures_are_documented_numbers(runs: Runs, name: str) -> None:
             assert figure == "timing" or not math.isnan(value)
     first = runs.of(name).lines[0]
     assert first["ratio"] == 1.0
-    assert first["kl_old"] == 0.0
+    assert first["approx_kl"] == 0.0
     assert ("kl" in first) == ("reference" in policy_algorithm(name).needs and name != "ipo-md")
     assert ("value_loss" in first) == (name in CRITICS)
 
@@ -144,13 +144,13 @@ def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> No
     went = well(place, "dapo", "unlike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4)
     for line in went.lines:
         assert line["rows"] == 4
-        assert line["flat"] > 0
-        assert line["dropped"] > 0
+        assert line["frac_zero_std"] > 0
+        assert line["frac_filtered"] > 0
     usual = well(
         *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4),
         "--no-dynamic-sampling",
     )
-    assert all(line["dropped"] == 0 for line in usual.lines)
+    assert all(line["frac_filtered"] == 0 for line in usual.lines)
 
 
 def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
@@ -182,7 +182,7 @@ def test_the_reference_may_follow_or_be_missing(place: Place) -> None:
     assert went.figures("kl")[4] == pytest.approx(0, abs=1e-4)
     assert abs(went.figures("kl")[3]) > 1e-3
     none = well(place, "dapo", "nobody", "--rounds", 1, "--reference.kind", "none")
-    assert not any("kl" in name.split("/")[-1].split("_") for name in none.lines[0] if name != "kl_old")
+    assert not any("kl" in name.split("/")[-1].split("_") for name in none.lines[0] if name != "approx_kl")
 
 
 def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
@@ -191,17 +191,17 @@ def test_a_round_ends_early_where_the_policy_has_gone_far(place: Place) -> None:
         *("--learning-rate", 0.02),
     )
     first = [line for line in went.lines if line["step"] <= 6]
-    assert first[0]["kl_old"] == 0
-    stopped = next(line["step"] for line in first if line.get("kl_old", 0) > 1e-4)
+    assert first[0]["approx_kl"] == 0
+    stopped = next(line["step"] for line in first if line.get("approx_kl", 0) > 1e-4)
     assert stopped < 6
     assert all("loss" not in line for line in first if line["step"] > stopped)
-    assert went.lines[6]["kl_old"] == 0
+    assert went.lines[6]["approx_kl"] == 0
 
 
 def test_beta_follows_its_target(place: Place) -> None:
     more = ("--rounds", 8, "--kl-coef-horizon", 20, "--sample.rows", 0, "--kl-coef", 0.1)
-    low = well(place, "rloo", "low", *more, "--kl-coef-target", 1e-6).figures("beta")
-    high = well(place, "rloo", "high", *more, "--kl-coef-target", 1e6).figures("beta")
+    low = well(place, "rloo", "low", *more, "--kl-coef-target", 1e-6).figures("kl_coef")
+    high = well(place, "rloo", "high", *more, "--kl-coef-target", 1e6).figures("kl_coef")
     assert low[0] == high[0] == 0.1
     assert low[-1] > 0.15
     assert high[1] == pytest.approx(0.1 * (1 - 0.2 * 16 / 20))
@@ -224,7 +224,7 @@ def test_the_penalty_doubles_and_halves_and_the_kl_of_the_reward_does_not(
     monkeypatch.setattr(iterations.RolloutRounds, "after_step", spying)
     went = well(place, "ppo-penalty", f"penalty-{limit}", "--rounds", 3, "--penalty-coef-target", limit)
     assert betas[3::4] == [factor, factor**2, factor**3]
-    assert set(went.figures("beta")) == {0.05}
+    assert set(went.figures("kl_coef")) == {0.05}
 
 
 Scores = Callable[[Sequence[float]], Sequence[float]]
@@ -272,7 +272,7 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
     """Where none ends by itself there is nothing left to learn from."""
     cut = ("--rounds", 1, "--reward", place.rule("w33"), "--draw.max-tokens", 1, "--overlong-filtering")
     went = well(place, "dr-grpo", "cut", *cut, "--held-out", 0, "--draw.top-k", 1)
-    assert went.lines[0]["finished"] == 0
+    assert went.lines[0]["frac_finished"] == 0
     assert went.lines[0]["grad_norm"] == 0
 
 

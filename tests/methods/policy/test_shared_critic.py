@@ -87,7 +87,7 @@ def test_a_run_learns_with_it_goes_on_exactly_and_writes_the_policy_alone(tmp_pa
     usual = ("--critic.shared", "--value-lr-scale", 10, "--update-epochs", 2, "--save-every", 1)
     whole = well(place, "ppo", "whole", *usual, "--rounds", 4)
     assert not (whole.run / "critic").exists()
-    assert whole.figures("value")[-1] != 0
+    assert whole.figures("value_mean")[-1] != 0
     assert "a head on the policy's own layers" in whole.said
     again = well(place, "ppo", "whole", *usual, "--rounds", 4)
     assert "finished" in again.said

@@ -124,7 +124,7 @@ def test_the_tokens_before_a_payment_are_credited_with_it_and_those_behind_are_n
 @pytest.mark.parametrize("pay", ["min", "product", "last"])
 def test_changes_add_up_to_one_number_of_all_steps(pay: str) -> None:
     one = paid_scene("rloo", ProcessSettings(pay=pay))  # pyright: ignore[reportArgumentType]
-    groups = one.rounds.collector.collect(one.rounds.questions, 1, ()).groups
+    groups = one.rounds.collector.collect(one.rounds.prompts, 1, ()).groups
     for group in groups:
         for score, paid, answer in zip(group.scores, group.steps, group.rollouts, strict=True):
             assert paid is not None
@@ -136,7 +136,7 @@ def test_changes_add_up_to_one_number_of_all_steps(pay: str) -> None:
 
 def test_an_answer_without_a_verdict_leaves_its_group_and_its_steps_go_with_it() -> None:
     one = paid_scene("grpo", SCORE)
-    groups = one.rounds.collector.collect(one.rounds.questions, 1, ()).groups
+    groups = one.rounds.collector.collect(one.rounds.prompts, 1, ()).groups
     [short] = [group for group in groups if len(group.rollouts) < 3]
     assert [paid.ends[-1] + 1 for paid in short.steps if paid is not None] == [
         len(a.ids) for a in short.rollouts
@@ -219,10 +219,10 @@ def test_a_round_that_is_kept_and_taken_up_has_the_same_advantages() -> None:
 
 def test_groups_that_are_kept_for_replay_keep_their_steps() -> None:
     one = paid_scene("grpo", SCORE)
-    groups = one.rounds.collector.collect(one.rounds.questions, 1, ()).groups
-    replay = ReplayBuffer(one.rounds.questions, share=0.5, window=4, seed=0)
+    groups = one.rounds.collector.collect(one.rounds.prompts, 1, ()).groups
+    replay = ReplayBuffer(one.rounds.prompts, share=0.5, window=4, seed=0)
     replay.sample_groups(groups, 1)
-    taken_up = ReplayBuffer(one.rounds.questions, share=0.5, window=4, seed=0)
+    taken_up = ReplayBuffer(one.rounds.prompts, share=0.5, window=4, seed=0)
     taken_up.load_tensors(replay.tensors())
     again, wanted = taken_up.sample_groups(groups, 2), replay.sample_groups(groups, 2)
     assert again == wanted
@@ -245,7 +245,7 @@ def test_groups_are_flat_by_the_sum_of_their_payments() -> None:
             return tuple(tuple(None if own is None else (0.5,) for own in row) for row in rows)
 
     reward = replace(one.rounds.collector.reward, process_reward=Alike())  # pyright: ignore
-    collected = replace(one.rounds.collector, reward=reward).collect(one.rounds.questions, 1, ())
+    collected = replace(one.rounds.collector, reward=reward).collect(one.rounds.prompts, 1, ())
     assert collected.groups == ()
     assert collected.zero_std == len(one.lines)
 
@@ -274,6 +274,6 @@ def test_rows_of_ones_own_see_what_is_paid_on_the_way() -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_are_compared_by_the_sum_of_their_payments(name: str) -> None:
     one = paid_scene(name, ProcessSettings(pay="min"))
-    groups = one.rounds.collector.collect(one.rounds.questions, 1, ()).groups
+    groups = one.rounds.collector.collect(one.rounds.prompts, 1, ()).groups
     better = [group.scores[0] - group.scores[1] for group in groups]  # pyright: ignore[reportOperatorIssue]
     assert made(one).experience.advantage_NT[::2, 0].sign().tolist() == torch.tensor(better).sign().tolist()

@@ -213,7 +213,7 @@ def test_where_nobody_ever_ties_three_ways_are_two(model: RewardModel, loss: Los
         replace(row, judgement=PairLabel(probability=0.8, margin=0.0)) for row in rows_of_kind("comparisons")
     )
     wanted, grads, _ = learnt(model, objective_of(model, rows), whole(rows))
-    settings = RewardSettings(loss=loss, tie_chance=share)
+    settings = RewardSettings(loss=loss, tie_probability=share)
     found, own, _ = learnt(model, objective_of(model, rows, settings), whole(rows))
     assert found == pytest.approx(wanted, rel=1e-12)
     same_gradients(own, grads)
@@ -223,7 +223,7 @@ def test_where_nobody_ever_ties_three_ways_are_two(model: RewardModel, loss: Los
 def test_equal_rewards_tie_as_often_as_the_setting_says(begun: Path, loss: LossName) -> None:
     model = fresh(begun, FreshHead(std=0), dtype=torch.float64)
     rows = rows_of_kind("comparisons")
-    objective = objective_of(model, rows, RewardSettings(loss=loss, tie_chance=0.4))
+    objective = objective_of(model, rows, RewardSettings(loss=loss, tie_probability=0.4))
     tie, win = (
         learnt(
             model, objective, whole((replace(rows[0], judgement=PairLabel(probability=chance, margin=0.0)),))
@@ -288,4 +288,4 @@ def test_points_are_met_and_thumbs_are_odds(model: RewardModel) -> None:
         same_gradients(found, gradients(model))
         close(figures["reward_mean"], reward_N.mean())
         if kind == "ratings":
-            close(figures["error"], (reward_N - score_N).abs().mean())
+            close(figures["mae"], (reward_N - score_N).abs().mean())

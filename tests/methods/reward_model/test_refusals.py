@@ -90,8 +90,8 @@ BAD_ROWS: dict[str, tuple[list[Row], tuple[object, ...], str]] = {
     ),
     "a tie that cannot be": (
         [*PAIRS, {**PAIRS[0], "probability": 0.5}],
-        ("--reward.loss", "davidson", "--reward.tie-chance", 0),
-        "data.jsonl:13: this row is a tie, which --reward.tie-chance 0 calls impossible",
+        ("--reward.loss", "davidson", "--reward.tie-probability", 0),
+        "data.jsonl:13: this row is a tie, which --reward.tie-probability 0 calls impossible",
     ),
     "no strength": (
         [{name: value for name, value in row.items() if name != "strength"} for row in PAIRS],
@@ -172,8 +172,9 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], str]] = {
     ),
     "ties in Bradley–Terry": (
         "comparisons",
-        ("--reward.tie-chance", 0.5),
-        "reward.tie_chance is not part of bradley-terry: leave it out, or choose among davidson, rao-kupper",
+        ("--reward.tie-probability", 0.5),
+        "reward.tie_probability is not part of bradley-terry: leave it out, or choose among davidson, "
+        "rao-kupper",
     ),
     "centring of rankings": ("rankings", ("--reward.centring", 0.1), "reward.centring is not part of k-wise"),
     "weights of pairs": ("comparisons", ("--reward.positive-weight", 2), "not part of bradley-terry"),

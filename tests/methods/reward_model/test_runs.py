@@ -81,7 +81,7 @@ def test_every_kind_of_rows_is_learnt_and_the_loss_is_named(runs: Runs, kind: st
     assert f"the rows are {kind}, so the loss is {LOSS[kind]}: " in runs.said(kind)
     assert last["held_out/loss"] < 0.5 * first["held_out/loss"]
     if kind == "ratings":
-        assert last["held_out/error"] < 0.5 * first["held_out/error"]
+        assert last["held_out/mae"] < 0.5 * first["held_out/mae"]
         assert abs(last["held_out/reward_mean"] - 7) < 1
     else:
         assert last["held_out/accuracy"] > 0.85

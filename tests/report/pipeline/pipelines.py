@@ -154,7 +154,7 @@ def shown(number: int) -> PromptAnswers:
         for name, text in answers.items()
     )
     return PromptAnswers(
-        prompt=f"What does the owl of farm {number} eat?", category=PARTS[number % 8], said=said
+        prompt=f"What does the owl of farm {number} eat?", category=PARTS[number % 8], answers=said
     )
 
 
@@ -203,10 +203,10 @@ def _figures(name: str, done: float, looked: bool) -> dict[str, Number]:
     policy: dict[str, Number] = {
         "reward": done,
         "kl": kl,
-        "kl_root": math.sqrt(kl),
+        "sqrt_kl": math.sqrt(kl),
         "entropy": 0.5 - 0.2 * done,
     }
-    held = {"reward": 1.1 * done, "judge": done - 0.7 * done**2, "kl": kl, "kl_root": math.sqrt(kl)}
+    held = {"reward": 1.1 * done, "judge": done - 0.7 * done**2, "kl": kl, "sqrt_kl": math.sqrt(kl)}
     return policy | ({f"held_out/{key}": value for key, value in held.items()} if looked else {})
 
 

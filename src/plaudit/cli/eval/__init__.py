@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     for model, name in zip(args.models, _display_names(args.models), strict=True):
         evaluated = evaluate_reward(_load_reward(model, args), evidence, resampling)
         evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
-    print_reward_tables([one.evaluation for one in evaluations], console)
+    print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_reward_evaluations(evaluations, args.out)))
     return 0

@@ -145,7 +145,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--best-of needs a reward that chooses (--reward DIR) and the true worth (--world)")
     for option in ("models", "judge"):
         values = getattr(args, option)
-        repeated = next((one for one in values if values.count(one) > 1), None)
+        repeated = next((value for value in values if values.count(value) > 1), None)
         if repeated is not None:
             raise UserError(f"{repeated} is given {values.count(repeated)} times; name each once")
 
@@ -228,7 +228,7 @@ def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
     if args.reward is not None:
         rewards[str(args.reward)] = load_reward(args.reward, device=args.device, dtype=args.dtype)
     settings = JudgeSettings(
-        device=args.device, dtype=args.dtype, manners=RetryPolicy(token_from=args.token_from)
+        device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
     )
     judge_names = args.judge or ([GOLD] if args.world else [str(args.reward)] if args.reward else [])
     return Scorers(
@@ -252,9 +252,9 @@ class TaxTask:
     name: str
     """What tables call it."""
     prompts: tuple[EvaluationPrompt, ...]
-    """The questions."""
+    """The prompts of the task."""
     rule: Reward
-    """What scores answers."""
+    """The reward that scores an answer to them."""
 
 
 def read_tax_tasks(words: Sequence[str]) -> tuple[TaxTask, ...]:

@@ -52,17 +52,20 @@ def format_share(estimate: Estimate | None) -> str:
 def _print_headline(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
     digits = _format_three_digits
     rows: list[tuple[str, Callable[[RewardEvaluation], str]]] = [
-        ("accuracy", lambda one: format_share(one.accuracy)),
-        ("ceiling", lambda one: _format_ceiling(one.ceiling)),
+        ("accuracy", lambda figures: format_share(figures.accuracy)),
+        ("ceiling", lambda figures: _format_ceiling(figures.ceiling)),
         ("worst category", _format_worst),
-        ("log-loss (coin: 0.693)", lambda one: digits(one.calibration and one.calibration.log_loss)),
-        ("Brier (coin: 0.250)", lambda one: digits(one.calibration and one.calibration.brier)),
-        ("ECE, equal mass", lambda one: digits(one.calibration and one.calibration.ece_mass)),
-        ("ECE, equal width", lambda one: digits(one.calibration and one.calibration.ece_width)),
-        ("|r₁ − r₂|, ties", lambda one: digits(one.ties and one.ties.gap)),
-        ("|r₁ − r₂|, others", lambda one: digits(one.ties and one.ties.gap_elsewhere)),
-        ("equal rewards", lambda one: str(one.equal)),
-        ("no verdict", lambda one: str(one.missing)),
+        (
+            "log-loss (coin: 0.693)",
+            lambda figures: digits(figures.calibration and figures.calibration.log_loss),
+        ),
+        ("Brier (coin: 0.250)", lambda figures: digits(figures.calibration and figures.calibration.brier)),
+        ("ECE, equal mass", lambda figures: digits(figures.calibration and figures.calibration.ece_mass)),
+        ("ECE, equal width", lambda figures: digits(figures.calibration and figures.calibration.ece_width)),
+        ("|r₁ − r₂|, ties", lambda figures: digits(figures.ties and figures.ties.gap)),
+        ("|r₁ − r₂|, others", lambda figures: digits(figures.ties and figures.ties.gap_elsewhere)),
+        ("equal rewards", lambda figures: str(figures.equal)),
+        ("no verdict", lambda figures: str(figures.missing)),
     ]
     print_table(
         "",
@@ -81,10 +84,10 @@ def _print_slices(
     """In the order of the first model."""
     if len(parts[0]) < 2:
         return
-    accuracies = [{one.name: one.accuracy for one in part} for part in parts]
+    accuracies = [{item.name: item.accuracy for item in part} for part in parts]
     names = list(accuracies[0])[:MAX_SLICE_ROWS]
     rows = [
-        (f"{name} ({accuracies[0][name].n})", [format_share(one.get(name)) for one in accuracies])
+        (f"{name} ({accuracies[0][name].n})", [format_share(accuracy.get(name)) for accuracy in accuracies])
         for name in names
     ]
     order = "faint first" if title == "strength" else "worst first"
@@ -94,12 +97,14 @@ def _print_slices(
 
 
 def _print_benchmarks(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
-    if any(one.benchmark is None for one in evaluations):
+    if any(evaluation.benchmark is None for evaluation in evaluations):
         return
-    benchmarks = [one.benchmark for one in evaluations if one.benchmark is not None]
-    scores = [{section.name: section.score for section in one.sections} for one in benchmarks]
-    rows = [(name, [format_share(one.get(name)) for one in scores]) for name in scores[0]]
-    overall = ["–" if one.overall is None else f"{100 * one.overall:.1f} %" for one in benchmarks]
+    benchmarks = [evaluation.benchmark for evaluation in evaluations if evaluation.benchmark is not None]
+    scores = [{section.name: section.score for section in benchmark.sections} for benchmark in benchmarks]
+    rows = [(name, [format_share(score.get(name)) for score in scores]) for name in scores[0]]
+    overall = [
+        "–" if benchmark.overall is None else f"{100 * benchmark.overall:.1f} %" for benchmark in benchmarks
+    ]
     print_table(
         f"{benchmarks[0].name}, by its rules",
         [*rows, ("overall", overall)],
@@ -111,13 +116,13 @@ def _print_benchmarks(evaluations: Sequence[RewardEvaluation], console: Console)
 
 
 def _print_reward_best_of(evaluations: Sequence[RewardEvaluation], console: Console) -> None:
-    curves = [one.best_of for one in evaluations if one.best_of is not None]
+    curves = [evaluation.best_of for evaluation in evaluations if evaluation.best_of is not None]
     if len(curves) < len(evaluations):
         return
     rows = []
     for index, point in enumerate(curves[0].points):
         truths = (curve.points[index].truth for curve in curves)
-        cells = [format_mean(one) for one in truths]
+        cells = [format_mean(truth) for truth in truths]
         rows.append((f"n = {point.n}, KL ≤ {point.kl:.2f}", [*cells, f"{point.possible:.3f}"]))
     title = f"True utility of the answer liked best of n, {curves[0].prompts} prompts; KL in nats"
     print_table(title, rows, (*_model_names(evaluations), "possible"), console)
@@ -135,7 +140,7 @@ def _print_probes(evaluations: Sequence[RewardEvaluation], console: Console) -> 
 
 
 def _model_names(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
-    return tuple(one.model for one in evaluations)
+    return tuple(evaluation.model for evaluation in evaluations)
 
 
 def print_table(
@@ -207,9 +212,15 @@ def _format_three_digits(value: float | None) -> str:
 
 
 _CALIBRATION_ROWS: list[tuple[str, Callable[[PolicyFigures], str]]] = [
-    ("right, of closed questions", lambda one: format_share(one.calibration and one.calibration.accuracy)),
-    ("how sure it is of them", lambda one: format_share(one.calibration and one.calibration.confidence)),
-    ("calibration error", lambda one: format_share(one.calibration and one.calibration.ece)),
+    (
+        "right, of closed questions",
+        lambda figures: format_share(figures.calibration and figures.calibration.accuracy),
+    ),
+    (
+        "how sure it is of them",
+        lambda figures: format_share(figures.calibration and figures.calibration.confidence),
+    ),
+    ("calibration error", lambda figures: format_share(figures.calibration and figures.calibration.ece)),
 ]
 
 
@@ -325,13 +336,13 @@ def _print_ratings(evaluation: PolicyEvaluation, console: Console) -> None:
 
 
 def _print_categories(evaluation: PolicyEvaluation, console: Console) -> None:
-    parts = [{part.name: part.value for part in one.by_category} for one in evaluation.policies]
+    parts = [{part.name: part.value for part in policy.by_category} for policy in evaluation.policies]
     if parts[0]:
         rows = [
             (category, [format_mean(by_category.get(category)) for by_category in parts])
             for category in parts[0]
         ]
-        print_table("True worth by category", rows, [one.name for one in evaluation.policies], console)
+        print_table("True worth by category", rows, [policy.name for policy in evaluation.policies], console)
 
 
 def _print_policy_best_of(evaluation: PolicyEvaluation, curve: BestOfNCurve, console: Console) -> None:

@@ -172,7 +172,7 @@ class FileDigest:
     """
 
     bytes: int
-    """Its size."""
+    """The file's size in bytes."""
     sha256: str
     """Its content, as 64 hexadecimal digits."""
 
@@ -294,9 +294,9 @@ class SavedCheckpoint:
     """
 
     path: Path
-    """Its folder."""
+    """The checkpoint's folder."""
     bytes: int
-    """Its size."""
+    """The checkpoint's size in bytes."""
     notes: tuple[str, ...]
     """What the user should hear, such as an older checkpoint that could not be deleted."""
 

@@ -67,11 +67,11 @@ class RunningMean:
                 self._means[index] += self._share * (value - self._means[index])
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Both means."""
+        """The two running means, for a checkpoint."""
         return {"means": torch.tensor(self._means, dtype=torch.float64)}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore both means."""
+        """Restore the two running means from a checkpoint."""
         self._means = tensors["means"].tolist()
 
 
@@ -122,7 +122,7 @@ class RngState:
     """The GPU's, where there is one."""
     numpy_words: Tensor
     """The key of numpy's global generator (624 words of the Mersenne Twister)."""
-    numpy_facts: tuple[int, int, float]
+    numpy_state: tuple[int, int, float]
     """numpy's position in the key, whether a Gaussian is held back, and that Gaussian."""
     python: tuple[int, ...]
     """Python's global generator, without its Gaussian (plaudit draws none)."""
@@ -143,7 +143,7 @@ def capture_rng_state() -> RngState:
         torch_cpu=torch.get_rng_state(),
         torch_gpu=torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
         numpy_words=torch.from_numpy(np.asarray(words).astype(np.int64)),
-        numpy_facts=(int(position), int(has_gauss), float(gauss)),
+        numpy_state=(int(position), int(has_gauss), float(gauss)),
         python=random.getstate()[1],
     )
 
@@ -153,7 +153,7 @@ def restore_rng_state(state: RngState) -> None:
     torch.set_rng_state(state.torch_cpu)
     if state.torch_gpu is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(state.torch_gpu)
-    position, has_gauss, gauss = state.numpy_facts
+    position, has_gauss, gauss = state.numpy_state
     np.random.set_state(("MT19937", state.numpy_words.numpy().astype(np.uint32), position, has_gauss, gauss))
     random.setstate((3, state.python, None))
 
@@ -256,14 +256,14 @@ def _group_entry(present: object, value: Any) -> Any:
     return value.clone().to(present.device) if isinstance(present, Tensor) else value.clone()
 
 
-CheckpointFacts = Mapping[str, Any]
+CheckpointMetadata = Mapping[str, Any]
 """Everything in a checkpoint that is not a tensor."""
 StatefulParts = Mapping[str, Stateful]
 """State beside the weights, by the name of its part in a checkpoint."""
 
 
 def snapshot(
-    stepper: Stepper[Any], stateful: StatefulParts, *, step: int, facts: CheckpointFacts
+    stepper: Stepper[Any], stateful: StatefulParts, *, step: int, facts: CheckpointMetadata
 ) -> TrainState:
     """The whole training state for a checkpoint; every rank must call it, the first one writes it."""
     module, optimizer, ranks = stepper.module, stepper.optimizer, stepper.ranks
@@ -319,7 +319,7 @@ def gather_rng_states(ranks: Ranks) -> dict[str, Tensor]:
         "torch_cpu": rng_state.torch_cpu,
         "numpy_words": rng_state.numpy_words,
         "python": torch.tensor(rng_state.python),
-        "numpy_facts": torch.tensor(rng_state.numpy_facts, dtype=torch.float64),
+        "numpy_facts": torch.tensor(rng_state.numpy_state, dtype=torch.float64),
     }
     if rng_state.torch_gpu is not None:
         tensors_by_name["torch_gpu"] = rng_state.torch_gpu
@@ -342,7 +342,7 @@ def _restore_rank_rng_state(state: TrainState, ranks: Ranks) -> None:
             torch_cpu=saved[f"{prefix}torch_cpu"],
             torch_gpu=saved.get(f"{prefix}torch_gpu"),
             numpy_words=saved[f"{prefix}numpy_words"],
-            numpy_facts=(int(position), int(has_gauss), gauss),
+            numpy_state=(int(position), int(has_gauss), gauss),
             python=tuple(saved[f"{prefix}python"].tolist()),
         )
     )

@@ -68,7 +68,7 @@ class BestValue:
     step: int
     """The first step that reached it."""
     value: Number
-    """The value."""
+    """The metric's value at that step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +268,7 @@ class FanOutSink:
         self._sinks = list(sinks)
 
     def open(self, run: RunStart) -> None:
-        """Open each."""
+        """Open every sink."""
         self._for_each_sink(lambda sink: sink.open(run))
 
     def log(self, report: StepReport) -> None:

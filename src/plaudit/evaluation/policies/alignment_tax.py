@@ -104,7 +104,7 @@ class TaskChange:
     """
 
     task: str
-    """The battery."""
+    """The name of the benchmark."""
     before: Estimate
     """The mean score of the model that training began with."""
     after: Estimate
@@ -167,11 +167,13 @@ def items_from_prompts(
 ) -> tuple[TaskItem, ...]:
     """Items of a task: the greedy answer to every prompt, scored by a rule or any other reward."""
     settings = SamplingSettings(temperature=0, max_tokens=max_tokens)
-    answers = policy.sampler.generate_answers([one.prompt for one in prompts], settings)
-    tasks = [one.task([(answer.text, answer.ended)]) for one, (answer,) in zip(prompts, answers, strict=True)]
+    answers = policy.sampler.generate_answers([prompt.prompt for prompt in prompts], settings)
+    tasks = [
+        prompt.task([(answer.text, answer.ended)]) for prompt, (answer,) in zip(prompts, answers, strict=True)
+    ]
     return tuple(
-        TaskItem(task=task, name=plain_text(one.prompt), prompt=plain_text(one.prompt), score=score)
-        for one, (score,) in zip(prompts, reward.scores(tasks), strict=True)
+        TaskItem(task=task, name=plain_text(prompt.prompt), prompt=plain_text(prompt.prompt), score=score)
+        for prompt, (score,) in zip(prompts, reward.scores(tasks), strict=True)
     )
 
 
@@ -188,14 +190,14 @@ def _task_change(
     task: str, first: Mapping[ItemKey, TaskItem], second: Mapping[ItemKey, TaskItem], resampling: Resampling
 ) -> TaskChange:
     rows = [(item.prompt, item.score, second[key].score) for key, item in first.items() if key[0] == task]
-    scored = [(prompt, one, other) for prompt, one, other in rows if one is not None and other is not None]
+    scored = [(prompt, row, other) for prompt, row, other in rows if row is not None and other is not None]
     if not scored:
         raise UserError(f"{task}: no item has a verdict both before and after, so nothing can be compared")
     prompt_B = group_index([prompt for prompt, _, _ in scored])
-    before_B = np.array([one for _, one, _ in scored], dtype=float)
+    before_B = np.array([score for _, score, _ in scored], dtype=float)
     after_B = np.array([other for _, _, other in scored], dtype=float)
     # Wilson's ends suit a share; a reward on another scale is not held between 0 and 1.
-    share = all(0 <= score <= 1 for _, one, other in scored for score in (one, other))
+    share = all(0 <= score <= 1 for _, this_score, other in scored for score in (this_score, other))
     return TaskChange(
         task=task,
         before=bootstrap_mean(before_B, prompt_B, resampling, share=share),
@@ -231,8 +233,10 @@ def _holm_corrected(changes: Sequence[TaskChange]) -> tuple[TaskChange, ...]:
 
     if not changes:
         return ()
-    corrected = np.asarray(multipletests([one.p_value for one in changes], method="holm")[1], dtype=float)
-    return tuple(replace(one, p_value=p) for one, p in zip(changes, corrected.tolist(), strict=True))
+    corrected = np.asarray(
+        multipletests([change.p_value for change in changes], method="holm")[1], dtype=float
+    )
+    return tuple(replace(change, p_value=p) for change, p in zip(changes, corrected.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +257,7 @@ class HarnessTasks:
     chat: bool = False
     """Whether prompts are shown as a user's turn, by the model's own template."""
     batch: int = 8
-    """Items at once."""
+    """How many items are evaluated at once."""
     device: str = "cpu"
     """cpu or cuda."""
 

@@ -38,9 +38,9 @@ class ChoiceLogprobs:
     """
 
     policy: str
-    """Who was asked."""
+    """The policy whose log-probs these are."""
     prompt: str
-    """What was asked."""
+    """The prompt of the multiple-choice question."""
     category: str | None
     """The kind of question."""
     choices: tuple[str, ...]
@@ -155,7 +155,10 @@ def at_temperature(
     questions: Sequence[ChoiceLogprobs], temperature: int | float
 ) -> tuple[ChoiceLogprobs, ...]:
     """The same with log-probs divided by a temperature: above 1 a policy is less sure, and as often right."""
-    return tuple(replace(one, logp=tuple(value / temperature for value in one.logp)) for one in questions)
+    return tuple(
+        replace(question, logp=tuple(value / temperature for value in question.logp))
+        for question in questions
+    )
 
 
 def fitted_temperature(questions: Sequence[ChoiceLogprobs]) -> float:
@@ -189,10 +192,10 @@ def _padded_logprobs(
     questions: Sequence[ChoiceLogprobs],
 ) -> tuple[Float[np.ndarray, "Q C"], Int[np.ndarray, " Q"]]:
     """log π of all choices, −∞ where a question has fewer, and the place of the right one."""
-    logp_QC = np.full((len(questions), max(len(one.logp) for one in questions)), -np.inf)
-    for row, one in enumerate(questions):
-        logp_QC[row, : len(one.logp)] = one.logp
-    return logp_QC, np.array([one.right for one in questions], dtype=np.int64)
+    logp_QC = np.full((len(questions), max(len(question.logp) for question in questions)), -np.inf)
+    for row, question in enumerate(questions):
+        logp_QC[row, : len(question.logp)] = question.logp
+    return logp_QC, np.array([question.right for question in questions], dtype=np.int64)
 
 
 def _question_columns(questions: Sequence[ChoiceLogprobs]) -> _QuestionColumns:
@@ -209,7 +212,7 @@ def _question_columns(questions: Sequence[ChoiceLogprobs]) -> _QuestionColumns:
         loss_Q=np.logaddexp.reduce(logp_QC, axis=1) - logp_QC[rows_Q, right_Q],
         # The mass before normalising: where it is small, the policy would say something else.
         covered_Q=np.exp(logp_QC).sum(1),
-        prompt_Q=group_index([one.prompt for one in questions]),
+        prompt_Q=group_index([question.prompt for question in questions]),
     )
 
 
@@ -227,7 +230,7 @@ def _calibration_error(columns: Sequence[_QuestionColumns], resampling: Resampli
     """
     prompt_Q = columns[0].prompt_Q
     # Bins stay those of the data in every draw; only how often a prompt counts is drawn.
-    gaps_by_prompt = [_sum_by_prompt(one.gaps_QW, prompt_Q) for one in columns]
+    gaps_by_prompt = [_sum_by_prompt(column.gaps_QW, prompt_Q) for column in columns]
     prompts, questions = len(gaps_by_prompt[0]), len(prompt_Q)
     count_P = np.bincount(prompt_Q).astype(float)
     # Σ_b n_b/Q ·

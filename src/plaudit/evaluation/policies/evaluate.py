@@ -68,7 +68,7 @@ def best_of_n_by_reward(
     its over-optimisation fit.
     """
     tasks = [
-        prompt.task((one.answer.text, one.answer.ended) for one in group)
+        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
         for prompt, group in zip(prompts, groups, strict=True)
     ]
     proxies, truths = (score_tasks(tasks, scorer) for scorer in scorers)
@@ -112,7 +112,9 @@ def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
         )
     first, *others = data.policies
     other_tokenizers = [
-        one.name for one in others if first_differing_token(one.encoder.info, first.encoder.info) is not None
+        other.name
+        for other in others
+        if first_differing_token(other.encoder.info, first.encoder.info) is not None
     ]
     if other_tokenizers:
         yield (
@@ -135,11 +137,11 @@ def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Itera
             f"KL and entropy are those of all models at temperature {settings.temperature:g}, at which "
             "answers were drawn; at temperature 1 they are others"
         )
-    [reference] = [one for one in data.policies if one.name == data.reference]
-    for one in data.policies:
-        reason = why_no_kl(one, reference, settings)
+    [reference] = [policy for policy in data.policies if policy.name == data.reference]
+    for policy in data.policies:
+        reason = why_no_kl(policy, reference, settings)
         if reason is not None:
-            yield f"no KL of {one.name} from {reference.name}: {reason}"
+            yield f"no KL of {policy.name} from {reference.name}: {reason}"
 
 
 def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]) -> Iterator[str]:
@@ -158,7 +160,7 @@ def _judge_notes(
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
         yield "nobody compared answers, so there is no win rate; name a judge"
-    folders = {one.name: one.folder for one in data.policies}
+    folders = {policy.name: policy.folder for policy in data.policies}
     for judge_name in duels_by_judge:
         judge = judges[judge_name]
         if isinstance(judge, ScoreJudge) and judge.log_odds:
@@ -270,7 +272,7 @@ def check_policies(
     unknown = [name for name in settings.against if name not in models]
     if unknown:
         raise UserError(f"no policy is called {unknown[0]!r}; there is {', '.join(models)}")
-    if len({one.prompt for one in prompts}) < len(prompts):
+    if len({prompt.prompt for prompt in prompts}) < len(prompts):
         raise UserError("a prompt is there twice; ask each once, and for more answers to it")
     if settings.best_of == 1 or settings.best_of < 0:
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
@@ -289,15 +291,15 @@ def _score_by_reference(
     settings: EvaluationSettings,
 ) -> _ReferenceScores:
     """What the reference thinks of others' answers, and its own answers to choose from."""
-    [reference] = [one for one in policies if one.name == name]
+    [reference] = [policy for policy in policies if policy.name == name]
     scores: dict[str, CompletionScores] = {}
     if settings.drawing.sampling.is_unrestricted:
         # It has scored its own answers already; its KL from itself is 0 without a second look.
         scores[name] = reference.scores
     others = [
-        one
-        for one in policies
-        if one is not reference and why_no_kl(one, reference, settings.drawing) is None
+        policy
+        for policy in policies
+        if policy is not reference and why_no_kl(policy, reference, settings.drawing) is None
     ]
     # Without a reward to choose and a truth to judge by, more answers would be drawn for nothing.
     wanted_answers = settings.best_of if scorers.gold is not None and scorers.reward is not None else 0
@@ -305,9 +307,9 @@ def _score_by_reference(
     # Loaded a second time, and only where somebody needs its view: one model is in memory at a time.
     if others or wanted_answers > settings.drawing.completions_per_prompt:
         loaded = load_policy_folder(reference.folder, settings.drawing)
-        for one in others:
-            scores[one.name] = score_rollouts(
-                loaded.policy, one.rollouts, temperature=settings.drawing.temperature
+        for other in others:
+            scores[other.name] = score_rollouts(
+                loaded.policy, other.rollouts, temperature=settings.drawing.temperature
             )
         if wanted_answers > settings.drawing.completions_per_prompt:
             # From one seed alone: answers are counted for each seed, and several would multiply them.
@@ -326,16 +328,16 @@ def _judge_pairs(
     on_progress: Callable[[str], None],
 ) -> dict[str, dict[PolicyPair, list[JudgedPair]]]:
     """The judged pairs by judge and by pair of policies: every policy against those in ``against``."""
-    by_name = {one.name: one for one in policies}
+    by_name = {policy.name: policy for policy in policies}
     pairs: dict[PolicyPair, tuple[PolicyCompletions, PolicyCompletions]] = {}
     for other in against:
-        for one, policy in by_name.items():
+        for name, policy in by_name.items():
             # The reverse would be the same contest seen from the other side, and judged twice.
-            if one != other and (other, one) not in pairs:
-                pairs[one, other] = policy, by_name[other]
+            if name != other and (other, name) not in pairs:
+                pairs[name, other] = policy, by_name[other]
     duels_by_judge: dict[str, dict[PolicyPair, list[JudgedPair]]] = {}
     for judge_name, judge in scorers.judges.items() if pairs else ():
-        on_progress(f"{judge.name} compares {sum(len(one.rollouts) for one, _ in pairs.values())} times")
+        on_progress(f"{judge.name} compares {sum(len(pair.rollouts) for pair, _ in pairs.values())} times")
         duels_by_judge[judge_name] = judge_pairs(judge, prompts, pairs)
     return duels_by_judge
 
@@ -347,14 +349,14 @@ def _policy_evaluation(
     scorers: Scorers,
     settings: EvaluationSettings,
 ) -> PolicyEvaluation:
-    cut_to = common_word_count([answers_by_prompt(one) for one in data.policies])
+    cut_to = common_word_count([answers_by_prompt(policy) for policy in data.policies])
     first_judge_duels = next(iter(duels_by_judge.values()), {})
     is_rated = len(data.policies) > 2 and bool(first_judge_duels)
     all_rows = answer_rows(data)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
     return PolicyEvaluation(
-        policies=tuple(policy_figures(one, data, cut_to, settings.resampling) for one in data.policies),
+        policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
         gold=None if scorers.gold is None else scorers.gold.name,
         reward=None if scorers.reward is None else scorers.reward.name,
@@ -364,13 +366,13 @@ def _policy_evaluation(
         seeds=settings.drawing.seeds,
         contests=tuple(
             contest_result(
-                ContestNames(policy=one, against=other, judge=scorers.judges[judge_name].name),
+                ContestNames(policy=item, against=other, judge=scorers.judges[judge_name].name),
                 judged_pairs,
                 settings.resampling,
                 sees_order=scorers.judges[judge_name].sees_order,
             )
             for judge_name, duels_of_judge in duels_by_judge.items()
-            for (one, other), judged_pairs in duels_of_judge.items()
+            for (item, other), judged_pairs in duels_of_judge.items()
         ),
         ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
@@ -378,7 +380,7 @@ def _policy_evaluation(
         shown=_sample_prompts(all_rows, settings),
         notes=(*notes, *(unrated_note(first_judge_duels) if is_rated else ())),
         all_answers=all_rows,
-        choice_logprobs=tuple(row for one in data.policies for row in one.choice_logprobs),
+        choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
     )
 
 

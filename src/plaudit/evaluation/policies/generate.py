@@ -33,12 +33,12 @@ class EvaluationPrompt:
     """
 
     prompt: Text
-    """What is asked."""
+    """The prompt, as text or turns."""
     category: str | None = None
     """The kind of question."""
-    truth: str | None = None
+    reference_answer: str | None = None
     """The reference answer, when there is one."""
-    facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
@@ -53,8 +53,8 @@ class EvaluationPrompt:
             answers=tuple(text if is_text else assistant_turn(text) for text, _ in pairs),
             ended=tuple(ended for _, ended in pairs),
             category=self.category,
-            reference_answer=self.truth,
-            metadata=self.facts,
+            reference_answer=self.reference_answer,
+            metadata=self.metadata,
         )
 
 
@@ -130,7 +130,7 @@ class LoadedPolicy:
     """
 
     policy: Policy
-    """What scores tokens."""
+    """The policy, which scores tokens."""
     encoder: Encoder
     """Text to tokens and back."""
 
@@ -151,7 +151,7 @@ class PolicyCompletions:
     name: str
     """What tables and pages call it."""
     folder: Path
-    """Of the model."""
+    """The model's folder."""
     rollouts: tuple[tuple[Rollout, ...], ...]
     """Of each question the answers: those of the first seed, then those of the next."""
     scores: CompletionScores
@@ -176,8 +176,8 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
         prompt = EvaluationPrompt(
             prompt=record.prompt,
             category=category if isinstance(category, str) else None,
-            truth=None if as_prompt is None else as_prompt.answer,
-            facts=metadata,
+            reference_answer=None if as_prompt is None else as_prompt.answer,
+            metadata=metadata,
         )
         # Of rows that repeat a prompt the first counts: asked twice it would weigh twice in every mean.
         prompts.setdefault(record.prompt, prompt)
@@ -216,7 +216,7 @@ def generate_completions(
     folder: Path,
     prompts: Sequence[EvaluationPrompt],
     settings: GenerationSettings,
-    questions: Sequence[ChoiceQuestion] = (),
+    encoded_prompts: Sequence[ChoiceQuestion] = (),
 ) -> PolicyCompletions:
     """Generates a policy's completions of all prompts and scores them, and the choices of multiple-choice
     questions.
@@ -231,7 +231,7 @@ def generate_completions(
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
-            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature
+            name, loaded.policy, loaded.encoder, encoded_prompts, temperature=settings.temperature
         ),
     )
 

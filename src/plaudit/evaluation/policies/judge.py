@@ -63,7 +63,7 @@ class ScoreJudge:
     name: str
     """What tables and pages call it."""
     reward: Reward
-    """What scores."""
+    """The reward whose higher score wins."""
     log_odds: bool
     """Whether a difference of scores is the log-odds of being preferred, as Bradley and Terry (1952) have it;
     otherwise the higher score is better, and equal ones are a tie."""
@@ -92,7 +92,7 @@ class CompareJudge:
     """
 
     comparer: Comparer
-    """What compares."""
+    """What compares two answers."""
     sees_order: bool = True
     """It is shown both answers at once."""
 
@@ -109,7 +109,7 @@ class CompareJudge:
         seeds = range(len(tasks))
         forward = self.comparer.verdicts(tasks, seeds)
         backward = self.comparer.verdicts([_swapped(task) for task in tasks], seeds)
-        return [_both_orders(one, other) for one, other in zip(forward, backward, strict=True)]
+        return [_both_orders(item, other) for item, other in zip(forward, backward, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +144,8 @@ class JudgeSettings:
     device: str = "auto"
     """Of a reward's folder."""
     dtype: str = "auto"
-    """Of its numbers."""
-    manners: RetryPolicy = field(default_factory=RetryPolicy)
+    """The number type of the judge's products."""
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     """How a server is asked."""
     cache: Path | None = None
     """Where a server's replies are kept; None is the user's cache folder."""
@@ -181,7 +181,7 @@ def load_judge(
         return ScoreJudge(name=GOLD, reward=loaded_rewards[spec], log_odds=False)
     if spec.startswith(JUDGE_SCHEME):
         cache = ReplyCache(folder=settings.cache or default_cache_folder())
-        return endpoint_judge(spec, cache, settings.manners)
+        return endpoint_judge(spec, cache, settings.retry_policy)
     if Path(spec).is_dir():
         # The reward that scores the answers may also judge them; it is not loaded twice.
         reward = loaded_rewards.get(spec) or load_reward(
@@ -205,7 +205,7 @@ def judge_pairs(
 ) -> dict[tuple[str, str], list[JudgedPair]]:
     """Has a judge compare every pair of policies, answer by answer, in one call for all of them."""
     answer_pairs = [
-        (names, *one) for names, policies in pairs.items() for one in _answer_pairs(prompts, *policies)
+        (names, *pair) for names, policies in pairs.items() for pair in _answer_pairs(prompts, *policies)
     ]
     # One call over all pairs of policies: a server's requests and a model's passes fill up across them.
     orders_of_pairs = judge.orders([prompt.task((mine, theirs)) for _, prompt, mine, theirs in answer_pairs])
@@ -230,7 +230,7 @@ def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | No
 
     A model prefers answers of its own kind (Panickssery et al. 2024, arXiv:2404.13076).
     """
-    same_family = [one for one, folder in policies.items() if _same_family(judge, model_folder(folder))]
+    same_family = [policy for policy, folder in policies.items() if _same_family(judge, model_folder(folder))]
     if not same_family:
         return None
     return (

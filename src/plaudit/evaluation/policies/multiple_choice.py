@@ -31,7 +31,7 @@ class ChoiceQuestion:
     """
 
     prompt: Text
-    """What is asked."""
+    """The prompt, as text or turns."""
     choices: tuple[str, ...]
     """All answers, each as it is said in whole."""
     right: int
@@ -71,17 +71,17 @@ def score_choices(
     """The log-probs of every choice of every question by one policy; the choices of one prompt share its
     computation.
     """
-    examples = [_encode_question(one, encoder) for one in questions]
+    examples = [_encode_question(question, encoder) for question in questions]
     return tuple(
         ChoiceLogprobs(
             policy=name,
-            prompt=plain_text(one.prompt),
-            category=one.category,
-            choices=one.choices,
+            prompt=plain_text(question.prompt),
+            category=question.category,
+            choices=question.choices,
             logp=tuple(score.logp for score in scores),
-            right=one.right,
+            right=question.right,
         )
-        for one, scores in zip(
+        for question, scores in zip(
             questions, score_examples(policy, examples, temperature=temperature), strict=True
         )
     )

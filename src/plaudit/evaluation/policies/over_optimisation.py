@@ -95,12 +95,12 @@ def estimate_kl(
     token.
     """
     pairs = [
-        (one, other)
+        (item, other)
         for policy_group, reference_group in zip(scores, reference_scores, strict=True)
-        for one, other in zip(policy_group, reference_group, strict=True)
+        for item, other in zip(policy_group, reference_group, strict=True)
     ]
-    gap_B = np.array([one.logp - other.logp for one, other in pairs])
-    tokens_B = np.array([float(one.tokens) for one, _ in pairs])
+    gap_B = np.array([first.logp - other.logp for first, other in pairs])
+    tokens_B = np.array([float(pair.tokens) for pair, _ in pairs])
     prompt_B = prompt_index(scores)
     # Weighted by its tokens this is Σ gap / Σ tokens; a mean of answers' own rates would favour short ones.
     by_token = bootstrap_mean(gap_B / tokens_B, prompt_B, resampling, weight_B=tokens_B, share=False)
@@ -109,9 +109,9 @@ def estimate_kl(
 
 def mean_entropy(scores: CompletionScores, resampling: Resampling) -> Estimate:
     """The mean entropy of the next token, in nats, over the tokens of the policy's answers."""
-    flat = [one for group in scores for one in group]
-    tokens_B = np.array([float(one.tokens) for one in flat])
-    mean_B = np.array([one.entropy / one.tokens for one in flat])
+    flat = [rollout for group in scores for rollout in group]
+    tokens_B = np.array([float(rollout.tokens) for rollout in flat])
+    mean_B = np.array([rollout.entropy / rollout.tokens for rollout in flat])
     return bootstrap_mean(mean_B, prompt_index(scores), resampling, weight_B=tokens_B, share=False)
 
 
@@ -127,7 +127,8 @@ def prompt_index(groups: Sequence[Sequence[object]]) -> Int[np.ndarray, " B"]:
 def _rollouts_example(group: Sequence[Rollout]) -> Example:
     # All of it was sampled, an end-of-turn token included.
     completions = tuple(
-        Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended) for one in group
+        Completion(ids=rollout.ids, mask=(True,) * len(rollout.ids), finished=rollout.answer.ended)
+        for rollout in group
     )
     return Example(prompt=group[0].prompt, completions=completions)
 
@@ -170,7 +171,7 @@ class OverOptimisation:
     peak: Estimate | None
     """The d of the largest gain; an end of its interval that was not measured is None."""
     height: float | None
-    """The gain there."""
+    """The gain of the gold reward at the peak."""
     furthest: float
     """The largest d that was measured: nothing is said beyond it."""
     error: float

@@ -31,7 +31,7 @@ class CategoryFigure:
     """
 
     name: str
-    """The category."""
+    """The category's name."""
     value: Estimate
     """The figure on it."""
 
@@ -104,9 +104,9 @@ class Contest:
     policy: str
     """Whose wins are counted."""
     against: str
-    """The other one."""
+    """The policy that it is compared with."""
     judge: str
-    """Who compared them."""
+    """The judge that compared them."""
     won: int
     """Pairs in which it is better."""
     tied: int
@@ -151,7 +151,7 @@ class Rating:
     low: float | None
     """The lower end of the 95 % interval over prompts."""
     high: float | None
-    """The upper end."""
+    """The upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class PolicyAnswer:
     """
 
     policy: str
-    """Who said it."""
+    """The policy that gave the answer."""
     text: str
     """What it said: not to be trusted, a page escapes it."""
     ended: bool
@@ -184,14 +184,14 @@ class PolicyAnswer:
 class PromptAnswers:
     """A prompt with the answers of every policy.
 
-    Example: ``PromptAnswers(prompt="What does the owl eat?", category="fact", said=(…))``
+    Example: ``PromptAnswers(prompt="What does the owl eat?", category="fact", answers=(…))``
     """
 
     prompt: str
     """What was asked; turns of a conversation one under the other."""
     category: str | None
     """The kind of question."""
-    said: tuple[PolicyAnswer, ...]
+    answers: tuple[PolicyAnswer, ...]
     """In the order of the policies."""
 
 
@@ -239,7 +239,9 @@ class PolicyEvaluation:
     def all_notes(self) -> tuple[str, ...]:
         """The notes, and what the figures of single contests cannot say; each sentence once."""
         of_contests = (
-            f"{one.policy} against {one.against}: {note}" for one in self.contests for note in one.notes
+            f"{contest.policy} against {contest.against}: {note}"
+            for contest in self.contests
+            for note in contest.notes
         )
         return tuple(dict.fromkeys((*self.notes, *of_contests)))
 
@@ -260,7 +262,7 @@ def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[
     del figures["all_answers"], figures["choice_logprobs"]
     rows = {
         ANSWERS_FILE: _answer_lines(evaluation),
-        CHOICES_FILE: [asdict(one) for one in evaluation.choice_logprobs],
+        CHOICES_FILE: [asdict(logprob) for logprob in evaluation.choice_logprobs],
     }
     if not evaluation.choice_logprobs:
         del rows[CHOICES_FILE]
@@ -303,7 +305,7 @@ def _answer_lines(evaluation: PolicyEvaluation) -> list[dict[str, Any]]:
     return [
         {"number": number, "prompt": row.prompt, "category": row.category, **asdict(answer)}
         for number, row in enumerate(evaluation.all_answers)
-        for answer in row.said
+        for answer in row.answers
     ]
 
 
@@ -324,7 +326,7 @@ def _prompt_rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[PromptAnswers]:
             for line in lines_of_row
         )
         yield PromptAnswers(
-            prompt=lines_of_row[0]["prompt"], category=lines_of_row[0]["category"], said=answers
+            prompt=lines_of_row[0]["prompt"], category=lines_of_row[0]["category"], answers=answers
         )
 
 
@@ -343,6 +345,6 @@ def _non_finite_values(value: object, where: str) -> Iterator[str]:
         parts = value
     elif isinstance(value, list | tuple):
         parts = dict(enumerate(value))
-    for name, one in parts.items():
+    for name, part in parts.items():
         dotted = f"{where}.{name}".lstrip(".") if isinstance(name, str) else f"{where}[{name}]"
-        yield from _non_finite_values(one, dotted)
+        yield from _non_finite_values(part, dotted)

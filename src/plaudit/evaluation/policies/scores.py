@@ -120,7 +120,7 @@ def _mean_self_bleu(cut: Sequence[Sequence[Sequence[str]]], *, within: bool) -> 
 
     # Words are split already; BLEU's own tokenizer would split them a second way.
     bleu = BLEU(effective_order=True, tokenize="none")
-    return float(np.mean([bleu.sentence_score(texts[one], [texts[other]]).score for one, other in pairs]))
+    return float(np.mean([bleu.sentence_score(texts[first], [texts[other]]).score for first, other in pairs]))
 
 
 def _ordered_pairs(sizes: Sequence[int], *, within: bool) -> list[tuple[int, int]]:
@@ -159,7 +159,10 @@ def score_answers(
     scored side by side.
     """
     answers_by_prompt = [
-        [[(one.answer.text, one.answer.ended) for one in policy.rollouts[index]] for policy in policies]
+        [
+            [(rollout.answer.text, rollout.answer.ended) for rollout in policy.rollouts[index]]
+            for policy in policies
+        ]
         for index in range(len(prompts))
     ]
     tasks = [
@@ -195,14 +198,16 @@ def mean_score_by_category(
     scores: AnswerScores | None, prompts: Sequence[EvaluationPrompt], resampling: Resampling
 ) -> tuple[CategoryFigure, ...]:
     """The mean score by category, in the order in which they are met; empty with fewer than two."""
-    categories = dict.fromkeys(one.category for one in prompts if one.category is not None)
+    categories = dict.fromkeys(prompt.category for prompt in prompts if prompt.category is not None)
     if scores is None or len(categories) < 2:
         return ()
     means = (
         (
             category,
             mean_score(
-                tuple(row for row, one in zip(scores, prompts, strict=True) if one.category == category),
+                tuple(
+                    row for row, prompt in zip(scores, prompts, strict=True) if prompt.category == category
+                ),
                 resampling,
             ),
         )
@@ -308,9 +313,9 @@ def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
     all_rows: list[PromptAnswers] = []
     for index, prompt in enumerate(data.prompts):
         for nth in range(len(data.policies[0].rollouts[index])):
-            answers = tuple(_policy_answer(one, data, index, nth) for one in data.policies)
+            answers = tuple(_policy_answer(policy, data, index, nth) for policy in data.policies)
             all_rows.append(
-                PromptAnswers(prompt=plain_text(prompt.prompt), category=prompt.category, said=answers)
+                PromptAnswers(prompt=plain_text(prompt.prompt), category=prompt.category, answers=answers)
             )
     return tuple(all_rows)
 

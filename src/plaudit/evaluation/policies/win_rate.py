@@ -43,7 +43,7 @@ class JudgedPair:
     mine: str
     """The answer whose wins are counted."""
     theirs: str
-    """The other one."""
+    """The other policy's answer."""
     forward: int | float | None
     """The probability that mine is the better one, judged with mine shown first; None for no verdict."""
     backward: int | float | None
@@ -235,9 +235,9 @@ class ContestNames:
     policy: str
     """Whose wins are counted."""
     against: str
-    """The other one."""
+    """The policy that it is compared with."""
     judge: str
-    """Who compared them."""
+    """The judge that compared them."""
 
 
 def contest_result(
@@ -345,9 +345,9 @@ def _win_rate_by_category(duels: Sequence[JudgedPair], resampling: Resampling) -
 def _control_notes(at_length: ControlledWinRate, at_style: ControlledWinRate) -> tuple[str, ...]:
     controlled = (("length-controlled", at_length), ("style-controlled", at_style))
     return tuple(
-        f"{'no ' if one.value is None else ''}{name} win rate: {one.reason}"
-        for name, one in controlled
-        if one.reason is not None
+        f"{'no ' if result.value is None else ''}{name} win rate: {result.reason}"
+        for name, result in controlled
+        if result.reason is not None
     )
 
 
@@ -416,7 +416,7 @@ def why_unrated(duels: DuelsByPair) -> str | None:
 
 def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K"]]:
     """How often the one of the row beat the one of the column, by prompt; each has its part of a chance."""
-    if self_rated := next((one for one, other in duels if one == other), None):
+    if self_rated := next((first for first, other in duels if first == other), None):
         raise UserError(f"{self_rated} cannot be rated against itself: name two policies")
     names = list(dict.fromkeys(name for pair in duels for name in pair))
     judged_pairs = [(pair, with_verdict(pair_duels)) for pair, pair_duels in duels.items()]
@@ -424,8 +424,8 @@ def _win_counts(duels: DuelsByPair) -> tuple[list[str], Float[np.ndarray, "P K K
     prompt_B = group_index([duel.prompt for _, pair_duels in judged_pairs for duel in pair_duels])
     wins_PKK = np.zeros((len(set(prompt_B.tolist())), len(names), len(names)))
     start = 0
-    for (one, other), pair_duels in judged_pairs:
-        mine, theirs, share_B = names.index(one), names.index(other), verdict_array(pair_duels)
+    for (item, other), pair_duels in judged_pairs:
+        mine, theirs, share_B = names.index(item), names.index(other), verdict_array(pair_duels)
         place_B = prompt_B[start : start + len(pair_duels)]
         wins_PKK[:, mine, theirs] += np.bincount(place_B, share_B, len(wins_PKK))
         wins_PKK[:, theirs, mine] += np.bincount(place_B, 1 - share_B, len(wins_PKK))

@@ -79,7 +79,7 @@ def accuracy_slices(
     slices_with_accuracy = (
         Slice(name=name, accuracy=share) for name, share in accuracies if share is not None
     )
-    return tuple(sorted(slices_with_accuracy, key=lambda one: (one.accuracy.value, one.name)))
+    return tuple(sorted(slices_with_accuracy, key=lambda figures: (figures.accuracy.value, figures.name)))
 
 
 def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) -> tuple[Slice, ...]:
@@ -95,17 +95,17 @@ def accuracy_by_strength(pairs: Sequence[ScoredPair], resampling: Resampling) ->
         cuts = np.quantile(
             [p.strength for p in decided_pairs if p.strength is not None], (0, 0.25, 0.5, 0.75, 1)
         )
-        names = {one: _quarter_label(one, [float(cut) for cut in cuts]) for one in strengths}
+        names = {strength: _quarter_label(strength, [float(cut) for cut in cuts]) for strength in strengths}
     order = {name: index for index, name in enumerate(dict.fromkeys(names.values()))}
     by_name = accuracy_slices(
         decided_pairs, lambda pair: None if pair.strength is None else names[pair.strength], resampling
     )
-    return tuple(sorted(by_name, key=lambda one: order[one.name]))
+    return tuple(sorted(by_name, key=lambda entry: order[entry.name]))
 
 
 def worst_category(categories: Sequence[Slice]) -> str | None:
     """The category of the lowest accuracy among those that are not tiny."""
-    large_categories = [one for one in categories if one.accuracy.n >= MIN_CATEGORY_PAIRS]
+    large_categories = [category for category in categories if category.accuracy.n >= MIN_CATEGORY_PAIRS]
     return large_categories[0].name if len(large_categories) > 1 else None
 
 
@@ -415,8 +415,8 @@ def reliability_by_width(
 
 def expected_calibration_error(bins: tuple[Bin, ...]) -> float:
     """Σ n/N |right − confidence| over bins (Guo et al. 2017, arXiv:1706.04599)."""
-    total = sum(one.pairs for one in bins)
-    return sum(one.pairs * abs(one.right - one.confidence) for one in bins) / total
+    total = sum(this_bin.pairs for this_bin in bins)
+    return sum(this_bin.pairs * abs(this_bin.right - this_bin.confidence) for this_bin in bins) / total
 
 
 def _reliability_bin(

@@ -134,7 +134,9 @@ FEATURES = (
 
 def feature_differences(pairs: Sequence[ScoredPair], feature: Feature) -> Float[np.ndarray, " B"]:
     """The feature of the first answer less that of the second, for each pair."""
-    return np.array([feature.value(one) - feature.value(other) for one, other in (p.answers for p in pairs)])
+    return np.array(
+        [feature.value(first) - feature.value(other) for first, other in (p.answers for p in pairs)]
+    )
 
 
 def shown_earlier(pairs: Sequence[ScoredPair]) -> Float[np.ndarray, " B"]:
@@ -258,7 +260,7 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
     features = _feature_columns(pairs, has_worth=has_worth)
     # Votes and not margins: the model is put on the annotators' scale, and their odds compare.
     judges = {"model": 0.5 + 0.5 * np.sign(table.gap_B), "annotators": table.p_first_B}
-    fitted = fit_judges(np.stack([one.values_B for one in features], axis=1), judges, table.prompt_B)
+    fitted = fit_judges(np.stack([feature.values_B for feature in features], axis=1), judges, table.prompt_B)
     return Probes(
         pairs=len(pairs),
         at_equal_worth=has_worth,
@@ -277,7 +279,9 @@ def _feature_columns(pairs: Sequence[ScoredPair], *, has_worth: bool) -> list[_F
     columns.append(_scaled_column(PLACE_FEATURE, shown_earlier(pairs)))
     if has_worth:
         worth_B = [
-            one - other for one, other in (p.truths for p in pairs) if one is not None and other is not None
+            first - other
+            for first, other in (p.truths for p in pairs)
+            if first is not None and other is not None
         ]
         columns.insert(0, _scaled_column(WORTH_FEATURE, np.array(worth_B, dtype=float)))
     return columns
@@ -339,7 +343,7 @@ def _odds_beyond_taste(fitted: RegressionFit, index: int) -> Odds | None:
     s = β_worth(model)/β_worth(annotators), exp(β(model) − s β(annotators)), by the delta method.
     """
     model, annotators = (fitted.fits[name].coefficient_index for name in ("model", "annotators"))
-    if any(one not in judge for judge in (model, annotators) for one in (0, index)):
+    if any(column not in judge for judge in (model, annotators) for column in (0, index)):
         return None
     model_beta, annotator_beta = fitted.beta[model[index]], fitted.beta[annotators[index]]
     model_worth, annotator_worth = fitted.beta[model[0]], fitted.beta[annotators[0]]

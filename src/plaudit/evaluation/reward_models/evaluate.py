@@ -171,7 +171,7 @@ def _reward_evaluation(
 def _best_of_n(reward: Reward, data: RewardEvaluationData, resampling: Resampling) -> BestOfNCurve | None:
     if not data.sampled or data.truth is None:
         return None
-    proxies, truths = (score_tasks(data.sampled, one) for one in (reward, data.truth))
+    proxies, truths = (score_tasks(data.sampled, scorer) for scorer in (reward, data.truth))
     return best_of_n_curve(data.sampled, proxies, truths, resampling)
 
 

@@ -43,7 +43,7 @@ class ScoredPair:
     category: str | None = None
     """The kind of prompt, or the subset of a benchmark."""
     annotator: str | None = None
-    """Who judged."""
+    """The annotator who judged the pair."""
     group: str | None = None
     """The group of who judged."""
     strength: float | None = None
@@ -116,15 +116,15 @@ def _record_pairs(
     record: PreferenceRecord, scores: ScoresByAnswer, truths: ScoresByAnswer, in_shown_order: bool
 ) -> Iterator[ScoredPair]:
     answers, distinct = all_answers(record), distinct_answers(record)
-    for one, other in combinations(range(len(answers)), 2):
-        keys = tuple((record.prompt, distinct, answers[place]) for place in (one, other))
+    for first, other in combinations(range(len(answers)), 2):
+        keys = tuple((record.prompt, distinct, answers[place]) for place in (first, other))
         is_ranking = isinstance(record, Ranking)
         yield ScoredPair(
             prompt=record.prompt,
-            answers=(plain_text(answers[one]), plain_text(answers[other])),
+            answers=(plain_text(answers[first]), plain_text(answers[other])),
             rewards=(scores[keys[0]], scores[keys[1]]),
             truths=(truths.get(keys[0]), truths.get(keys[1])),
-            p_first=_rank_preference(record.ranks[one], record.ranks[other])
+            p_first=_rank_preference(record.ranks[first], record.ranks[other])
             if is_ranking
             else preference_probability(record),
             category=record.category,
@@ -132,7 +132,7 @@ def _record_pairs(
             group=record.group,
             strength=None if is_ranking else record.strength,
             # A comparison lists its chosen answer first, which tells the label and no place.
-            places=(one, other) if is_ranking and in_shown_order else None,
+            places=(first, other) if is_ranking and in_shown_order else None,
             origin=record.origin,
         )
 
@@ -149,7 +149,7 @@ class PairColumns:
     """
 
     gap_B: Float[np.ndarray, " B"]
-    """r₁ − r₂."""
+    """The reward of the first answer less that of the second."""
     p_first_B: Float[np.ndarray, " B"]
     """The probability that the first answer is the better one; ½ is a tie."""
     prompt_B: Int[np.ndarray, " B"]

@@ -22,7 +22,7 @@ class Odds:
     low: float
     """The lower end of the 95 % interval."""
     high: float
-    """The upper end."""
+    """The upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Probe:
     model: Odds | None
     """Of the model; None where there is none, as ``words`` says."""
     annotators: Odds | None
-    """Of the annotators."""
+    """The same odds of the annotators' choices."""
     excess: Odds | None
     """The model's over the annotators'."""
     beyond: Odds | None
@@ -82,7 +82,7 @@ class Estimate:
     low: float | None
     """The lower end of the interval; None where one prompt alone cannot give one."""
     high: float | None
-    """The upper end."""
+    """The upper end of the interval."""
     n: int
     """How many pairs (or answers) it rests on."""
     prompts: int
@@ -171,9 +171,9 @@ class Margins:
     counts: tuple[int, ...]
     """Pairs in each bin; the outermost ones also hold all that lies beyond."""
     mean: float
-    """Of the margins."""
+    """The mean margin."""
     median: float
-    """Of the margins."""
+    """The median margin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +270,7 @@ class Mistake:
     """
 
     prompt: str
-    """What was asked."""
+    """The prompt of the pair."""
     preferred: str
     """The answer that the annotators prefer."""
     other: str
@@ -278,7 +278,7 @@ class Mistake:
     margin: float
     """The reward of the preferred answer less that of the other one: below 0."""
     category: str | None
-    """Of the row."""
+    """The row's category."""
     origin: str
     """File and row."""
 
@@ -303,7 +303,7 @@ class RewardEvaluation:
     equal: int
     """Pairs, ties left out, whose two rewards are the same."""
     seed: int
-    """Of the bootstrap."""
+    """The seed of the bootstrap."""
     bootstrap: int
     """How often the prompts are resampled."""
     accuracy: Estimate | None
@@ -345,7 +345,7 @@ class RewardEvaluation:
 
 def short_names(evaluations: Sequence[RewardEvaluation]) -> tuple[str, ...]:
     """The models' names without the folders that they share, for the heads of columns."""
-    parts = [one.model.split("/") for one in evaluations]
+    parts = [evaluation.model.split("/") for evaluation in evaluations]
     shared = 0
     while len(parts) > 1 and all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
         shared += 1

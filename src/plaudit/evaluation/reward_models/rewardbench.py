@@ -186,7 +186,7 @@ def _ties_score(
         if side in ("ref", "tied") and row is not None:
             rows_by_number.setdefault(number, {})[side] = row
     points = np.array(
-        [ties_pair_points(one["ref"], one["tied"]) for one in rows_by_number.values() if len(one) == 2]
+        [ties_pair_points(row["ref"], row["tied"]) for row in rows_by_number.values() if len(row) == 2]
     )
     # A couple is scored as one, so it is also drawn as one.
     return bootstrap_mean(points, np.arange(len(points)), resampling) if len(points) else None
@@ -211,7 +211,7 @@ def _ranking_scores(ranking: Ranking, scores: ScoresByAnswer) -> RankingScores |
 def _benchmark_result(
     name: str, sections: Sequence[Section], notes: Sequence[str], *, section_names: Sequence[str]
 ) -> Benchmark:
-    missing_sections = [one for one in section_names if one not in {section.name for section in sections}]
+    missing_sections = [name for name in section_names if name not in {section.name for section in sections}]
     missing_note = (
         [f"no overall score: the data hold nothing of {', '.join(missing_sections)}"]
         if missing_sections
@@ -220,7 +220,9 @@ def _benchmark_result(
     return Benchmark(
         name=name,
         # fsum: the same mean in whatever order sections come.
-        overall=None if missing_sections else math.fsum(one.score.value for one in sections) / len(sections),
+        overall=None
+        if missing_sections
+        else math.fsum(section.score.value for section in sections) / len(sections),
         sections=tuple(sections),
         notes=(*notes, *missing_note),
     )

@@ -30,7 +30,7 @@ def analyse(folder: PipelineFolder) -> ExerciseResult:
     names = beta_labels(folder, LOW, MIDDLE, HIGH)
     score, root, value = (
         {label: metric_curve(folder, name, figure) for name, label in names.items()}
-        for figure in ("reward", "kl_root", "judge")
+        for figure in ("reward", "sqrt_kl", "judge")
     )
     return ExerciseResult(
         claims=_claims(evaluation, names),
@@ -83,8 +83,8 @@ def _claims(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> tuple[Cla
 
 def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
     rows = tuple(
-        (label, *map(value_with_interval, (one.reward, one.gold, one.kl, one.length)))
-        for label, one in ((label, policy_figures(evaluation, name)) for name, label in names.items())
+        (label, *map(value_with_interval, (figure.reward, figure.gold, figure.kl, figure.length)))
+        for label, figure in ((label, policy_figures(evaluation, name)) for name, label in names.items())
     )
     head = ("leash", "reward", "true worth", "KL, nats", "tokens")
     return Table(

@@ -104,13 +104,13 @@ def _table(evaluation: PolicyEvaluation, names: Mapping[str, str]) -> Table:
     rows = tuple(
         (
             label,
-            value_with_interval(one.gold),
+            value_with_interval(figure.gold),
             value_with_interval(mean_over_prompts(evaluation, name, same_answer_rate)),
-            value_text(one.entropy),
-            *_diversity_texts(one),
-            value_text(one.kl),
+            value_text(figure.entropy),
+            *_diversity_texts(figure),
+            value_text(figure.kl),
         )
-        for name, label, one in (
+        for name, label, figure in (
             (name, label, policy_figures(evaluation, name)) for name, label in names.items()
         )
     )

@@ -58,8 +58,14 @@ class TemperatureScaled:
 def analyse(folder: PipelineFolder) -> ExerciseResult:
     """How sure and how often right each policy is of facts and sums, and what a temperature mends."""
     evaluation = read_policy_results(folder, "evaluation")
-    by_policy = {name: [one for one in evaluation.choice_logprobs if one.policy == name] for name in _LABELS}
-    sums = {name: [one for one in questions if one.category == SUMS] for name, questions in by_policy.items()}
+    by_policy = {
+        name: [logprob for logprob in evaluation.choice_logprobs if logprob.policy == name]
+        for name in _LABELS
+    }
+    sums = {
+        name: [question for question in questions if question.category == SUMS]
+        for name, questions in by_policy.items()
+    }
     if not all(sums.values()):
         raise UserError(
             f"{folder.stage('evaluation')}: not every policy was asked sums with their choices; evaluate "

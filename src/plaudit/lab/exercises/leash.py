@@ -127,7 +127,7 @@ def _prompts_with_most_worth_lost(evaluation: PolicyEvaluation) -> list[PromptAn
     """The prompts on which most was lost without a leash."""
     before, after = (statistic_by_prompt(evaluation, name, mean_gold) for name in (START, WITHOUT_KL))
     lost = sorted(before, key=lambda prompt: after.get(prompt, 0.0) - before[prompt])[:_MAX_PROMPTS]
-    return [next(one for one in evaluation.all_answers if one.prompt == prompt) for prompt in lost]
+    return [next(answer for answer in evaluation.all_answers if answer.prompt == prompt) for prompt in lost]
 
 
 EXERCISE = Exercise(

@@ -70,10 +70,13 @@ def with_partial_gold(evaluation: PolicyEvaluation, part: Aspect) -> PolicyEvalu
 
 
 def _row_with_partial_gold(row: PromptAnswers, part: Aspect) -> PromptAnswers:
-    def valued(one: PolicyAnswer) -> PolicyAnswer:
-        return replace(one, gold=float(getattr(gold_of(row.prompt, one.text, ended=one.ended), part)))
+    def valued(policy_answer: PolicyAnswer) -> PolicyAnswer:
+        return replace(
+            policy_answer,
+            gold=float(getattr(gold_of(row.prompt, policy_answer.text, ended=policy_answer.ended), part)),
+        )
 
-    return replace(row, said=tuple(map(valued, row.said)))
+    return replace(row, answers=tuple(map(valued, row.answers)))
 
 
 def _claims(evaluation: PolicyEvaluation, parts: _EvaluationByPart) -> tuple[Claim, ...]:
@@ -149,8 +152,8 @@ def _length_chart(evaluation: PolicyEvaluation) -> Markup:
 
 def _wordiest(evaluation: PolicyEvaluation) -> Sequence[PromptAnswers]:
     def spared(shown: PromptAnswers) -> int:
-        said = {one.policy: one.tokens for one in shown.said}
-        return said[HELP_ONLY] - said[BOTH_REWARDS]
+        tokens = {answer.policy: answer.tokens for answer in shown.answers}
+        return tokens[HELP_ONLY] - tokens[BOTH_REWARDS]
 
     return sorted(evaluation.all_answers, key=spared, reverse=True)[:_MAX_PROMPTS]
 

@@ -203,9 +203,9 @@ def _fitted_curve(evaluation: PolicyEvaluation, names: tuple[str, ...]) -> OverO
     if len(np.unique(kl_S[kl_S > 0])) < _MIN_DISTANCES:
         return None
     worth_by_policy = [statistic_by_prompt(evaluation, name, mean_gold) for name in names]
-    prompts = [prompt for prompt in worth_by_policy[0] if all(prompt in one for one in worth_by_policy)]
+    prompts = [prompt for prompt in worth_by_policy[0] if all(prompt in worth for worth in worth_by_policy)]
     gain_PS = np.array(
-        [[one[prompt] - worth_by_policy[0][prompt] for one in worth_by_policy] for prompt in prompts]
+        [[worth[prompt] - worth_by_policy[0][prompt] for worth in worth_by_policy] for prompt in prompts]
     )
     return fit_over_optimisation(kl_S, gain_PS, "policy", Resampling())
 

@@ -39,9 +39,9 @@ _RewardsByKey = dict[tuple[str, str], PairRewards]
 def analyse(folder: PipelineFolder) -> ExerciseResult:
     """Both rewards on the pairs that they learnt from, and on fresh ones to other prompts."""
     rewards = {
-        (stage, pooling): one
+        (stage, pooling): reward
         for stage in _PAIR_SETS
-        for pooling, one in read_pair_rewards(folder, stage, _POOLINGS).items()
+        for pooling, reward in read_pair_rewards(folder, stage, _POOLINGS).items()
     }
     fresh = read_reward_results(folder, "on-fresh")
     return ExerciseResult(
@@ -77,7 +77,7 @@ def _claims(rewards: _RewardsByKey) -> Iterator[Claim]:
         evidence=f"accuracy of the mean less that of the last token: {value_with_interval(gap)}, on "
         f"{gap.n} pairs",
     )
-    accuracies = (mean_measure(one["mean"], correct, share=True) for one in (own_pairs, fresh_pairs))
+    accuracies = (mean_measure(pair["mean"], correct, share=True) for pair in (own_pairs, fresh_pairs))
     yield claim_above_zero(
         "The better one, too, is right less often on fresh pairs than on its own.",
         independent_difference(*accuracies),
@@ -89,11 +89,11 @@ def _table(rewards: _RewardsByKey) -> Table:
     rows = [
         (
             f"{_POOLINGS[pooling]}, {_PAIR_SETS[stage]}",
-            mean_measure(one, correct, share=True).value,
-            mean_measure(one, preference_loss).value,
-            mean_measure(one, overconfidence).value,
+            mean_measure(reward, correct, share=True).value,
+            mean_measure(reward, preference_loss).value,
+            mean_measure(reward, overconfidence).value,
         )
-        for (stage, pooling), one in rewards.items()
+        for (stage, pooling), reward in rewards.items()
     ]
     return Table(
         head=("read at", "accuracy", "log-loss", "surer than right"),
@@ -175,4 +175,4 @@ EXERCISE = Exercise(
         "plaudit lab pooling --set own.annotators=length-lovers: a crowd that loves length",
     ),
 )
-"""The exercise."""
+"""This exercise, as ``plaudit lab`` lists it."""

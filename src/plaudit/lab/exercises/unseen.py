@@ -117,13 +117,13 @@ def _table(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Table:
         rows=tuple(
             (
                 f"{name}, {_PAIR_SETS[kind]}",
-                number_text(mean_measure(one, lambda one: one.preferred_B).value),
-                number_text(mean_measure(one, lambda one: one.other_B).value),
-                number_text(mean_measure(one, margin).value),
-                percent(mean_measure(one, correct, share=True).value),
+                number_text(mean_measure(reward, lambda pairs: pairs.preferred_B).value),
+                number_text(mean_measure(reward, lambda pairs: pairs.other_B).value),
+                number_text(mean_measure(reward, margin).value),
+                percent(mean_measure(reward, correct, share=True).value),
                 percent(_calibration_error(evaluations[name, kind])),
             )
-            for (name, kind), one in rewards.items()
+            for (name, kind), reward in rewards.items()
         ),
         note="Preferred and other: the mean rewards of the two answers. ECE: expected calibration error "
         f"over bins of as many pairs each. few: {_REWARDS['few']}; many: {_REWARDS['many']}.",
@@ -142,12 +142,12 @@ def _pictures(rewards: _RewardsByKey, evaluations: _EvaluationByKey) -> Iterator
         "unseen pairs with what it was on a reward's own.",
         chart=_mean_rewards_chart(rewards),
     )
-    for (name, kind), one in evaluations.items():
+    for (name, kind), evaluation in evaluations.items():
         if (name, kind) != ("few", "own"):
             yield CaptionedChart(
                 title=f"{_REWARDS[name].capitalize()}: {_PAIR_SETS[kind]}",
                 caption=_CAPTIONS[name, kind],
-                chart=reward_reliability_chart("Reliability", one),
+                chart=reward_reliability_chart("Reliability", evaluation),
             )
 
 
@@ -156,11 +156,11 @@ def _mean_rewards_chart(rewards: _RewardsByKey) -> Markup:
         IntervalRow(
             label=f"{_REWARDS[name]}: {_PAIR_SETS[kind]}",
             spans=tuple(
-                estimate_span(mean_measure(one, part))
+                estimate_span(mean_measure(reward, part))
                 for part in (lambda s: s.preferred_B, lambda s: s.other_B)
             ),
         )
-        for (name, kind), one in rewards.items()
+        for (name, kind), reward in rewards.items()
     ]
     return amount_chart(
         "Mean rewards", "with 95 % intervals", IntervalRows(rows=rows, series=("preferred", "other"))
@@ -184,4 +184,4 @@ EXERCISE = Exercise(
         "plaudit lab unseen --set few.reward.smoothing=0.1: labels that are believed to be swapped at times",
     ),
 )
-"""The exercise."""
+"""This exercise, as ``plaudit lab`` lists it."""

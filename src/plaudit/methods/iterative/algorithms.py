@@ -55,7 +55,7 @@ def best_of_n(scores: TaskScores) -> Selection:
     ((2,),)
     """
     scored = _with_verdict(scores)
-    return () if not scored else ((max(scored, key=lambda one: (scored[one], -one)),),)
+    return () if not scored else ((max(scored, key=lambda index: (scored[index], -index)),),)
 
 
 def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = None) -> Selection:
@@ -66,7 +66,7 @@ def at_or_above(scores: TaskScores, threshold: int | float, keep: int | None = N
     >>> at_or_above((0.2, 1.0, None, 0.9), 0.9)
     ((1,), (3,))
     """
-    return tuple((one,) for one, score in _with_verdict(scores).items() if score >= threshold)[:keep]
+    return tuple((index,) for index, score in _with_verdict(scores).items() if score >= threshold)[:keep]
 
 
 def best_versus_worst(scores: TaskScores) -> Selection:
@@ -78,7 +78,7 @@ def best_versus_worst(scores: TaskScores) -> Selection:
     scored = _with_verdict(scores)
     if len({*scored.values()}) < 2:
         return ()
-    return ((best_of_n(scores)[0][0], min(scored, key=lambda one: (scored[one], one))),)
+    return ((best_of_n(scores)[0][0], min(scored, key=lambda index: (scored[index], index))),)
 
 
 def pairs_above_gap(scores: TaskScores, gap: int | float) -> Selection:
@@ -110,7 +110,7 @@ def rejection_sampled(
     if any(score > top for score in scored.values()):
         raise UserError(f"a score is above the ceiling {top:g}; accepting it would need a chance above 1")
     # u is below 1, so an answer at the ceiling, with chance 1, always stays.
-    return tuple(one for one, score in scored.items() if uniforms[one] < math.exp((score - top) / beta))
+    return tuple(index for index, score in scored.items() if uniforms[index] < math.exp((score - top) / beta))
 
 
 def pairs_in_order(scores: TaskScores, indices: Sequence[int]) -> Selection:
@@ -159,7 +159,7 @@ def best_of_n_kl(n: int) -> float:
 
 
 def _with_verdict(scores: TaskScores) -> dict[int, float]:
-    return {one: score for one, score in enumerate(scores) if score is not None}
+    return {index: score for index, score in enumerate(scores) if score is not None}
 
 
 SettingValue = int | float | str | tuple[float, ...]
@@ -169,7 +169,7 @@ ModelOrigin = Literal["newest", "start"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopFacts:
+class LoopAlgorithm:
     """One algorithm.
 
     Example: ``ITERATIVE_ALGORITHMS["rejection"].formula``
@@ -213,12 +213,12 @@ class LoopFacts:
         )
 
 
-def _by_name(*rows: LoopFacts) -> dict[str, LoopFacts]:
+def _by_name(*rows: LoopAlgorithm) -> dict[str, LoopAlgorithm]:
     return {row.name: row for row in rows}
 
 
-ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
-    LoopFacts(
+ITERATIVE_ALGORITHMS: Mapping[str, LoopAlgorithm] = _by_name(
+    LoopAlgorithm(
         name="best-of-n",
         formula="argmax r of n answers → SFT, at most log n − (n−1)/n nats away",
         paper="Stiennon et al. 2020, arXiv:2009.01325",
@@ -228,7 +228,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         has_kl_bound=True,
         defaults={"rounds": 1, "answers": 16},
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="rejection",
         formula="argmax r of K answers → SFT, round after round",
         paper="Touvron et al. 2023 (Llama 2), arXiv:2307.09288",
@@ -237,7 +237,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         has_kl_bound=True,
         defaults={"rounds": 3, "answers": 8},
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="expert",
         formula="all answers with r ≥ threshold → SFT, round after round",
         paper="Anthony et al. 2017, arXiv:1705.08439",
@@ -247,7 +247,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 3, "answers": 8, "threshold": (1.0,)},
         optional_settings=("top", "keep"),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="rest",
         formula="one draw, then answers with r ≥ τ₁ ≤ τ₂ ≤ … → SFT",
         paper="Gulcehre et al. 2023, arXiv:2308.08998",
@@ -257,7 +257,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 3, "improves": 3, "answers": 16, "top": (0.5, 0.25, 0.1)},
         optional_settings=("threshold", "keep"),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="rest-em",
         formula="answers with full reward, a few for each prompt → SFT of the start model",
         paper="Singh et al. 2023, arXiv:2312.06585",
@@ -268,7 +268,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 3, "answers": 32, "threshold": (1.0,), "keep": 10},
         optional_settings=("top",),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="rso",
         formula="accept y with exp((r − r_max)/β), so y ~ π_ref exp(r/β)/Z; two by two → preference row",
         paper="Liu et al. 2023, arXiv:2309.06657",
@@ -280,7 +280,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 1, "answers": 64, "keep": 8, "beta": 0.5, "reference": "start"},
         optional_settings=("teach",),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="rs-dpo",
         formula="all pairs with r_w − r_l > gap → DPO",
         paper="Khaki et al. 2024, arXiv:2402.10038",
@@ -290,7 +290,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 1, "answers": 16, "gap": 1.0, "reference": "start"},
         optional_settings=("teach",),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="slic-hf",
         formula="best against worst of n answers → hinge, with the best one's likelihood beside it",
         paper="Zhao et al. 2023, arXiv:2305.10425",
@@ -300,7 +300,7 @@ ITERATIVE_ALGORITHMS: Mapping[str, LoopFacts] = _by_name(
         defaults={"rounds": 1, "answers": 8, "reference": "start"},
         optional_settings=("teach",),
     ),
-    LoopFacts(
+    LoopAlgorithm(
         name="iterated",
         formula="best against worst of n answers → preference row, round after round",
         paper="Xu et al. 2023, arXiv:2312.16682; Guo et al. 2024, arXiv:2402.04792",

@@ -35,17 +35,17 @@ class AnswerPair:
 
     number: int
     """Its number in the round; the first is 1."""
-    question: EncodedPrompt
+    prompt: EncodedPrompt
     """The prompt."""
     first: str
     """The answer that is shown first; the order is random."""
     second: str
-    """The other one."""
+    """The second answer."""
 
     @property
     def task(self) -> Task:
         """The pair as a comparer takes it."""
-        return self.question.task(((self.first, True), (self.second, True)))
+        return self.prompt.task(((self.first, True), (self.second, True)))
 
 
 def make_pairs(
@@ -53,7 +53,7 @@ def make_pairs(
 ) -> list[AnswerPair]:
     """For each prompt the first two answers that differ and ended by themselves, in random order."""
     rng, pairs = random.Random(f"{seed}/shown"), list[AnswerPair]()
-    for question, group in zip(prompts, groups, strict=True):
+    for encoded_prompt, group in zip(prompts, groups, strict=True):
         texts: dict[str, str] = {}
         for answer in group:
             if is_complete(answer):
@@ -62,7 +62,7 @@ def make_pairs(
         if len(texts) > 1:
             # In random order, since people and models alike favour the answer that stands first.
             first, second = rng.sample(list(texts.values())[:2], 2)
-            pairs.append(AnswerPair(number=len(pairs) + 1, question=question, first=first, second=second))
+            pairs.append(AnswerPair(number=len(pairs) + 1, prompt=encoded_prompt, first=first, second=second))
     if not pairs:
         raise UserError(
             "no prompt has two answers that differ and came to an end, so there is nothing to compare: draw "
@@ -99,8 +99,8 @@ _INSTRUCTIONS = (
 def _as_row(pair: AnswerPair) -> dict[str, Any]:
     return {
         "pair": pair.number,
-        "origin": pair.question.origin,
-        "prompt": text_to_json(pair.question.text),
+        "origin": pair.prompt.origin,
+        "prompt": text_to_json(pair.prompt.text),
         "first": pair.first,
         "second": pair.second,
     }

@@ -12,7 +12,7 @@ from plaudit.engine.settings import KeepSettings
 from plaudit.errors import UserError
 from plaudit.methods.algorithm import is_set
 from plaudit.methods.config import RunConfig
-from plaudit.methods.iterative.algorithms import LoopFacts
+from plaudit.methods.iterative.algorithms import LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.config import (
     OLD_DEFAULTS,
@@ -93,9 +93,9 @@ class LoopSettings:
             raise UserError(f"loop.beta must be a number above 0, not {self.beta:g}")
         if self.gap is not None and not 0 <= self.gap < math.inf:
             raise UserError(f"loop.gap must be a number from 0 on, not {self.gap:g}")
-        if not all(math.isfinite(one) for one in self.threshold):
+        if not all(math.isfinite(threshold) for threshold in self.threshold):
             raise UserError(f"loop.threshold: expected numbers, not {self.threshold}")
-        if not all(0 < one <= 1 for one in self.top):
+        if not all(0 < share <= 1 for share in self.top):
             raise UserError(f"loop.top: expected shares above 0 and at most 1, not {self.top}")
         if self.threshold and self.top:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
@@ -148,15 +148,19 @@ class LoopConfig(RunConfig):
         return self.max_length - self.sampling.max_tokens
 
 
-def resolve_settings(facts: LoopFacts, config: LoopConfig) -> LoopSettings:
+def resolve_settings(facts: LoopAlgorithm, config: LoopConfig) -> LoopSettings:
     """The user's settings, and the algorithm's where none was given; raises for one that is not read."""
     given, defaults = config.loop, LoopSettings()
-    changed = [one.name for one in fields(given) if getattr(given, one.name) != getattr(defaults, one.name)]
+    changed = [
+        setting.name
+        for setting in fields(given)
+        if getattr(given, setting.name) != getattr(defaults, setting.name)
+    ]
     unused = [
-        one for one in changed if one not in (*facts.defaults, *facts.optional_settings, *_COMMON_SETTINGS)
+        name for name in changed if name not in (*facts.defaults, *facts.optional_settings, *_COMMON_SETTINGS)
     ]
     if unused:
-        words = " and ".join(f"loop.{one}" for one in unused)
+        words = " and ".join(f"loop.{name}" for name in unused)
         raise UserError(f"{words}: {facts.name} has no such setting; leave it out")
     if not facts.pairs and config.preference != PreferenceSettings():
         raise UserError(f"preference: {facts.name} learns answers, not pairs; leave out what is said of it")
@@ -186,7 +190,7 @@ def _set_values(settings: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if is_set(value)}
 
 
-def _refuse_no_selection(facts: LoopFacts, config: LoopConfig, settings: LoopSettings) -> None:
+def _refuse_no_selection(facts: LoopAlgorithm, config: LoopConfig, settings: LoopSettings) -> None:
     assert settings.answers is not None
     if settings.answers < facts.min_answers:
         raise UserError(
@@ -200,7 +204,7 @@ def _refuse_no_selection(facts: LoopFacts, config: LoopConfig, settings: LoopSet
         )
 
 
-def _refuse_unknown_trainer(facts: LoopFacts, settings: LoopSettings) -> None:
+def _refuse_unknown_trainer(facts: LoopAlgorithm, settings: LoopSettings) -> None:
     trainer = settings.teach or facts.trainer
     if facts.pairs and trainer not in PREFERENCE_ALGORITHMS:
         raise UserError(f"loop.teach {trainer!r}: give a row of the preference table (plaudit train --list)")
@@ -274,6 +278,8 @@ class RewardRunSettings:
     """The peak learning rate; LoRA wants about ten times more."""
     reward: RewardSettings = field(default_factory=RewardSettings)
     """What is learnt, and where a reward is read."""
+    renamed: ClassVar[Mapping[str, str]] = {"reward.tie_chance": "reward.tie_probability"}
+    """Old names of settings, taken for one release."""
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
     """Several models instead of one."""
     lora: LoraSettings = field(default_factory=LoraSettings)

@@ -278,7 +278,7 @@ def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
 
 def figures_as_json(*figures: ComparisonFigures | LearningFigures) -> Mapping[str, Any]:
     """Figures as JSON holds them, without what could not be measured."""
-    return {name: value for one in figures for name, value in asdict(one).items() if value is not None}
+    return {name: value for figure in figures for name, value in asdict(figure).items() if value is not None}
 
 
 def _reward_folder(config: RlhfConfig, folder: Path) -> Path:
@@ -384,11 +384,11 @@ def _generate_answers(
     groups: list[ScoredGroup] = []
     for start in range(0, len(prompts), PROMPTS_AT_ONCE):
         chunk = prompts[start : start + PROMPTS_AT_ONCE]
-        rollouts = sampler.generate([question.shown for question in chunk], settings, n=n)
+        rollouts = sampler.generate([encoded_prompt.shown for encoded_prompt in chunk], settings, n=n)
         groups += [
             # No scores: in this loop pairs are judged, and not answers.
-            ScoredGroup(question=question, rollouts=tuple(answers), scores=(None,) * n)
-            for question, answers in zip(chunk, rollouts, strict=True)
+            ScoredGroup(prompt=encoded_prompt, rollouts=tuple(answers), scores=(None,) * n)
+            for encoded_prompt, answers in zip(chunk, rollouts, strict=True)
         ]
     write_answers(this_round.answers, groups)
     write_marker(marker, (this_round.answers,), {})
@@ -430,12 +430,14 @@ def _as_chat_prompts(prompts: Sequence[EncodedPrompt], encoder: Encoder) -> tupl
 
 
 def _as_prompt_record(prompt: EncodedPrompt) -> Prompt:
-    return Prompt(prompt=prompt.text, answer=prompt.truth, metadata=prompt.facts, origin=prompt.origin)
+    return Prompt(
+        prompt=prompt.text, answer=prompt.reference_answer, metadata=prompt.metadata, origin=prompt.origin
+    )
 
 
 def _as_comparisons(pairs: Sequence[AnswerPair], verdicts: Sequence[Verdict | None]) -> list[Comparison]:
     return [
-        replace(to_comparison(pair.task, verdict), origin=pair.question.origin)
+        replace(to_comparison(pair.task, verdict), origin=pair.prompt.origin)
         for pair, verdict in zip(pairs, verdicts, strict=True)
         if verdict is not None
     ]

@@ -27,7 +27,7 @@ from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings
 from plaudit.methods.iterative.algorithms import (
-    LoopFacts,
+    LoopAlgorithm,
     Selection,
     SelectionSettings,
     best_of_n_kl,
@@ -67,7 +67,7 @@ class PromptSource(Protocol):
 
     @property
     def prompts(self) -> Path:
-        """Their file."""
+        """The path of the file of prompts."""
         ...
 
     @property
@@ -104,7 +104,7 @@ def load_prompts(
         raise UserError(f"{config.prompts}: there is no prompt to answer{detail}")
     # 1e-9: in binary 0.29 · 100 is a little below 29, and 29 rows are what the user allows.
     if len(refused) > math.floor(config.rows.threshold * (len(usable) + len(refused)) + 1e-9):
-        first = "\n".join(f"  {one.origin}: {one.reason}" for one in refused[:5])
+        first = "\n".join(f"  {row.origin}: {row.reason}" for row in refused[:5])
         raise UserError(
             f"{config.prompts}: {len(refused)} prompts cannot be answered, above the threshold of "
             f"{config.rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
@@ -153,7 +153,8 @@ def read_answers(path: Path) -> list[tuple[ScoredAnswer, ...]]:
     lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
     return [
         tuple(
-            ScoredAnswer(**{name: one[name] for name in fields}) for one in exact_json.loads(line)["answers"]
+            ScoredAnswer(**{name: answer[name] for name in fields})
+            for answer in exact_json.loads(line)["answers"]
         )
         for line in lines
     ]
@@ -171,8 +172,8 @@ def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:
             "score": score,
         }
         answers.append({**fields_of_answer, "parts": parts} if parts else dict(fields_of_answer))
-    question = group.question
-    return {"prompt": text_to_json(question.text), "origin": question.origin, "answers": answers}
+    prompt = group.prompt
+    return {"prompt": text_to_json(prompt.text), "origin": prompt.origin, "answers": answers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +261,7 @@ class RoundFigures:
         return ", ".join(words)
 
 
-def loop_round(facts: LoopFacts, settings: LoopSettings, config: LoopConfig, number: int) -> LoopRound:
+def loop_round(facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, number: int) -> LoopRound:
     """The round of this number."""
     # Without improve steps (n − 1) mod n is n − 1: each round draws for itself and has the next threshold.
     rounds_folder, stage = config.out / "rounds", (number - 1) % (settings.improves or number)
@@ -278,7 +279,7 @@ def loop_round(facts: LoopFacts, settings: LoopSettings, config: LoopConfig, num
 
 
 def select_rows(
-    facts: LoopFacts,
+    facts: LoopAlgorithm,
     settings: LoopSettings,
     this_round: LoopRound,
     groups: Sequence[Sequence[ScoredAnswer]],
@@ -329,8 +330,8 @@ def training_rows(
 ) -> list[Demonstration | Comparison]:
     """The selected completions as rows; with a chat template a plain prompt becomes the user's turn."""
     return [
-        _training_row(question, [group[index].text for index in pick], chats=chats)
-        for question, group, prompt_picks in zip(prompts, groups, picks, strict=True)
+        _training_row(encoded_prompt, [group[index].text for index in pick], chats=chats)
+        for encoded_prompt, group, prompt_picks in zip(prompts, groups, picks, strict=True)
         for pick in prompt_picks
     ]
 
@@ -345,14 +346,14 @@ def _trained_model(config: LoopConfig, home: Path, number: int) -> Path:
 
 
 def _training_row(
-    question: EncodedPrompt, texts: Sequence[str], *, chats: bool
+    encoded_prompt: EncodedPrompt, texts: Sequence[str], *, chats: bool
 ) -> Demonstration | Comparison:
-    prompt = question.text
+    prompt = encoded_prompt.text
     turns = user_turn(prompt) if isinstance(prompt, str) and chats else prompt
     replies: list[Text] = [text if isinstance(turns, str) else assistant_turn(text) for text in texts]
     if len(replies) == 1:
-        return Demonstration(prompt=turns, completion=replies[0], origin=question.origin)
-    return Comparison(prompt=turns, chosen=replies[0], rejected=replies[1], origin=question.origin)
+        return Demonstration(prompt=turns, completion=replies[0], origin=encoded_prompt.origin)
+    return Comparison(prompt=turns, chosen=replies[0], rejected=replies[1], origin=encoded_prompt.origin)
 
 
 def is_complete(answer: ScoredAnswer) -> bool:
@@ -395,8 +396,8 @@ def _score_threshold(settings: LoopSettings, index: int, rows: Sequence[TaskScor
 
 
 def _refuse_no_verdicts(groups: Sequence[Sequence[ScoredAnswer]], rows: Sequence[TaskScores]) -> None:
-    answers = [one for group in groups for one in group]
-    if all(one.score is None for one in answers):
+    answers = [rollout for group in groups for rollout in group]
+    if all(answer.score is None for answer in answers):
         raise UserError(
             f"the reward has no verdict on any of the {len(answers)} answers, so nothing can be chosen; "
             "a rule may need reference answers, and a server may be down (docs/rewards.md)"
@@ -410,7 +411,7 @@ def _refuse_no_verdicts(groups: Sequence[Sequence[ScoredAnswer]], rows: Sequence
 
 
 def _nothing_selected_reason(
-    facts: LoopFacts, settings: LoopSettings, rows: Sequence[TaskScores], threshold: float | None
+    facts: LoopAlgorithm, settings: LoopSettings, rows: Sequence[TaskScores], threshold: float | None
 ) -> str:
     scores = [score for row in rows for score in row if score is not None]
     if not facts.pairs:

@@ -24,7 +24,7 @@ from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
-from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopFacts
+from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings, preference_settings, resolve_settings
 from plaudit.methods.iterative.rounds import (
     LoopRound,
@@ -62,7 +62,7 @@ def open_loop_folder(config: RunConfig, ranks: Ranks) -> Iterator[RunFolder | No
 
 
 def generate_and_select(
-    facts: LoopFacts, settings: LoopSettings, config: LoopConfig, this_round: LoopRound, folder: RunFolder
+    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound, folder: RunFolder
 ) -> None:
     """Generate, score, select and write a round's rows, where not done yet; prints its figures."""
     marker, console = _marker_file(folder, this_round.number), ConsoleSink(quiet=True)
@@ -206,13 +206,17 @@ def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
 _ROUND_FIELDS = ("model", "data", "out", "format")
 
 
-def refuse_unused_preference_settings(facts: LoopFacts, settings: LoopSettings, config: LoopConfig) -> None:
+def refuse_unused_preference_settings(
+    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig
+) -> None:
     """Raise for preference settings that the round's algorithm does not have."""
     if facts.pairs:
         preference_algorithm(settings.teach or facts.trainer, **preference_settings(config))
 
 
-def train_round(facts: LoopFacts, settings: LoopSettings, config: LoopConfig, this_round: LoopRound) -> None:
+def train_round(
+    facts: LoopAlgorithm, settings: LoopSettings, config: LoopConfig, this_round: LoopRound
+) -> None:
     """Train on the rows of a round, or resume that training."""
     fields_of_run: dict[str, Any] = {
         field.name: getattr(config, field.name)

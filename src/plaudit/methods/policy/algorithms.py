@@ -493,8 +493,8 @@ def policy_algorithm(name: str, **settings: Any) -> PolicyAlgorithm:
 
 def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyAlgorithm:
     """The record of an algorithm; a setting that none of its cells reads is refused."""
-    own = {name: one for name, one in settings.items() if name in described.parameters}
-    given = {name: one for name, one in settings.items() if name not in own and is_set(one)}
+    own = {name: setting for name, setting in settings.items() if name in described.parameters}
+    given = {name: setting for name, setting in settings.items() if name not in own and is_set(setting)}
     for name in given:
         if name not in CELLS:
             raise UserError(refusal(described.name, name))
@@ -503,13 +503,17 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> PolicyA
         raise UserError(f"{described.name} gives a {type(plain).__name__}, and a PolicyAlgorithm is wanted")
     record = with_cells(plain, given) if given else plain
     # A default that an exchanged cell leaves unread was nobody's wish; a setting that was changed was.
-    changed = {name for name, one in own.items() if one != described.parameters[name].default}
+    changed = {name for name, item in own.items() if item != described.parameters[name].default}
     refuse_unread(record, frozenset(given) | (readable_settings(plain) & changed))
     return record
 
 
 def refusal(algorithm_name: str, setting: str) -> str:
     """Why an algorithm does not take a setting, and which ones do."""
-    readers = [one.name for one in POLICY_ALGORITHMS.values() if setting in one.parameters]
+    readers = [
+        this_algorithm.name
+        for this_algorithm in POLICY_ALGORITHMS.values()
+        if setting in this_algorithm.parameters
+    ]
     alternatives = f", or choose among {', '.join(readers)}" if readers else ""
     return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"

@@ -35,9 +35,9 @@ class ExperienceTensors:
     old_logp_NT: Float[Tensor, "N T"]
     """log π of the policy that the round begins with."""
     ref_logp_NT: Float[Tensor, "N T"]
-    """log π_ref."""
+    """The reference's log-prob of each token."""
     advantage_NT: Float[Tensor, "N T"]
-    """The advantage."""
+    """The advantage of each token."""
     value_NT: Float[Tensor, "N T"]
     """The critic's value before the first update."""
     return_NT: Float[Tensor, "N T"]
@@ -47,11 +47,11 @@ class ExperienceTensors:
 
     def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> ExperienceTensors:
         """The tensors of some completions, cut to the given width."""
-        rows = {one.name: getattr(self, one.name)[index_n, :width] for one in fields(self)}
+        rows = {field.name: getattr(self, field.name)[index_n, :width] for field in fields(self)}
         # A round lies on the host, and a copy from there to a device need not be waited for.
         return ExperienceTensors(
             # A micro-batch is padded to its own longest completion: what is cut off here is padding alone.
-            **{name: one.to(device, non_blocking=one.device.type == "cpu") for name, one in rows.items()}
+            **{name: row.to(device, non_blocking=row.device.type == "cpu") for name, row in rows.items()}
         )
 
 
@@ -134,7 +134,7 @@ class Round:
         payload = torch.frombuffer(bytearray(json.dumps(record).encode()), dtype=torch.uint8)
         return {
             "facts": payload,
-            **{one.name: getattr(self.experience, one.name) for one in fields(ExperienceTensors)},
+            **{field.name: getattr(self.experience, field.name) for field in fields(ExperienceTensors)},
             **{
                 _extra_key(group, name): extra.value
                 for group, example in enumerate(self.examples)
@@ -151,11 +151,12 @@ class Round:
             max_tokens=record["longest"],
             mean_score=record["mean"],
             examples=tuple(
-                _example_from_json(group, one, tensors) for group, one in enumerate(record["examples"])
+                _example_from_json(group, example, tensors)
+                for group, example in enumerate(record["examples"])
             ),
             metrics=tuple(Metric(**metric) for metric in record["figures"]),
             experience=ExperienceTensors(
-                **{one.name: tensors[one.name] for one in fields(ExperienceTensors)}
+                **{field.name: tensors[field.name] for field in fields(ExperienceTensors)}
             ),
         )
 
@@ -212,7 +213,9 @@ def _with_counted_mask(example: Example, is_counted: bool) -> Example:
     if is_counted:
         return example
     # Same ids, empty mask: the pass costs what it should and lets collectives match, and adds nothing.
-    muted = tuple(replace(one, mask=(False,) * len(one.ids)) for one in example.completions)
+    muted = tuple(
+        replace(completion, mask=(False,) * len(completion.ids)) for completion in example.completions
+    )
     return replace(example, completions=muted)
 
 
@@ -226,14 +229,16 @@ def _example_as_json(example: Example) -> dict[str, Any]:
         "prompt": example.prompt,
         "completions": [asdict(completion) for completion in example.completions],
         "origin": example.origin,
-        "extras": {name: {"axis": one.axis, "pad": one.pad} for name, one in example.extras.items()},
+        "extras": {name: {"axis": extra.axis, "pad": extra.pad} for name, extra in example.extras.items()},
     }
 
 
 def _example_from_json(group: int, record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Example:
     completions = tuple(
-        Completion(ids=tuple(one["ids"]), mask=tuple(one["mask"]), finished=one["finished"])
-        for one in record["completions"]
+        Completion(
+            ids=tuple(completion["ids"]), mask=tuple(completion["mask"]), finished=completion["finished"]
+        )
+        for completion in record["completions"]
     )
     extras = {
         name: Extra(value=tensors[_extra_key(group, name)], **declared)

@@ -183,12 +183,12 @@ def running(inputs: AdvantageInputs, /) -> Tensor:
 
 
 def log_prob(inputs: SurrogateInputs, /) -> Tensor:
-    """−A log π."""
+    """The policy-gradient surrogate −A log π, without a ratio."""
     return policy.policy_gradient(inputs.logp_NT, inputs.advantage_NT)
 
 
 def unclipped(inputs: SurrogateInputs, /) -> Tensor:
-    """−rA."""
+    """The surrogate −rA, r the ratio: importance-weighted, never clipped."""
     return policy.unclipped(inputs.ratio_NT, inputs.advantage_NT)
 
 
@@ -353,7 +353,7 @@ RATIOS: Mapping[str, Callable[..., Tensor]] = {
     "answer": answer_ratio,
     "answer-token": answer_token_ratio,
 }
-"""Whose ratio."""
+"""The importance ratios by name: of a token, or of the whole answer."""
 REDUCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "tokens": token_mean,
     "answers": answer_mean,
@@ -378,7 +378,7 @@ def _choice(name: str, words: Mapping[str, object], doc: str) -> Parameter:
 def _settings_of_named_cells() -> dict[str, Parameter]:
     # Cells that share a setting (clip_low, gamma) share one option.
     every = (describe(cell).parameters for table in NAMED.values() for cell in table.values())
-    return {name: optional(one) for parameters in every for name, one in parameters.items()}
+    return {name: optional(parameter) for parameters in every for name, parameter in parameters.items()}
 
 
 ESTIMATORS = ("k1", "k2", "k3")

@@ -49,12 +49,14 @@ class EpisodeReward:
 
     def parted(self, groups: Sequence[Sequence[Rollout]]) -> ScoresWithParts:
         """The outcome of every episode, with its parts."""
-        outcomes = [[one.played.outcome for one in group if one.played is not None] for group in groups]
-        names = dict.fromkeys(name for group in outcomes for one in group for name in one.parts)
+        outcomes = [
+            [rollout.played.outcome for rollout in group if rollout.played is not None] for group in groups
+        ]
+        names = dict.fromkeys(name for group in outcomes for rollout in group for name in rollout.parts)
         return ScoresWithParts(
-            rows=tuple(tuple(_as_float(one.score) for one in group) for group in outcomes),
+            rows=tuple(tuple(_as_float(rollout.score) for rollout in group) for group in outcomes),
             parts={
-                name: tuple(tuple(_outcome_part(one, name) for one in group) for group in outcomes)
+                name: tuple(tuple(_outcome_part(rollout, name) for rollout in group) for group in outcomes)
                 for name in names
             },
         )
@@ -73,7 +75,7 @@ class ScoredGroup:
     Example: ``score_groups(questions, groups, reward)[0].scores``
     """
 
-    question: EncodedPrompt
+    prompt: EncodedPrompt
     """The prompt."""
     rollouts: tuple[Rollout, ...]
     """The generated completions, token by token."""
@@ -93,7 +95,7 @@ class ScoredGroup:
         """The group with only the completions for which the mask is True."""
         indices = [k for k, keep in enumerate(keep_mask) if keep]
         return ScoredGroup(
-            question=self.question,
+            prompt=self.prompt,
             rollouts=tuple(self.rollouts[k] for k in indices),
             scores=tuple(self.scores[k] for k in indices),
             parts={name: tuple(row[k] for k in indices) for name, row in self.parts.items()},
@@ -106,21 +108,21 @@ class ScoredGroup:
 
 
 def generate_completions(
-    questions: Sequence[EncodedPrompt], sampler: RolloutSampler, settings: SamplingSettings, *, n: int
+    prompts: Sequence[EncodedPrompt], sampler: RolloutSampler, settings: SamplingSettings, *, n: int
 ) -> list[list[Rollout]]:
     """For every question ``n`` answers."""
     if isinstance(sampler, EpisodeSampler):
-        return sampler.play(questions, settings, n=n)
-    return sampler.generate([question.shown for question in questions], settings, n=n)
+        return sampler.play(prompts, settings, n=n)
+    return sampler.generate([prompt.shown for prompt in prompts], settings, n=n)
 
 
 def score_groups(
-    questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]], reward: RewardSource
+    prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]], reward: RewardSource
 ) -> list[ScoredGroup]:
     """Every group with its scores; a reward that says nothing sensible is refused."""
     tasks = [
-        question.task((one.answer.text, one.answer.ended) for one in group)
-        for question, group in zip(questions, groups, strict=True)
+        prompt.task((rollout.answer.text, rollout.answer.ended) for rollout in group)
+        for prompt, group in zip(prompts, groups, strict=True)
     ]
     steps: Sequence[tuple[StepPayments | None, ...]] = ((),) * len(tasks)
     if isinstance(reward, EpisodeReward):
@@ -136,10 +138,10 @@ def score_groups(
     if len(rows) != len(tasks):
         raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
     scored = [
-        _checked_group(question, tuple(group), row, _reward_parts(parted, index), reward.name)
-        for index, (question, group, row) in enumerate(zip(questions, groups, rows, strict=True))
+        _checked_group(prompt, tuple(group), row, _reward_parts(parted, index), reward.name)
+        for index, (prompt, group, row) in enumerate(zip(prompts, groups, rows, strict=True))
     ]
-    return [replace(one, steps=group_steps) for one, group_steps in zip(scored, steps, strict=True)]
+    return [replace(index, steps=group_steps) for index, group_steps in zip(scored, steps, strict=True)]
 
 
 def _reward_parts(parted: ScoresWithParts | None, index: int) -> dict[str, TaskScores]:
@@ -147,13 +149,13 @@ def _reward_parts(parted: ScoresWithParts | None, index: int) -> dict[str, TaskS
 
 
 def _checked_group(
-    question: EncodedPrompt,
+    prompt: EncodedPrompt,
     answers: tuple[Rollout, ...],
     row: TaskScores,
     parts: Mapping[str, TaskScores],
     name: str,
 ) -> ScoredGroup:
-    where = question.origin or repr(str(question.text)[:40])
+    where = prompt.origin or repr(str(prompt.text)[:40])
     if len(row) != len(answers):
         raise UserError(f"{name} gave {len(row)} scores for the {len(answers)} answers to {where}")
     for answer, score in zip(answers, row, strict=True):
@@ -162,7 +164,7 @@ def _checked_group(
                 f"{name} gave {score} for {answer.answer.text[:40]!r}, an answer to {where}; a score is a "
                 "finite number, or None for no verdict"
             )
-    return ScoredGroup(question=question, rollouts=answers, scores=row, parts=parts)
+    return ScoredGroup(prompt=prompt, rollouts=answers, scores=row, parts=parts)
 
 
 def _outcome_part(outcome: Outcome, name: str) -> float | None:
@@ -253,36 +255,34 @@ class RolloutCollector:
     """How many times further prompts are sampled at most."""
 
     def collect(
-        self, questions: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
+        self, prompts: Sequence[EncodedPrompt], round_number: int, spare: Sequence[EncodedPrompt]
     ) -> CollectedRollouts:
         """Generate and score a round; ``spare`` prompts replace groups without signal. All ranks call it."""
-        all_groups = self._generate_and_score(questions, round_number)
-        usable = [one for one in all_groups if self._has_signal(one)]
+        all_groups = self._generate_and_score(prompts, round_number)
+        usable = [group for group in all_groups if self._has_signal(group)]
         # By content: a prompt that stands in the file twice is no replacement for itself.
-        used_ids = {question.id for question in questions}
-        unused = (
-            [question for question in spare if question.id not in used_ids] if self.dynamic_sampling else []
-        )
+        used_ids = {prompt.id for prompt in prompts}
+        unused = [prompt for prompt in spare if prompt.id not in used_ids] if self.dynamic_sampling else []
         # Seeded by the round: all ranks shuffle alike, and a round that is drawn anew has the same spares.
         random.Random(f"{self.sampling.seed}/{round_number}/spare").shuffle(unused)
         for _ in range(self.refills if self.dynamic_sampling else 0):
-            missing = len(questions) - len(usable)
+            missing = len(prompts) - len(usable)
             if missing <= 0 or not unused:
                 break
             # As many as the share that taught so far lets hope for, and at least what is missing.
             needed = round(missing * len(all_groups) / max(1, len(usable)))
-            next_questions, unused = (
-                unused[: min(needed, len(questions))],
-                unused[min(needed, len(questions)) :],
+            next_prompts, unused = (
+                unused[: min(needed, len(prompts))],
+                unused[min(needed, len(prompts)) :],
             )
             # The round's seed again: random numbers are made of seed and prompt, and these prompts are new.
-            new_groups = self._generate_and_score(next_questions, round_number)
+            new_groups = self._generate_and_score(next_prompts, round_number)
             all_groups, usable = (
                 [*all_groups, *new_groups],
-                [*usable, *(one for one in new_groups if self._has_signal(one))],
+                [*usable, *(group for group in new_groups if self._has_signal(group))],
             )
         # A refill may bring more than was missing; a round's size is what the learning rate was tuned for.
-        usable = usable[: len(questions)]
+        usable = usable[: len(prompts)]
         return self._assemble(all_groups, usable)
 
     def _assemble(
@@ -312,7 +312,7 @@ class RolloutCollector:
     def objection(self, collected: CollectedRollouts, *, single_is_enough: bool) -> str | None:
         """Why nothing can be learnt from these rollouts; None where something can."""
         if collected.no_verdict == collected.generated:
-            first = collected.all_groups[0].question
+            first = collected.all_groups[0].prompt
             reasons = "; ".join(
                 f"{reason} ({count} times)" for reason, count in refusal_reasons(self.reward).items()
             )
@@ -333,15 +333,13 @@ class RolloutCollector:
             )
         return None
 
-    def _generate_and_score(self, questions: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
+    def _generate_and_score(self, prompts: Sequence[EncodedPrompt], round_number: int) -> list[ScoredGroup]:
         """All groups, each drawn and scored by one rank; every rank gets all of them."""
         world, rank = self.ranks.world_size, self.ranks.rank
         # Dealt in turn and not in blocks: long prompts that stand together are spread over the ranks.
-        rank_questions = [
-            (index, question) for index, question in enumerate(questions) if index % world == rank
-        ]
+        indexed_prompts = [(index, prompt) for index, prompt in enumerate(prompts) if index % world == rank]
         settings = replace(self.sampling, seed=self.sampling.seed * ROUND_SEED_STRIDE + round_number)
-        rank_prompts = [question for _, question in rank_questions]
+        rank_prompts = [prompt for _, prompt in indexed_prompts]
         groups = (
             generate_completions(rank_prompts, self.sampler, settings, n=self.completions_per_prompt)
             if rank_prompts
@@ -351,17 +349,17 @@ class RolloutCollector:
             # With the round's own seed it would draw the very numbers of the first answer.
             rival_sampling = replace(self.rival.sampling, seed=~settings.seed)
             rival_rollouts = generate_completions(rank_prompts, self.rival.sampler, rival_sampling, n=1)
-            groups = [[*group, *one] for group, one in zip(groups, rival_rollouts, strict=True)]
+            groups = [[*group, *rollout] for group, rollout in zip(groups, rival_rollouts, strict=True)]
         # Scored where it was drawn, since an episode's outcome does not travel with its tokens.
         scored = score_groups(rank_prompts, groups, self.reward)
         if world == 1:
             return scored
         lines = [
-            group_as_json(index, group) for (index, _), group in zip(rank_questions, scored, strict=True)
+            group_as_json(index, group) for (index, _), group in zip(indexed_prompts, scored, strict=True)
         ]
-        by_index = dict(group_from_json(line, questions) for line in self.ranks.all_gather_strings(lines))
+        by_index = dict(group_from_json(line, prompts) for line in self.ranks.all_gather_strings(lines))
         # In the order of the questions: every rank has to build the very same round.
-        return [by_index[index] for index in range(len(questions))]
+        return [by_index[index] for index in range(len(prompts))]
 
     def _without_rival(self, group: ScoredGroup) -> ScoredGroup:
         """The group without the rival's completion, which is the last one."""
@@ -396,19 +394,19 @@ def group_as_json(index: int, group: ScoredGroup) -> str:
     )
 
 
-def group_from_json(text: str, questions: Sequence[EncodedPrompt]) -> tuple[int, ScoredGroup]:
+def group_from_json(text: str, prompts: Sequence[EncodedPrompt]) -> tuple[int, ScoredGroup]:
     """The group that `group_as_json` wrote, and its index."""
     record: dict[str, Any] = json.loads(text)
-    answers = tuple(rollout_from_json(one) for one in record["answers"])
+    answers = tuple(rollout_from_json(answer) for answer in record["answers"])
     group = ScoredGroup(
         # By place: all ranks hold the same prompts, so none has to be sent.
-        question=questions[record["place"]],
+        prompt=prompts[record["place"]],
         rollouts=answers,
         scores=tuple(record["scores"]),
         parts={name: tuple(row) for name, row in record["parts"].items()},
         steps=tuple(
-            None if one is None else StepPayments(**{name: tuple(row) for name, row in one.items()})
-            for one in record["steps"]
+            None if step is None else StepPayments(**{name: tuple(row) for name, row in step.items()})
+            for step in record["steps"]
         ),
     )
     return record["place"], group
@@ -424,11 +422,11 @@ class PassRateCurriculum:
     A prompt with pass rate p is drawn in proportion to 4p(1 − p), a new one as if p were a half.
     """
 
-    def __init__(self, questions: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
+    def __init__(self, prompts: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
         """An answer passes whose score is at least ``passes``."""
-        self._row = {question.id: row for row, question in enumerate(questions)}
+        self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
         self._pass_score, self._seed = pass_score, seed
-        self._pass_rates = torch.full((len(questions),), torch.nan, dtype=torch.float64)
+        self._pass_rates = torch.full((len(prompts),), torch.nan, dtype=torch.float64)
 
     def sample_prompts(self, round_number: int, size: int) -> list[int]:
         """The prompt indices of a round, all different."""
@@ -449,10 +447,10 @@ class PassRateCurriculum:
             scores = [score for score in group.scores if score is not None]
             if scores:
                 passed = sum(score >= self._pass_score for score in scores)
-                self._pass_rates[self._row[group.question.id]] = passed / len(scores)
+                self._pass_rates[self._row[group.prompt.id]] = passed / len(scores)
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The pass rates."""
+        """The pass rates, for a checkpoint."""
         return {"rate": self._pass_rates.clone()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -479,11 +477,11 @@ class ReplayBuffer:
     """Replays groups of the last rounds as a share of every round."""
 
     def __init__(
-        self, questions: Sequence[EncodedPrompt], *, share: int | float, window: int, seed: int
+        self, prompts: Sequence[EncodedPrompt], *, share: int | float, window: int, seed: int
     ) -> None:
         """``share`` of a round's groups are old ones, of at most ``window`` rounds ago."""
-        self._questions = questions
-        self._row = {question.id: row for row, question in enumerate(questions)}
+        self._prompts = prompts
+        self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
         self._share, self._window, self._seed = share, window, seed
         self._groups: list[ReplayedGroup] = []
 
@@ -495,8 +493,8 @@ class ReplayBuffer:
         rng = random.Random(f"{self._seed}/{round_number}/again")
         replayed = rng.sample(recent, min(replay_count, len(recent)))
         new = [
-            ReplayedGroup(round_number=round_number, row=self._row[one.question.id], group=one)
-            for one in groups
+            ReplayedGroup(round_number=round_number, row=self._row[group.prompt.id], group=group)
+            for group in groups
         ]
         # Stored after the draw, so that no round replays its own groups.
         self._groups = [*recent, *new]
@@ -513,6 +511,6 @@ class ReplayBuffer:
         """Restore the stored groups."""
         rows = json.loads(bytes(tensors["kept"].tolist()))
         self._groups = [
-            ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._questions)[1])
+            ReplayedGroup(round_number=round_number, row=row, group=group_from_json(text, self._prompts)[1])
             for round_number, row, text in rows
         ]

@@ -82,7 +82,7 @@ def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    shares = _series("flat", reports)[-WINDOW:]
+    shares = _series("frac_zero_std", reports)[-WINDOW:]
     groups = _series("reward_std", reports)
     # A share of exactly 1 is what single answers give, which are never unlike each other.
     if not shares or not groups or not fmean(shares) > 0.6 or math.isclose(fmean(shares), 1.0):
@@ -96,7 +96,7 @@ def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _truncated_completions(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    finished_shares = _series("finished", reports)[-WINDOW:]
+    finished_shares = _series("frac_finished", reports)[-WINDOW:]
     if not finished_shares or not fmean(finished_shares) < 0.5:
         return {}
     return {
@@ -133,7 +133,7 @@ def _step_padding(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _no_verdict(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    shares = _series("undecided", reports)[-WINDOW:]
+    shares = _series("frac_no_verdict", reports)[-WINDOW:]
     if not shares or not fmean(shares) > 0.2:
         return {}
     return {
@@ -156,7 +156,7 @@ def _idle_steps(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    low, high = _series("clipped_low", reports)[-WINDOW:], _series("clipped_high", reports)[-WINDOW:]
+    low, high = _series("clip_frac_low", reports)[-WINDOW:], _series("clip_frac_high", reports)[-WINDOW:]
     if not low or not high or not fmean(low) + fmean(high) > 0.4:
         return {}
     return {
@@ -166,7 +166,7 @@ def _clipped_tokens(reports: Sequence[StepReport]) -> Mapping[str, str]:
 
 
 def _useless_critic(reports: Sequence[StepReport]) -> Mapping[str, str]:
-    explained = _series("explained", reports)
+    explained = _series("explained_variance", reports)
     if len(explained) < 2 * WINDOW or not fmean(explained[-WINDOW:]) < 0:
         return {}
     return {
@@ -181,7 +181,7 @@ def _overoptimised_reward(reports: Sequence[StepReport]) -> Mapping[str, str]:
     proxy, judge = _series("held_out/reward", reports), _series("held_out/judge", reports)
     if len(judge) < 3 or len(proxy) != len(judge):
         return {}
-    best = max(range(len(judge)), key=lambda look: judge[look])
+    best = max(range(len(judge)), key=lambda step: judge[step])
     # Two looks in a row below the best: a judge of a few prompts falls once by chance.
     judge_fell = best < len(judge) - 2 and judge[-1] < judge[best] and judge[-2] < judge[best]
     # Where both fall the policy has become worse, and is not gaming anything.

@@ -150,19 +150,21 @@ def step_metrics(collected: CollectedRollouts) -> dict[str, float]:
     return {
         "steps_mean": fmean(map(len, scores_by_completion)),
         "step_score": fmean(score for scores in scores_by_completion for score in scores),
-        "step_lowest": fmean(map(min, scores_by_completion)),
+        "step_score_min": fmean(map(min, scores_by_completion)),
     }
 
 
-KL_METRICS = ("kl", "kl_k3", "kl_root")
+KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
 """The KL metrics, estimated on the policy's own completions."""
 
 
-def sampler_gap_metrics(old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor) -> tuple[Metric, ...]:
+def sampling_logp_diff_metrics(
+    old_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
+) -> tuple[Metric, ...]:
     """The mean and largest gap between sampler and trainer log-probs."""
     gap_NT = (old_logp_NT - sampler_logp_NT).abs().masked_fill(~mask_NT, 0.0)
-    average = mean_metric("sampler_gap", float(masked_mean(gap_NT, mask_NT)), 1)
-    return average, max_metric("sampler_gap_max", float(gap_NT.max()))
+    average = mean_metric("sampling_logp_diff_mean", float(masked_mean(gap_NT, mask_NT)), 1)
+    return average, max_metric("sampling_logp_diff_max", float(gap_NT.max()))
 
 
 def round_metrics(
@@ -184,21 +186,23 @@ def round_metrics(
         # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
         "entropy": -float(masked_mean(sampler_logp_NT, mask_NT)),
         "length_mean": float(length_N.double().mean()),
-        "finished": float(inputs.finished_N.double().mean()),
-        "undecided": collected.no_verdict / collected.generated,
-        "flat": collected.zero_std / len(collected.all_groups),
-        "dropped": 1 - len(collected.groups) / len(collected.all_groups),
-        "replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
+        "frac_finished": float(inputs.finished_N.double().mean()),
+        "frac_no_verdict": collected.no_verdict / collected.generated,
+        "frac_zero_std": collected.zero_std / len(collected.all_groups),
+        "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
+        "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
         "advantage_std": float(experience.advantage_NT[mask_NT].std(unbiased=False)),
     }
     if "reference" in row.needs:
-        metrics |= {**_kl_means(experience, mask_NT), "beta": float(inputs.kl_coefficient)}
+        metrics |= {**_kl_means(experience, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
     if "rival" in row.needs:
         preferred_N = (inputs.score_N - inputs.rival_N).sigmoid()
-        metrics["preferred"] = float(preferred_N[: collected.new_completions].mean())
+        metrics["win_prob"] = float(preferred_N[: collected.new_completions].mean())
     if "critic" in row.needs:
-        metrics["value"] = float(masked_mean(experience.value_NT, mask_NT))
-        metrics["explained"] = float(explained_variance(experience.value_NT, experience.return_NT, mask_NT))
+        metrics["value_mean"] = float(masked_mean(experience.value_NT, mask_NT))
+        metrics["explained_variance"] = float(
+            explained_variance(experience.value_NT, experience.return_NT, mask_NT)
+        )
     return (
         *(mean_metric(name, value, 1) for name, value in metrics.items()),
         max_metric("length_max", int(length_N.max())),
@@ -211,7 +215,7 @@ def _kl_means(experience: ExperienceTensors, mask_NT: Tensor) -> dict[str, float
     kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
     k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
     # √KL is the distance in which over-optimisation is measured (Gao et al. 2022, arXiv:2210.10760).
-    return {"kl": kl, "kl_k3": k3_mean, "kl_root": math.sqrt(max(0.0, k3_mean))}
+    return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}
 
 
 def _reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
@@ -225,7 +229,7 @@ def _reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
 
 
 RankMicrobatches = Sequence[Sequence[GroupRef]]
-"""This rank's pieces."""
+"""The micro-batches of this rank, each as the groups that are in it."""
 MAX_SAMPLER_GAP = {torch.float64: 1e-4, torch.float32: 1e-2}
 """The largest mean gap (nats a token) between sampler and trainer log-probs, by dtype."""
 DEFAULT_REPLAY_CAP = 2.0
@@ -247,7 +251,7 @@ class ScoringModels:
     reference: Reference
     """The reference of the KL."""
     critic: RewardModel | ValueHead | None
-    """The value model."""
+    """The critic, or None where the algorithm needs none."""
     autocast: PrecisionContext
     """The autocast context of forward passes."""
     temperature: int | float
@@ -307,7 +311,7 @@ class ExperienceMaker:
         """``beta`` is the divergence's coefficient now, ``usual`` the mean score of rounds before, if any."""
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
-        examples = tuple(example_from_rollouts(group.question, group.rollouts) for group in groups)
+        examples = tuple(example_from_rollouts(group.prompt, group.rollouts) for group in groups)
         batch = batch_of(examples)
         # A round with empty tensors, since only a round can be cut into the pieces that fill them.
         rollout_round = Round(
@@ -373,7 +377,7 @@ class ExperienceMaker:
         """The gap between sampler and trainer log-probs; refused where the sampler is stale."""
         check = stale_sampler_check(self.models.policy, expected_logp_NT, sampler_logp_NT, mask_NT)
         check.refuse(float(check.value))
-        return sampler_gap_metrics(expected_logp_NT, sampler_logp_NT, mask_NT)
+        return sampling_logp_diff_metrics(expected_logp_NT, sampler_logp_NT, mask_NT)
 
     def _expected_sampler_logps(
         self, examples: Sequence[Example], batch: TokenBatch, old_logp_NT: Tensor
@@ -442,8 +446,8 @@ class ExperienceMaker:
         if not collected.rivals:
             return torch.zeros(len(collected.groups) + len(collected.replayed), dtype=dtype)
         # Shaped as a batch, since costs of length and of being cut ask for tokens and endings.
-        batch = batch_of([example_from_rollouts(one.question, one.rollouts) for one in collected.rivals])
-        scores = torch.tensor([one.scores[0] for one in collected.rivals], dtype=dtype)
+        batch = batch_of([example_from_rollouts(rival.prompt, rival.rollouts) for rival in collected.rivals])
+        scores = torch.tensor([rival.scores[0] for rival in collected.rivals], dtype=dtype)
         return self.shaper.shape(scores, batch, update_scale=False)
 
     def _with_experience(
@@ -576,4 +580,4 @@ def _sampler_logps(collected: CollectedRollouts, batch: TokenBatch, dtype: torch
 
 def _empty_experience(batch: TokenBatch) -> ExperienceTensors:
     zero_NT = torch.zeros(batch.mask_NT.shape)
-    return ExperienceTensors(**{one.name: zero_NT for one in fields(ExperienceTensors)})
+    return ExperienceTensors(**{field.name: zero_NT for field in fields(ExperienceTensors)})

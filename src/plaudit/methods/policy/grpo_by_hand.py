@@ -43,11 +43,11 @@ class GrpoSettings:
     prompts: int = 8
     """Prompts of a step."""
     group: int = 8
-    """Answers to each."""
+    """Completions of each prompt (the group size)."""
     inner: int = 1
     """How often the policy moves on the same answers."""
     learning_rate: float = 1e-5
-    """Of AdamW."""
+    """AdamW's learning rate."""
     clip: float = 0.2
     """ε: beyond 1 ± ε a ratio brings nothing more."""
     beta: float = 0.04
@@ -80,8 +80,8 @@ def grpo_by_hand(
             prompts[p] for p in torch.randperm(len(prompts), generator=rng)[: settings.prompts].tolist()
         ]
         sampling = replace(settings.sampling, seed=settings.sampling.seed + step)
-        asked = [sampler.encode(prompt.prompt) for prompt in step_prompts]
-        groups = sampler.generate(asked, sampling, n=settings.group)
+        encoded = [sampler.encode(prompt.prompt) for prompt in step_prompts]
+        groups = sampler.generate(encoded, sampling, n=settings.group)
         batch, score_N = _score_groups(step_prompts, groups, reward, policy.device)
         advantage_NT = broadcast_to_tokens(z_score(score_N, batch.group_N), batch.mask_NT)
         with torch.no_grad():
@@ -105,21 +105,25 @@ def _score_groups(
     """The completions that have a verdict, as a batch, and their scores."""
     tasks = [
         Task(
-            prompt=one.prompt,
+            prompt=prompt.prompt,
             answers=tuple(answer.answer.text for answer in group),
             ended=tuple(answer.answer.ended for answer in group),
-            reference_answer=one.answer,
-            metadata=one.metadata,
+            reference_answer=prompt.answer,
+            metadata=prompt.metadata,
         )
-        for one, group in zip(prompts, groups, strict=True)
+        for prompt, group in zip(prompts, groups, strict=True)
     ]
     examples, scores = list[Example](), list[float]()
     for group, row in zip(groups, reward.scores(tasks), strict=True):
         scored = [
-            (_as_completion(one), score) for one, score in zip(group, row, strict=True) if score is not None
+            (_as_completion(rollout), score)
+            for rollout, score in zip(group, row, strict=True)
+            if score is not None
         ]
         if scored:
-            examples.append(Example(prompt=group[0].prompt, completions=tuple(one for one, _ in scored)))
+            examples.append(
+                Example(prompt=group[0].prompt, completions=tuple(completion for completion, _ in scored))
+            )
             scores += [score for _, score in scored]
     if not scores:
         raise UserError(f"{reward.name} has a verdict on none of the answers, so nothing can be learnt")

@@ -46,7 +46,7 @@ from plaudit.tokens.batch import Example, batch_of
 from plaudit.tokens.microbatch import micro_batches_in_order
 from plaudit.tokens.prompts import EncodedPrompt
 
-HELD_OUT_METRICS = ("reward", "length_mean", "finished", "entropy", "kl", "kl_k3", "kl_root")
+HELD_OUT_METRICS = ("reward", "length_mean", "frac_finished", "entropy", "kl", "kl_k3", "sqrt_kl")
 """The held-out metrics; the last three where there is a reference."""
 MAX_EXACT_KL_VOCABULARY = 4096
 """The largest vocabulary for which the exact KL is computed."""
@@ -74,7 +74,7 @@ class HeldOutEvaluator:
     """Policy and reference."""
     sampling: SamplingSettings
     """How answers are drawn."""
-    questions: Sequence[EncodedPrompt]
+    prompts: Sequence[EncodedPrompt]
     """The held-out prompts."""
     completions_per_prompt: int
     """Completions per prompt."""
@@ -85,60 +85,64 @@ class HeldOutEvaluator:
 
     def evaluate(self, check_interrupt: InterruptCheck) -> Sequence[Metric]:
         """The held-out metrics over all ranks, each of which evaluates its share of the prompts."""
-        rank_questions = [question for index, question in enumerate(self.questions) if self._is_mine(index)]
+        rank_prompts = [prompt for index, prompt in enumerate(self.prompts) if self._is_mine(index)]
         metrics: list[Metric] = list(self._metrics([], []))
         # A pause asks all ranks: each comes as often as the one with the most prompts.
-        for start in range(0, -(-len(self.questions) // self.ranks.world_size), PROMPTS_PER_BATCH):
+        for start in range(0, -(-len(self.prompts) // self.ranks.world_size), PROMPTS_PER_BATCH):
             check_interrupt()
-            questions = rank_questions[start : start + PROMPTS_PER_BATCH]
-            groups = generate_completions(
-                questions, self.sampler, self.sampling, n=self.completions_per_prompt
-            )
-            metrics += self._metrics(questions, groups)
+            prompts = rank_prompts[start : start + PROMPTS_PER_BATCH]
+            groups = generate_completions(prompts, self.sampler, self.sampling, n=self.completions_per_prompt)
+            metrics += self._metrics(prompts, groups)
         merged = merge_over_ranks(metrics, self.ranks)
         # The root of the merged mean: a mean of roots would depend on how prompts fell on ranks.
         kl = values_of(merged).get("held_out/kl_k3")
-        root = () if kl is None else (mean_metric("held_out/kl_root", math.sqrt(max(0.0, float(kl))), 1),)
+        root = () if kl is None else (mean_metric("held_out/sqrt_kl", math.sqrt(max(0.0, float(kl))), 1),)
         return merge_metrics([*merged, *root])
 
-    def sample(self, questions: Sequence[EncodedPrompt], check_interrupt: InterruptCheck) -> list[Sample]:
+    def sample(self, prompts: Sequence[EncodedPrompt], check_interrupt: InterruptCheck) -> list[Sample]:
         """The likeliest answer to each, with its score."""
         greedy = SamplingSettings(temperature=0, max_tokens=self.sampling.max_tokens, stop=self.sampling.stop)
         check_interrupt()
-        groups = generate_completions(questions, self.sampler, greedy, n=1)
-        return [_group_sample(group) for group in score_groups(questions, groups, self.reward)]
+        groups = generate_completions(prompts, self.sampler, greedy, n=1)
+        return [_group_sample(group) for group in score_groups(prompts, groups, self.reward)]
 
     def _is_mine(self, index: int) -> bool:
         return index % self.ranks.world_size == self.ranks.rank
 
     def _metrics(
-        self, questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
     ) -> tuple[Metric, ...]:
         """Sums with their weights; of no prompts too, so that every rank names the same figures."""
         answers = [answer for group in groups for answer in group]
         tokens = sum(answer.answer.tokens for answer in answers)
-        metrics = [_mean_score("held_out/reward", score_groups(questions, groups, self.reward))]
+        metrics = [_mean_score("held_out/reward", score_groups(prompts, groups, self.reward))]
         if self.judge is not None:
-            metrics.append(_mean_score("held_out/judge", score_groups(questions, groups, self.judge)))
+            metrics.append(_mean_score("held_out/judge", score_groups(prompts, groups, self.judge)))
         metrics += [
             mean_metric("held_out/length_mean", tokens, len(answers)),
-            mean_metric("held_out/finished", sum(answer.answer.ended for answer in answers), len(answers)),
-            mean_metric("held_out/entropy", -math.fsum(x for one in answers for x in one.whole_logp), tokens),
+            mean_metric(
+                "held_out/frac_finished", sum(answer.answer.ended for answer in answers), len(answers)
+            ),
+            mean_metric(
+                "held_out/entropy", -math.fsum(x for answer in answers for x in answer.whole_logp), tokens
+            ),
         ]
         if not isinstance(self.models.reference, NoReference):
-            metrics += self._kl_metrics(questions, groups)
+            metrics += self._kl_metrics(prompts, groups)
         return tuple(metrics)
 
     def _kl_metrics(
-        self, questions: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
+        self, prompts: Sequence[EncodedPrompt], groups: Sequence[Sequence[Rollout]]
     ) -> list[Metric]:
         """KL(π ‖ π_ref) of whole answers, by the sum of k1 and by that of k3."""
-        examples = [example_from_rollouts(one, group) for one, group in zip(questions, groups, strict=True)]
+        examples = [
+            example_from_rollouts(prompt, group) for prompt, group in zip(prompts, groups, strict=True)
+        ]
         kl_sums = [
             self._kl_sums(microbatch) for microbatch in micro_batches_in_order(examples, self.tokens_at_once)
         ]
         count = sum(len(group) for group in groups)
-        sums = [math.fsum(one[which] for one in kl_sums) for which in (0, 1)]
+        sums = [math.fsum(pair[which] for pair in kl_sums) for which in (0, 1)]
         metrics = [
             mean_metric(f"held_out/{name}", total, count)
             for name, total in zip(("kl", "kl_k3"), sums, strict=True)
@@ -190,9 +194,9 @@ def _group_sample(group: ScoredGroup) -> Sample:
     if answer.played is not None:
         text = " / ".join(f"{turn.role}: {turn.text}" for turn in answer.played.turns)
     return Sample(
-        prompt=plain_text(group.question.text),
+        prompt=plain_text(group.prompt.text),
         completion=f"{score_text}  {text}{ellipsis}",
-        expected=group.question.truth,
+        expected=group.prompt.reference_answer,
     )
 
 
@@ -217,7 +221,7 @@ class RolloutTrial:
         shaper = self.rounds.experience.shaper
         # Scores of a trial must not enter the running scale of the run.
         shaper_state = shaper.tensors()
-        prompts = list(range(min(len(self.rounds.questions), 2)))
+        prompts = list(range(min(len(self.rounds.prompts), 2)))
         try:
             drawn = next(policy_updates(_small_rounds(self.rounds), 1, lambda _: prompts))
         except UserError:
@@ -246,7 +250,7 @@ class RolloutTrial:
         self, examples: Sequence[Example]
     ) -> tuple[Callable[[SupervisedMicrobatch], ObjectiveResult], tuple[SupervisedMicrobatch, ...]]:
         """Likelihood of given text under the policy: what is minimised, and the pieces."""
-        pieces = microbatches_of(examples, self.rounds.ranks, sum(one.tokens for one in examples))
+        pieces = microbatches_of(examples, self.rounds.ranks, sum(example.tokens for example in examples))
         return likelihood_objective(self.models.policy, self.models.autocast), pieces
 
 

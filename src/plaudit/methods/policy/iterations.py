@@ -133,7 +133,7 @@ class RolloutRounds:
         kl_control=KlControl(), ranks=…, seed=0)``
     """
 
-    questions: Sequence[EncodedPrompt]
+    prompts: Sequence[EncodedPrompt]
     """All training prompts."""
     collector: RolloutCollector
     """Generates and scores rollouts."""
@@ -179,7 +179,7 @@ class RolloutRounds:
         if self.current is None or self.current.number != number:
             batch = batch_rows(number)
             rows = batch if self.curriculum is None else self.curriculum.sample_prompts(number, len(batch))
-            self.current = self._new_round(number, [self.questions[row] for row in rows])
+            self.current = self._new_round(number, [self.prompts[row] for row in rows])
         return self.current
 
     def microbatches(self, step: int, policy_round: Round | None) -> Sequence[AnyMicrobatch]:
@@ -217,7 +217,7 @@ class RolloutRounds:
         # Before any return: a version too many costs one transfer of weights, one too few stale answers.
         self.weights.moved()
         # NaN compares False: a step without rollouts neither ends a round nor moves the coefficient.
-        old_kl = float(metrics.get("kl_old", math.nan))
+        old_kl = float(metrics.get("approx_kl", math.nan))
         round_number, is_last_update = (
             1 + (step - 1) // self.updates_per_round,
             step % self.updates_per_round == 0,
@@ -261,8 +261,8 @@ class RolloutRounds:
                 part.load_tensors(tensors)
         self.current = Round.from_tensors(tensors) if "facts" in tensors else None
 
-    def _new_round(self, round_number: int, questions: Sequence[EncodedPrompt]) -> Round | None:
-        collected = self.collector.collect(questions, round_number, self.questions)
+    def _new_round(self, round_number: int, prompts: Sequence[EncodedPrompt]) -> Round | None:
+        collected = self.collector.collect(prompts, round_number, self.prompts)
         if self.curriculum is not None:
             # Of dropped groups as well: that a prompt is always passed shows in these alone.
             self.curriculum.record_scores(collected.all_groups)

@@ -156,7 +156,9 @@ def ptx_objective(
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
         # A mean over the text's own tokens, so that γ is per token of text, however long rollouts are.
         result = text_objective(microbatch)
-        metrics = tuple(replace(one, name="ptx_loss") for one in result.metrics if one.name == "loss")
+        metrics = tuple(
+            replace(metric, name="ptx_loss") for metric in result.metrics if metric.name == "loss"
+        )
         return replace(result, loss=weight * result.loss, loss_N=weight * result.loss_N, metrics=metrics)
 
     return objective
@@ -284,16 +286,16 @@ def _update_metrics(
     metrics = [
         Metric(name="loss", total=loss.detach(), how="sum"),
         mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
-        mean_metric("kl_old", masked_sum(inputs.old_kl_NT.detach(), mask_NT), tokens),
+        mean_metric("approx_kl", masked_sum(inputs.old_kl_NT.detach(), mask_NT), tokens),
     ]
     if row.clip_range is not None and any(row.clip_range):
         low, high = row.clip_range
         metrics += [
-            mean_metric("clipped_low", share(clipped_low(ratio_NT, advantage_NT, low=low)), tokens),
-            mean_metric("clipped_high", share(clipped_high(ratio_NT, advantage_NT, high=high)), tokens),
+            mean_metric("clip_frac_low", share(clipped_low(ratio_NT, advantage_NT, low=low)), tokens),
+            mean_metric("clip_frac_high", share(clipped_high(ratio_NT, advantage_NT, high=high)), tokens),
         ]
     if "adaptive_penalty" in row.needs:
-        metrics.append(mean_metric("penalty", microbatch.kl_penalty * tokens.double(), tokens))
+        metrics.append(mean_metric("penalty_coef", microbatch.kl_penalty * tokens.double(), tokens))
     if value_NT is not None:
         metrics.append(mean_metric("value_loss", masked_sum(value_NT.detach(), mask_NT), tokens))
     return (

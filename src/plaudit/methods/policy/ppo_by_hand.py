@@ -107,23 +107,25 @@ def _draw(
     """An answer to each of the step's prompts, and its score; no verdict is None, never 0, and left out."""
     sampling = replace(settings.sampling, seed=settings.sampling.seed + step)
     chosen = random.Random(sampling.seed).sample(prompts, min(settings.prompts, len(prompts)))
-    drawn = [one for [one] in sampler.generate([sampler.encode(row.prompt) for row in chosen], sampling)]
+    drawn = [item for [item] in sampler.generate([sampler.encode(row.prompt) for row in chosen], sampling)]
     tasks = [
         Task(
             prompt=prompt.prompt,
-            answers=(one.answer.text,),
-            ended=(one.answer.ended,),
+            answers=(rollout.answer.text,),
+            ended=(rollout.answer.ended,),
             reference_answer=prompt.answer,
             metadata=prompt.metadata,
         )
-        for prompt, one in zip(chosen, drawn, strict=True)
+        for prompt, rollout in zip(chosen, drawn, strict=True)
     ]
-    scored = [(one, s) for one, (s,) in zip(drawn, reward.scores(tasks), strict=True) if s is not None]
+    scored = [
+        (rollout, s) for rollout, (s,) in zip(drawn, reward.scores(tasks), strict=True) if s is not None
+    ]
     if not scored:
         raise UserError(f"{reward.name} has a verdict on none of the answers, so nothing can be learnt")
-    return batch_of([_as_example(one) for one, _ in scored]), [score for _, score in scored]
+    return batch_of([_as_example(index) for index, _ in scored]), [score for _, score in scored]
 
 
-def _as_example(one: Rollout) -> Example:
-    answer = Completion(ids=one.ids, mask=(True,) * len(one.ids), finished=one.answer.ended)
-    return Example(prompt=one.prompt, completions=(answer,))
+def _as_example(rollout: Rollout) -> Example:
+    answer = Completion(ids=rollout.ids, mask=(True,) * len(rollout.ids), finished=rollout.answer.ended)
+    return Example(prompt=rollout.prompt, completions=(answer,))

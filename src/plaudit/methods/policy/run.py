@@ -131,7 +131,7 @@ def make_rounds(
     # Where a rival answers, the mixture is the rival's; the policy's own answers stay on-policy.
     mixture_share = 0.0 if "rival" in algorithm.needs else algorithm.mixture_coef
     return RolloutRounds(
-        questions=sources.prompts,
+        prompts=sources.prompts,
         collector=RolloutCollector(
             sampler=sources.mixture_or_policy if mixture_share else sources.sampler,
             reward=sources.reward,
@@ -394,7 +394,7 @@ def _held_out_evaluator(
         judge=judge,
         models=sources.models,
         sampling=config.draw.sampling(config.seed + HELD_OUT_SEED_OFFSET),
-        questions=sources.prompts,
+        prompts=sources.prompts,
         completions_per_prompt=config.judge.answers,
         ranks=run.ranks,
         tokens_at_once=config.memory.tokens_at_once,

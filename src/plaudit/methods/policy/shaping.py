@@ -320,7 +320,7 @@ class ProcessReward:
             for task, group, row_scores in zip(tasks, groups, step_scores, strict=True)
         )
         row_scores = [
-            tuple(None if one is None else self.tariff.total(one.scores) for one in row) for row in steps
+            tuple(None if item is None else self.tariff.total(item.scores) for item in row) for row in steps
         ]
         rows = (
             row_scores
@@ -376,11 +376,11 @@ class ProcessReward:
             )
 
 
-def _sum_rows(one: TaskScores, other: TaskScores) -> TaskScores:
+def _sum_rows(task_scores: TaskScores, other: TaskScores) -> TaskScores:
     """The sums of both rows; None where either has no verdict."""
-    if len(one) != len(other):
-        raise UserError(f"a reward gave {len(one)} scores for {len(other)} answers")
-    return tuple(None if a is None or b is None else a + b for a, b in zip(one, other, strict=True))
+    if len(task_scores) != len(other):
+        raise UserError(f"a reward gave {len(task_scores)} scores for {len(other)} answers")
+    return tuple(None if a is None or b is None else a + b for a, b in zip(task_scores, other, strict=True))
 
 
 def make_reward(config: PolicyConfig, encoder: Encoder) -> Reward | ProcessReward:

@@ -171,11 +171,11 @@ class TrpoStep:
         # The search returns right after it set the accepted weights, so these are measured.
         kl = self._evaluate_surrogate(policy_microbatches, old_surrogate).kl
         _clear_gradients(trained)
-        return mean_metric("step_share", step_share, 1), mean_metric("step_kl", kl, 1)
+        return mean_metric("line_search_frac", step_share, 1), mean_metric("step_kl", kl, 1)
 
     def _no_step(self, trained: Sequence[nn.Parameter]) -> Sequence[Metric]:
         _clear_gradients(trained)
-        return mean_metric("step_share", 0.0, 1), mean_metric("step_kl", 0.0, 1)
+        return mean_metric("line_search_frac", 0.0, 1), mean_metric("step_kl", 0.0, 1)
 
     def _evaluate_surrogate(
         self, microbatches: Sequence[PolicyMicrobatch], old_surrogate: float
@@ -187,7 +187,9 @@ class TrpoStep:
             ]
         # Merged over ranks: all of them accept the same trial, and so stay one model.
         values = values_of(merge_over_ranks(metrics, self._ranks))
-        return StepEvaluation(improvement=-float(values["loss"]) - old_surrogate, kl=float(values["kl_old"]))
+        return StepEvaluation(
+            improvement=-float(values["loss"]) - old_surrogate, kl=float(values["approx_kl"])
+        )
 
     def _fisher_vector_product(
         self,

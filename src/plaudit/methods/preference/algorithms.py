@@ -45,7 +45,7 @@ else:
 Smoothing = Annotated[float, Bound("from 0 to below 0.5", lambda value: 0 <= value < 0.5)]
 """The share of labels believed to be swapped."""
 Tau = Annotated[
-    float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda one: 0 < one <= 1)
+    float, Bound("above 0 and at most 1 (the loss can be infinite beyond)", lambda value: 0 < value <= 1)
 ]
 """A temperature."""
 
@@ -506,8 +506,12 @@ def preference_algorithm(name: str, **settings: Any) -> AnyPreferenceAlgorithm:
 
 def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPreferenceAlgorithm:
     """The record of an algorithm; a setting that it does not read is refused."""
-    cells = {name: one for name, one in settings.items() if name not in described.parameters and is_set(one)}
-    own = {name: one for name, one in settings.items() if name in described.parameters}
+    cells = {
+        name: setting
+        for name, setting in settings.items()
+        if name not in described.parameters and is_set(setting)
+    }
+    own = {name: setting for name, setting in settings.items() if name in described.parameters}
     _refuse(described.name, [name for name in cells if name not in CELLS])
     record: AnyPreferenceAlgorithm = described.function(**own)
     if not isinstance(record, row.PreferenceAlgorithm | row.UnpairedAlgorithm):
@@ -521,7 +525,11 @@ def make_algorithm(described: Algorithm, settings: Mapping[str, Any]) -> AnyPref
 
 def refusal(algorithm_name: str, setting: str) -> str:
     """Why an algorithm does not take a setting, and which ones do."""
-    readers = [one.name for one in PREFERENCE_ALGORITHMS.values() if setting in one.parameters]
+    readers = [
+        this_algorithm.name
+        for this_algorithm in PREFERENCE_ALGORITHMS.values()
+        if setting in this_algorithm.parameters
+    ]
     alternatives = f", or choose among {', '.join(readers)}" if readers else ""
     return f"{setting} is not part of {algorithm_name}: leave it out{alternatives}"
 
@@ -540,7 +548,11 @@ def _mixed_parts(mix: tuple[str, ...], beta: float) -> list[tuple[float, Prefere
         if not sign or not _is_positive(weight):
             raise UserError(f"mix: {item!r} is not name=weight with a weight above 0, as dpo=0.8")
         if not _is_mixable(described):
-            names = ", ".join(one.name for one in PREFERENCE_ALGORITHMS.values() if _is_mixable(one))
+            names = ", ".join(
+                this_algorithm.name
+                for this_algorithm in PREFERENCE_ALGORITHMS.values()
+                if _is_mixable(this_algorithm)
+            )
             raise UserError(f"mix: {name} is more than a loss and cannot be mixed; choose among {names}")
         parts.append((float(weight), described.function(beta=beta)))
     return parts

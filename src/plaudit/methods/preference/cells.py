@@ -33,7 +33,7 @@ else:
     losses = LazyModule("plaudit.losses.preference")
 
 LinkAlpha = Annotated[
-    float, Bound("a number other than 0 (0 is link kl)", lambda one: one != 0 and abs(one) < 1e300)
+    float, Bound("a number other than 0 (0 is link kl)", lambda value: value != 0 and abs(value) < 1e300)
 ]
 """One of the alpha divergences."""
 LinkName = Literal["kl", "forward-kl", "js", "alpha"]

@@ -138,8 +138,8 @@ all_parameters = PREFERENCE.parameters
 def optional_settings(name: str, parameters: Mapping[str, Parameter], doc: str) -> type:
     """A group of settings, each of which may be left as the algorithm has it."""
     made = [
-        (one.name, one.value_type | None, field(default=None, metadata={"doc": one.doc}))
-        for one in parameters.values()
+        (parameter.name, parameter.value_type | None, field(default=None, metadata={"doc": parameter.doc}))
+        for parameter in parameters.values()
     ]
     return make_dataclass(
         name, made, namespace={"generated": True, "__doc__": doc}, frozen=True, slots=True, kw_only=True

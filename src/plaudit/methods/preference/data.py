@@ -39,9 +39,9 @@ def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> 
 def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | None:
     """A note where length gives the preferred completion away; None for rows that charge for length."""
     pairs = [
-        (one.example.completions[first], one.example.completions[second])
-        for one in rows
-        for first, second, probability in row_pairs(one)
+        (row.example.completions[first], row.example.completions[second])
+        for row in rows
+        for first, second, probability in row_pairs(row)
         if probability > 0.5
     ]
     if not pairs or row.length_alpha:
@@ -58,7 +58,7 @@ def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | N
 
 def _balance_note(rows: Sequence[JudgedRow], row: UnpairedAlgorithm) -> str | None:
     """A note where good and bad answers do not weigh about the same."""
-    labels = [label for one in rows for label in row_labels(one)]
+    labels = [label for row in rows for label in row_labels(row)]
     good = sum(labels)
     bad = len(labels) - good
     desirable, undesirable = (
@@ -109,8 +109,8 @@ def _encode_pairs(
     name: str, ties: bool, hard: bool, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[JudgedRow]:
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
-    compared = {one.origin for one in records if isinstance(one, Comparison | Ranking)}
-    used = [one for one in records if not (isinstance(one, Rating) and one.origin in compared)]
+    compared = {record.origin for record in records if isinstance(record, Comparison | Ranking)}
+    used = [record for record in records if not (isinstance(record, Rating) and record.origin in compared)]
     encoded = encode_judged([_require_pair(name, record) for record in used], encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, ties=ties, hard=hard)
     rankings = sum(isinstance(row.judgement, RankingLabel) for row in encoding.examples)

@@ -69,7 +69,7 @@ def check_initial_loss(
         scored = score_rows(batches.models, shortest_rows)
         microbatches = batches.microbatches(shortest_rows)
         result = [objective(microbatch) for microbatch in microbatches]
-    loss = _loss_over_ranks(batches, [float(one.loss) for one in result])
+    loss = _loss_over_ranks(batches, [float(metrics.loss) for metrics in result])
     max_log_ratio = _max_log_ratio(scored)
     if not math.isfinite(loss):
         raise UserError(
@@ -100,7 +100,7 @@ def check_initial_loss(
 
 
 def _loss_over_ranks(batches: PreferenceBatcher, losses: Sequence[float]) -> float:
-    return math.fsum(one for (one,) in batches.ranks.all_gather([math.fsum(losses)]))
+    return math.fsum(item for (item,) in batches.ranks.all_gather([math.fsum(losses)]))
 
 
 def _max_log_ratio(scored: ScoredBatch) -> float:

@@ -67,7 +67,9 @@ def dpo_by_hand(
     The reference is what the policy begins as; it is asked at every step and never learns.
     """
     # A prompt and its two completions, the chosen one first, so that the prompt goes through the model once.
-    pairs = [(encode_record(one, encoder), preference_probability(one)) for one in comparisons]
+    pairs = [
+        (encode_record(comparison, encoder), preference_probability(comparison)) for comparison in comparisons
+    ]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=settings.learning_rate, weight_decay=0.0)
     for rows in _batches(pairs, settings):
         batch = batch_of([example for example, _ in rows]).to(policy.device)

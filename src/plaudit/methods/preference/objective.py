@@ -249,7 +249,7 @@ def pair_objective(
             *_side_metrics(row, "rejected", rejected, pairs.decided_D),
             *_kl_metric(row, microbatch, scored),
         )
-        rows = sum(one.counts for one in microbatch.judged)
+        rows = sum(row.counts for row in microbatch.judged)
         return _objective_result(
             microbatch, scored, loss_B * pairs.weight_B, row_metrics, weight=rows, origins=pairs.origins
         )
@@ -264,7 +264,7 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
         scored = score_rows(models, microbatch.judged)
         all_N = torch.arange(len(scored.batch.length_N), device=models.policy.device)
         completions = _side_scores(row, scored, all_N, scored.batch.mask_NT.sum(-1))
-        labels = [label for one in microbatch.judged for label in row_labels(one)]
+        labels = [label for row in microbatch.judged for label in row_labels(row)]
         label_N = completions.logp_B.new_tensor(labels)
         counts = _counted_completions(microbatch)
         loss_N = row.loss(completions, label_N, microbatch.context) * torch.tensor(
@@ -464,7 +464,7 @@ class PreferenceBatcher:
             )
             total += float(self.row.completion_logps(logp_N, ref_logp_N, length_N).delta_B.sum())
         # Sums travel, as ranks hold unequal numbers of rows. z₀ estimates a KL, which is never below 0.
-        return max(0.0, math.fsum(one for (one,) in self.ranks.all_gather([total])) / len(rows))
+        return max(0.0, math.fsum(item for (item,) in self.ranks.all_gather([total])) / len(rows))
 
     def _matched_microbatches(
         self, rows_by_rank: Sequence[Sequence[tuple[JudgedRow, ...]]], total: int, row: PreferenceAlgorithm
@@ -472,7 +472,7 @@ class PreferenceBatcher:
         """Every pair of the batch is seen once; then each micro-batch gets its own matched partners."""
         # Every rank holds all rows of the batch, so it knows the sizes without asking.
         sizes = [
-            [sum(len(row_pairs(one, ties=self.ties)) for one in microbatch) for microbatch in own]
+            [sum(len(row_pairs(row, ties=self.ties)) for row in microbatch) for microbatch in own]
             for own in rows_by_rank
         ]
         local_4B = torch.cat(
@@ -485,8 +485,8 @@ class PreferenceBatcher:
         rows = self.ranks.all_gather(padded_4B.flatten().tolist())
         whole_4B = torch.cat(
             [
-                padded_4B.new_tensor(one).view(4, -1)[:, : sum(own)]
-                for one, own in zip(rows, sizes, strict=True)
+                padded_4B.new_tensor(row).view(4, -1)[:, : sum(own)]
+                for row, own in zip(rows, sizes, strict=True)
             ],
             -1,
         )
@@ -550,11 +550,11 @@ def _match_sorted_pairs(figures_4B: Tensor) -> SortedPartners:
     counts_B = figures_4B.isfinite().all(0)
     gap_B, ref_gap_B, chosen_B, rejected_B = figures_4B
     zero_B = torch.zeros_like(gap_B[counts_B])
-    one = zero_B + 1
+    item = zero_B + 1
     # Matching reads differences of log-probs alone, so that a gap beside 0 stands for both sides.
     partners = match_sorted(
-        replace(completion_logps(gap_B[counts_B], ref_gap_B[counts_B], one), delta_B=chosen_B[counts_B]),
-        replace(completion_logps(zero_B, zero_B, one), delta_B=rejected_B[counts_B]),
+        replace(completion_logps(gap_B[counts_B], ref_gap_B[counts_B], item), delta_B=chosen_B[counts_B]),
+        replace(completion_logps(zero_B, zero_B, item), delta_B=rejected_B[counts_B]),
     )
     return SortedPartners(
         for_gap_B=_scatter_counted(partners.for_gap_B, counts_B),

@@ -6,9 +6,10 @@ They are ``plaudit train reward``, ``group``, and the three ways to judge in wor
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from plaudit.data.generative_judging import (
     CritiqueSettings,
@@ -116,7 +117,7 @@ class RewardSettings:
     """The share of labels believed to be given blindly (0.1 in Christiano et al. 2017)."""
     centring: float = 0.0
     """Weight of (r₁ + r₂)², which keeps rewards of comparisons near 0."""
-    tie_chance: float = 0.3
+    tie_probability: float = 0.3
     """How often two equally good answers are called equal (davidson, rao-kupper)."""
     positive_weight: float = 1.0
     """How much a good label weighs against a bad one (binary, process)."""
@@ -131,7 +132,7 @@ class RewardSettings:
         """Refuse what no chance can be."""
         _check_range("reward.smoothing", self.smoothing, 0.0, 0.5)
         _check_range("reward.noise", self.noise, 0.0, 1.0)
-        _check_range("reward.tie_chance", self.tie_chance, 0.0, 1.0)
+        _check_range("reward.tie_probability", self.tie_probability, 0.0, 1.0)
         for name in ("centring", "positive_weight"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
@@ -203,6 +204,8 @@ class RewardConfig(RunConfig):
     """How often the data is gone through; reward models overfit after the first time."""
     reward: RewardSettings = field(default_factory=RewardSettings)
     """What is learnt, and where a reward is read."""
+    renamed: ClassVar[Mapping[str, str]] = {"reward.tie_chance": "reward.tie_probability"}
+    """Old names of settings, taken for one release."""
     ensemble: EnsembleSettings = field(default_factory=EnsembleSettings)
     """Several models instead of one."""
     pretraining: PretrainingSettings = field(default_factory=PretrainingSettings)

@@ -24,7 +24,7 @@ def encode_judged_rows(
     """Judged answers as tokens; of one kind only, since each kind has its own loss."""
     selected = _select_kind(records, settings.rows)
     _refuse_mixed_kinds(selected)
-    judged = [_with_margin(one, settings) for one in _select_aspect(selected, settings.aspect)]
+    judged = [_with_margin(row, settings) for row in _select_aspect(selected, settings.aspect)]
     left_out = len(records) - len(selected)
     notes = (f"{left_out:,} rows left out: they are no {settings.rows}",) if left_out else ()
     return EncodedData(encoding=encode_judged(judged, encoder, max_tokens), notes=notes)
@@ -75,13 +75,13 @@ def _record_kind(record: Record) -> str:
 
 
 def _select_aspect(records: Sequence[Record], aspect: str | None) -> list[JudgedRecord]:
-    judged = [one for one in records if isinstance(one, Comparison | Ranking | Rating | Steps)]
-    aspects = sorted({one.aspect or "the answer as a whole" for one in judged if isinstance(one, Rating)})
+    judged = [record for record in records if isinstance(record, Comparison | Ranking | Rating | Steps)]
+    aspects = sorted({row.aspect or "the answer as a whole" for row in judged if isinstance(row, Rating)})
     if aspect is None:
         if len(aspects) > 1:
             raise UserError(f"the ratings are of {', '.join(aspects)}: choose one with --reward.aspect")
         return judged
-    selected = [one for one in judged if not isinstance(one, Rating) or one.aspect == aspect]
+    selected = [row for row in judged if not isinstance(row, Rating) or row.aspect == aspect]
     if not selected or not aspects:
         raise UserError(
             f"reward.aspect: no rating is of {aspect!r}; there are {', '.join(aspects) or 'none'}"

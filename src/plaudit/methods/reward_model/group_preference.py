@@ -179,8 +179,12 @@ class EpisodeBatch:
 
 def collate_episodes(groups: Sequence[GroupItems], episodes: Sequence[Episode]) -> EpisodeBatch:
     """The tensors of some episodes."""
-    context_EMKH, shown_EMK, _, mask_EM = _pad_items(groups, [(one.group, one.context) for one in episodes])
-    target_EBKH, _, label_EBK, mask_EB = _pad_items(groups, [(one.group, one.targets) for one in episodes])
+    context_EMKH, shown_EMK, _, mask_EM = _pad_items(
+        groups, [(episode.group, episode.context) for episode in episodes]
+    )
+    target_EBKH, _, label_EBK, mask_EB = _pad_items(
+        groups, [(episode.group, episode.targets) for episode in episodes]
+    )
     return EpisodeBatch(
         context=GroupContext(
             embedding_EMH=context_EMKH.flatten(1, 2),
@@ -258,11 +262,11 @@ class GroupMicrobatch:
     @property
     def tokens(self) -> int:
         """How many items have to be computed: an embedding stands for a whole answer."""
-        return sum(len(one.context) + len(one.targets) for one in self.episodes)
+        return sum(len(episode.context) + len(episode.targets) for episode in self.episodes)
 
     def rows(self) -> tuple[GroupMicrobatch, ...]:
         """Each episode alone, still counted as part of the same step."""
-        return tuple(replace(self, episodes=(one,)) for one in self.episodes)
+        return tuple(replace(self, episodes=(episode,)) for episode in self.episodes)
 
     def shares(self, ranks: int, budget: int) -> tuple[tuple[GroupMicrobatch, ...], ...]:
         """For each rank its episodes in one micro-batch: they are small, whatever the budget."""
@@ -276,7 +280,7 @@ class GroupMicrobatch:
 
 def microbatches_of(episodes: Sequence[Episode], ranks: Ranks) -> tuple[GroupMicrobatch, ...]:
     """This rank's episodes of a step; every rank knows all of them, and so the count."""
-    total = sum(len(one.targets) for one in episodes)
+    total = sum(len(episode.targets) for episode in episodes)
     whole = GroupMicrobatch(episodes=tuple(episodes), total_targets=total)
     return whole.shares(ranks.world_size, budget=total)[ranks.rank]
 
@@ -290,14 +294,15 @@ def group_preference_objective(
         batch = collate_episodes(groups, microbatch.episodes)
         loss_EB = target_losses(model, batch)
         context_items, targets = (
-            sum(len(getattr(one, name)) for one in microbatch.episodes) for name in ("context", "targets")
+            sum(len(getattr(episode, name)) for episode in microbatch.episodes)
+            for name in ("context", "targets")
         )
         # As 1 or 0: a placeholder keeps its graph, so that gradients are summed on all ranks, and adds 0.
         weight = microbatch.is_counted
         return ObjectiveResult(
             loss=weight * loss_EB.sum() / microbatch.total_targets,
             loss_N=loss_EB.sum(-1).detach(),
-            origin_N=tuple(f"group {groups[one.group].name}" for one in microbatch.episodes),
+            origin_N=tuple(f"group {groups[episode.group].name}" for episode in microbatch.episodes),
             metrics=(
                 mean_metric("loss", weight * loss_EB.detach().sum(), weight * targets),
                 *_accuracy_metric("accuracy", model, batch, weight=weight),
@@ -323,14 +328,14 @@ def group_evaluator(
     def evaluate(pause: InterruptCheck) -> tuple[Metric, ...]:
         metrics: list[Metric] = []
         with torch.no_grad():
-            for one in trials[ranks.rank :: ranks.world_size]:
+            for trial in trials[ranks.rank :: ranks.world_size]:
                 pause()
                 # The same targets twice: what is gained over no context is what the context tells.
                 batch, without_context = (
-                    collate_episodes(groups, [each]) for each in (one, replace(one, context=()))
+                    collate_episodes(groups, [each]) for each in (trial, replace(trial, context=()))
                 )
                 metrics.append(
-                    mean_metric("held_out/loss", target_losses(model, batch).sum(), len(one.targets))
+                    mean_metric("held_out/loss", target_losses(model, batch).sum(), len(trial.targets))
                 )
                 metrics += _accuracy_metric("held_out/accuracy", model, batch, weight=True)
                 metrics += _accuracy_metric("held_out/accuracy_unseen", model, without_context, weight=True)
@@ -397,7 +402,7 @@ def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
     train_items, held_out_items = ([items[name] for name in names] for names in (train, held_out))
     model = _make_module(config, train_items, run.ranks)
     settings = EpisodeSettings(least=config.group.least, most=config.group.most, targets=config.group.targets)
-    sizes = [one.size for one in train_items]
+    sizes = [row.size for row in train_items]
     run.note(*rows.notes, *_group_notes(train, held_out), *([] if note is None else [note]))
     return TrainingJob(
         module=model,
@@ -500,7 +505,7 @@ def _make_module(config: GroupConfig, groups: Sequence[GroupItems], ranks: Ranks
     # Every rank has another stream of random numbers by now: the first one's module is given to all.
     model = GroupPreference(shape).to(ranks.device, groups[0].embedding_BKH.dtype)
     # By trained groups alone, as a group that is only met later cannot be in the scale.
-    model.standardise(torch.cat([one.embedding_BKH.flatten(0, 1) for one in groups]))
+    model.standardise(torch.cat([this_group.embedding_BKH.flatten(0, 1) for this_group in groups]))
     ranks.broadcast(p.data for p in model.parameters())
     return model
 
@@ -511,7 +516,9 @@ def _step_flops(
     weights = sum(p.numel() for p in model.parameters() if p.ndim >= 2)
     answers = groups[0].embedding_BKH.shape[1]
     points = sum(
-        len(one.context) + len(one.targets) for microbatch in microbatches for one in microbatch.episodes
+        len(episode.context) + len(episode.targets)
+        for microbatch in microbatches
+        for episode in microbatch.episodes
     )
     return training_flops(weights, 0, tokens=answers * points, trained_tokens=0)
 

@@ -91,7 +91,7 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
         sentence=f"the rows are {kind}, so the loss is {name}: {FORMULAS[name]}",
         objective=_OBJECTIVES[kind](name, settings, row_settings),
         on_rating_scale=name == "regression",
-        metrics=("loss", *(("error",) if name == "regression" else _METRICS_BY_KIND[kind]), "reward_mean"),
+        metrics=("loss", *(("mae",) if name == "regression" else _METRICS_BY_KIND[kind]), "reward_mean"),
     )
 
 
@@ -107,7 +107,7 @@ def loss_name_for(kind: str, settings: RewardSettings) -> str:
 
 
 def _refuse_impossible_ties(name: str, settings: RewardSettings, rows: Sequence[JudgedRow]) -> None:
-    if name not in ("davidson", "rao-kupper") or settings.tie_chance > 0:
+    if name not in ("davidson", "rao-kupper") or settings.tie_probability > 0:
         return
     tied = next(
         (row for row in rows if isinstance(row.judgement, PairLabel) and row.judgement.probability == 0.5),
@@ -115,8 +115,8 @@ def _refuse_impossible_ties(name: str, settings: RewardSettings, rows: Sequence[
     )
     if tied is not None:
         raise UserError(
-            f"{tied.origin}: this row is a tie, which --reward.tie-chance 0 calls impossible; give a chance "
-            "above 0, or leave ties out with --rows.ties drop"
+            f"{tied.origin}: this row is a tie, which --reward.tie-probability 0 calls impossible; give "
+            "one above 0, or leave ties out with --rows.ties drop"
         )
 
 
@@ -174,9 +174,9 @@ def _bradley_terry_loss(
 
 
 def _three_way_loss(model: Callable[..., Tensor], settings: RewardSettings, *inputs: Tensor) -> Tensor:
-    """Win, tie or loss; ``tie_chance`` is the probability of a tie at equal rewards."""
+    """Win, tie or loss; ``tie_probability`` is the probability of a tie at equal rewards."""
     first_B, second_B, probability_B, _ = inputs
-    share = settings.tie_chance
+    share = settings.tie_probability
     # At equal rewards a tie has chance ν / (2 + ν) for Davidson and (θ − 1) / (θ + 1) for Rao–Kupper;
     # set equal to tie_chance these give ν and θ.
     ties = {"nu": 2 * share / (1 - share)} if model is davidson else {"theta": (1 + share) / (1 - share)}
@@ -255,8 +255,8 @@ _METRICS_BY_KIND: dict[str, tuple[str, ...]] = {
 """The metrics of each kind of rows beside the loss; ratings have their error."""
 _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
     "bradley-terry": ("smoothing", "noise", "centring", "margin"),
-    "davidson": ("tie_chance", "centring"),
-    "rao-kupper": ("tie_chance", "centring"),
+    "davidson": ("tie_probability", "centring"),
+    "rao-kupper": ("tie_probability", "centring"),
     "binary": ("positive_weight", "centring"),
     "k-wise": ("smoothing", "noise"),
     "plackett-luce": (),
@@ -268,7 +268,7 @@ _SETTINGS_BY_LOSS: dict[str, tuple[str, ...]] = {
 
 def _refuse_unused_settings(name: str, settings: RewardSettings) -> None:
     defaults = RewardSettings()
-    for setting in ("smoothing", "noise", "centring", "tie_chance", "positive_weight", "margin"):
+    for setting in ("smoothing", "noise", "centring", "tie_probability", "positive_weight", "margin"):
         if (
             getattr(settings, setting) != getattr(defaults, setting)
             and setting not in _SETTINGS_BY_LOSS[name]

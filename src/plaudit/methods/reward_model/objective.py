@@ -24,9 +24,7 @@ from plaudit.tokens.batch import TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
 from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels, muted
 
-HELD_OUT_METRICS = {
-    name: f"held_out/{name}" for name in ("loss", "accuracy", "margin", "error", "reward_mean")
-}
+HELD_OUT_METRICS = {name: f"held_out/{name}" for name in ("loss", "accuracy", "margin", "mae", "reward_mean")}
 """The figures that are also measured on rows that are never trained."""
 
 PairLoss = Callable[
@@ -90,8 +88,8 @@ def comparison_objective(model: RewardModel, loss: PairLoss, arithmetic: Autocas
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, arithmetic)
         comparisons = _labels_of(microbatch, PairLabel)
-        first_better_B = scored.reward_N.new_tensor([one.probability for one in comparisons])
-        margin_B = scored.reward_N.new_tensor([one.margin for one in comparisons])
+        first_better_B = scored.reward_N.new_tensor([comparison.probability for comparison in comparisons])
+        margin_B = scored.reward_N.new_tensor([comparison.margin for comparison in comparisons])
         # [2B] as [B, 2]: completions lie row by row, and each row has two.
         first_B, second_B = scored.reward_N.view(-1, 2).unbind(1)
         loss_B = loss(first_B, second_B, first_better_B, margin_B)
@@ -129,9 +127,9 @@ def rating_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastCon
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, arithmetic)
-        score_N = scored.reward_N.new_tensor([one.score for one in _labels_of(microbatch, RatingLabel)])
+        score_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
         error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
-        error = mean_metric("error", error_N.sum(), _counted(microbatch))
+        error = mean_metric("mae", error_N.sum(), _counted(microbatch))
         return _objective_result(microbatch, scored, loss(scored.reward_N, score_N), (error,))
 
     return objective
@@ -142,7 +140,7 @@ def thumbs_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastCon
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         scored = _score_rows(model, microbatch, arithmetic)
-        up_N = scored.reward_N.new_tensor([one.score for one in _labels_of(microbatch, RatingLabel)])
+        up_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
         lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
         decided_N = (up_N != 0.5) & scored.counted_R
         return _objective_result(
@@ -157,12 +155,12 @@ def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastConte
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         labelled = _labels_of(microbatch, StepLabels)
-        ends = [torch.tensor(one.ends) for one in labelled]
+        ends = [torch.tensor(label.ends) for label in labelled]
         batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
         with arithmetic():
             # −1 for padding, since 0 is the place of a completion's first token.
             score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
-        label_NC = pad_sequence([score_NC.new_tensor(one.labels) for one in labelled], batch_first=True)
+        label_NC = pad_sequence([score_NC.new_tensor(label.labels) for label in labelled], batch_first=True)
         mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
         # By place and not by mask: how many steps a mask has would be asked of the device.
         places = [n * mask_NC.shape[1] + c for n, end in enumerate(ends) for c in range(len(end))]
@@ -177,7 +175,7 @@ def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastConte
         )
         decided_NC = mask_NC & (label_NC != 0.5) & scored.counted_R[:, None]
         lead_NC = score_NC.detach() * (label_NC - 0.5).sign()
-        steps = sum(len(one.ends) for one in labelled)
+        steps = sum(len(label.ends) for label in labelled)
         return _objective_result(
             microbatch, scored, loss_NC.sum(-1), _accuracy_and_margin(lead_NC, decided_NC)[:1], weight=steps
         )

@@ -52,7 +52,7 @@ def reward_by_hand(
 ) -> Iterator[float]:
     """Train the model in place; yields the loss of each step, before it changes the model."""
     # A prompt and its two completions, the chosen one first, so that the prompt goes through the model once.
-    pairs = [(encode_record(one, encoder), one) for one in comparisons]
+    pairs = [(encode_record(comparison, encoder), comparison) for comparison in comparisons]
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
     for epoch in range(settings.epochs):
         order = [*pairs]
@@ -62,9 +62,9 @@ def reward_by_hand(
             # One number for each completion, read at its end-of-turn token: [N], chosen and rejected in turn.
             reward_N = model.rewards(batch_of([example for example, _ in rows]).to(model.device))
             chosen_B, rejected_B = reward_N.view(-1, 2).unbind(1)
-            better_B = reward_N.new_tensor([preference_probability(one) for _, one in rows])
+            better_B = reward_N.new_tensor([preference_probability(row) for _, row in rows])
             # A margin is the lead that the likelier winner shall have (Llama 2), whichever side it is.
-            margin_B = reward_N.new_tensor([one.margin or 0.0 for _, one in rows])
+            margin_B = reward_N.new_tensor([row.margin or 0.0 for _, row in rows])
             logit_B = chosen_B - rejected_B - margin_B * (better_B - 0.5).sign()
             # Of a sure label −log σ(logit); a label p that is no certainty weighs both outcomes, a tie alike.
             loss_B = -better_B * logsigmoid(logit_B) - (1 - better_B) * logsigmoid(-logit_B)

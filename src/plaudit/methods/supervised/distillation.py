@@ -213,7 +213,7 @@ def _refuse_unaligned_completions(bare: Example, contextual: Example, max_tokens
 
 def _refuse_other_vocabulary(policy: Policy, teacher: Policy) -> None:
     # Rows of the heads and not tokens: models of one tokenizer may pad their vocabularies differently.
-    student_size, teacher_size = (head_of(one.base).layer.weight.shape[0] for one in (policy, teacher))
+    student_size, teacher_size = (head_of(model.base).layer.weight.shape[0] for model in (policy, teacher))
     if student_size != teacher_size:
         raise UserError(
             f"the student's vocabulary has {student_size:,} tokens and the teacher's {teacher_size:,}, so "

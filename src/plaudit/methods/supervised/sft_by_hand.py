@@ -51,7 +51,7 @@ def sft_by_hand(
 ) -> Iterator[float]:
     """Train the policy in place; yields the loss of each step, before it changes the policy."""
     # Text becomes tokens once. An example knows which of them the assistant says: its end of turn is one.
-    examples = [encode_record(one, encoder) for one in demonstrations]
+    examples = [encode_record(demonstration, encoder) for demonstration in demonstrations]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=settings.learning_rate, weight_decay=0.0)
     for rows in _batches(examples, settings):
         batch = batch_of(rows).to(policy.device)

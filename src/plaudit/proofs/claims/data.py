@@ -262,19 +262,19 @@ DATA_CLAIMS = (
         low=8.0,
     ),
     Claim(
-        name="beta",
+        name="kl_coef",
         sentence="DPO reaches π* at every β from 0.25 to 4; the farthest",
         measure=lambda lab: max(leash.distance for leash in sweep_betas(lab)),
         high=1e-5,
     ),
     Claim(
-        name="beta",
+        name="kl_coef",
         sentence="a larger β keeps π* nearer to π_ref; largest rise of KL",
         measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.kl),
         high=0.0,
     ),
     Claim(
-        name="beta",
+        name="kl_coef",
         sentence="and costs reward; largest rise of E r",
         measure=partial(_largest_rise_over_betas, figure=lambda leash: leash.reward),
         high=0.0,

@@ -80,10 +80,10 @@ def unbiased_claim(
         logp_PY = perturbed_policy(setup.language)
         exact_PY = objective_gradient(logp_PY, setup.language, 0.0)
         return max(
-            relative_error(scale(size) * expected_gradient(one, batch), exact_PY)
+            relative_error(scale(size) * expected_gradient(estimator, batch), exact_PY)
             for size in sizes
             for batch in [exact_batch(setup.language, logp_PY, size=size)]
-            for one in estimators
+            for estimator in estimators
         )
 
     return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)
@@ -112,7 +112,7 @@ def same_gradient_claim(
         logp_PY = perturbed_policy(setup.language)
         old_PY = perturbed_policy(setup.language, logp_PY, seed=1, width=drift)
         batch = exact_batch(setup.language, logp_PY, size=size, old_PY=old_PY)
-        first_PY, *others = (expected_gradient(one, batch) for one in estimators)
+        first_PY, *others = (expected_gradient(estimator, batch) for estimator in estimators)
         return max(relative_error(other_PY, first_PY) for other_PY in others)
 
     return Claim(name=TOPIC, sentence=sentence, measure=measure, high=EXACT)

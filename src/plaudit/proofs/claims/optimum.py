@@ -286,7 +286,7 @@ def token_kl_gradient(setup: ProofSetup, *, forward: bool = False) -> Float[Tens
         torch.einsum("svy,py->psv", onward_SVY, logp_PY.exp())
         for logp_PY in (logit_PY.log_softmax(-1), language.ref_logp_PY)
     )
-    step_MV, ref_MV = ((one / one.sum(-1, keepdim=True)).log().flatten(0, 1) for one in (mass_PSV, ref_PSV))
+    step_MV, ref_MV = ((ref / ref.sum(-1, keepdim=True)).log().flatten(0, 1) for ref in (mass_PSV, ref_PSV))
     kl_M = full_vocabulary_kl(*((ref_MV, step_MV) if forward else (step_MV, ref_MV)))
     # Which prefixes π comes to is held: exactly this is lost where a loss looks at tokens.
     reach_M = mass_PSV.sum(-1).flatten().detach() / len(logit_PY)

@@ -190,11 +190,11 @@ ABSOLUTE = (
 WantedGap = Callable[[Float[Tensor, " P"]], Float[Tensor, " P"]]
 """From p, the chance that the first answer is preferred, to βh between the two."""
 SMOOTHING = 0.1
-"""Of cdpo."""
+"""The label smoothing of cdpo."""
 MARGIN = 1.0
-"""Of simpo."""
+"""The margin of simpo."""
 TARGET = 1e-3
-"""Of exo."""
+"""The label smoothing of exo."""
 SORTING_BUDGET = OptimiserBudget(rounds=100, steps=20)
 """For losses that sort: who stands beside whom is found anew every few steps."""
 
@@ -257,7 +257,7 @@ def _first_step_cosine(setup: ProofSetup) -> float:
     mean = (logp_PYT.sum(-1).exp() * language.reward_PY).sum()
     # Both gradients go through the one graph of the table's log-probs.
     (down_PY,), (up_PY,) = (
-        torch.autograd.grad(one, table.parameters(), retain_graph=True) for one in (loss, mean)
+        torch.autograd.grad(value, table.parameters(), retain_graph=True) for value in (loss, mean)
     )
     return torch.nn.functional.cosine_similarity(-down_PY.flatten(), up_PY.flatten(), dim=0).item()
 
@@ -266,9 +266,9 @@ def _well_ranked() -> Language:
     """One prompt whose better answer is clearly better, and the reference prefers it too."""
     seeds = (two_answer_language(seed=seed, prompts=1) for seed in range(100))
     return next(
-        one
-        for one in seeds
-        if one.reward_PY.diff().abs() > 0.5 and one.reward_PY.diff() * one.ref_logp_PY.diff() > 0.1
+        seed
+        for seed in seeds
+        if seed.reward_PY.diff().abs() > 0.5 and seed.reward_PY.diff() * seed.ref_logp_PY.diff() > 0.1
     )
 
 

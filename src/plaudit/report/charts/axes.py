@@ -163,9 +163,9 @@ class Plot:
     """
 
     x: Axis
-    """To the right."""
+    """The horizontal axis."""
     y: Axis
-    """Upwards."""
+    """The vertical axis."""
     left: Number
     """Where x begins."""
     right: Number

@@ -211,7 +211,7 @@ class StackedBar:
     """
 
     label: str
-    """What is divided."""
+    """What the bar is a whole of."""
     counts: tuple[int, ...]
     """How much falls to each part."""
 

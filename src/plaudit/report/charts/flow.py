@@ -69,7 +69,7 @@ class _BoxPosition:
     """
 
     name: str | _ArrowPassage
-    """What lies there."""
+    """The box, or the arrow that passes."""
     left: int | float
     """Where it begins."""
     width: int | float

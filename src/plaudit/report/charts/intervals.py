@@ -74,7 +74,7 @@ class IntervalRows:
     """
 
     rows: Sequence[IntervalRow]
-    """From above."""
+    """The rows, from the uppermost to the lowest."""
     series: Sequence[str]
     """What the lines of each row are; at most four."""
     guide: GuideLine | None = None
@@ -137,9 +137,9 @@ class _IntervalDrawing:
     """
 
     x: Axis
-    """To the right."""
+    """The horizontal axis."""
     data: IntervalRows
-    """What it shows."""
+    """The rows that it draws."""
     format_number: Callable[[Number], str]
     """How a number is written."""
 

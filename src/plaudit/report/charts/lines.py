@@ -312,10 +312,8 @@ CURVES = (
     ),
     Curve(title="Entropy", unit="nats a token", train_metric="entropy", held_out_metric="held_out/entropy"),
     Curve(title="Length", unit="tokens", train_metric="length_mean", held_out_metric="held_out/length_mean"),
-    Curve(title="Explained variance", unit="of the critic", train_metric="explained"),
-    Curve(
-        title="Error", unit="points", train_metric="error", held_out_metric="held_out/error", from_zero=True
-    ),
+    Curve(title="Explained variance", unit="of the critic", train_metric="explained_variance"),
+    Curve(title="Error", unit="points", train_metric="mae", held_out_metric="held_out/mae", from_zero=True),
     Curve(
         title="Token accuracy",
         unit="% of trained tokens",

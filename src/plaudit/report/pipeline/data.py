@@ -76,13 +76,13 @@ class StageData:
     state: StageState
     """How far it has come."""
     folder: Path
-    """Where it lies."""
+    """The stage's folder."""
     needs: tuple[str, ...] = ()
     """The stages that it builds on."""
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
     """As they were resolved."""
     inputs: tuple[StageInput, ...] = ()
-    """What went in."""
+    """The results of other stages that it used."""
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Each file or folder that came out, with its sha256."""
     key: str = ""
@@ -192,7 +192,9 @@ def read_pipeline_folder(folder: Path) -> PipelineData:
             raise UserError(
                 f"{folder}: no stage is planned here, and none has been run. Name another folder."
             )
-        stages = [_read_stage(folder, number, *one) for number, one in enumerate(all_stages.items(), start=1)]
+        stages = [
+            _read_stage(folder, number, *stage) for number, stage in enumerate(all_stages.items(), start=1)
+        ]
     elif is_evaluation(folder):
         stages = [_lone_evaluation(folder)]
     else:
@@ -274,7 +276,7 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         seconds=None if seconds is None else float(seconds),
         ended=str(record.get("ended", "")),
         command=str(record.get("command") or ""),
-        summary_lines=tuple(map(str, record.get("said", ()))),
+        summary_lines=tuple(map(str, record.get("summary", record.get("said", ())))),
         checks=tuple(_stage_check(check) for check in record.get("checks", ())),
         training_run=_training_run(folder / "run"),
         policy_evaluation=_read_policy_evaluation(folder),
@@ -329,7 +331,7 @@ def _stage_check(record: Mapping[str, Any]) -> CheckOutcome:
     return CheckOutcome(
         name=str(record["name"]),
         verdict=str(record["verdict"]),
-        finding=str(record.get("saw", "")),
+        finding=str(record.get("finding", record.get("saw", ""))),
         remedy=str(record.get("mend", "")),
     )
 

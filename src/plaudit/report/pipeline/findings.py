@@ -29,7 +29,7 @@ MIN_CONSISTENCY = 0.8
 MIN_FINISHED = 0.9
 """The share of answers that should come to an end by themselves."""
 MIN_PROMPTS = 100
-"""Prompts."""
+"""The fewest prompts from which a share of wins is judged."""
 MAX_NOTE_LENGTH = 600
 """Letters of a note that have room."""
 

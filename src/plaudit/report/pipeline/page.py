@@ -81,7 +81,7 @@ class StageOrigin:
     """
 
     name: str
-    """What it is."""
+    """The name of what was used or made."""
     text: str = ""
     """What it is called; empty where only its hash is known."""
     link: str = ""
@@ -373,7 +373,7 @@ TABLE_LEGEND = (
     "preferred: how often its answer is the better one, a tie counting one half; where they differ: "
     "without ties. KL: how far it went, in nats an answer. In brackets 95 % intervals over prompts."
 )
-"""Under the table."""
+"""The legend under the table of policies."""
 
 
 def write_summary(pipeline: PipelineData) -> None:
@@ -386,7 +386,7 @@ def write_summary(pipeline: PipelineData) -> None:
             "do": stage.kind,
             "finished": stage.state == "done",
             "seconds": stage.seconds,
-            "said": [*stage.summary_lines] if stage.state == "done" else None,
+            "summary": [*stage.summary_lines] if stage.state == "done" else None,
         }
         for stage in pipeline.stages
     ]
@@ -409,8 +409,8 @@ def policy_rows(evaluation: PolicyEvaluation) -> Iterator[dict[str, Any]]:
         yield {
             "policy": policy.name,
             "gold": _estimate_dict(policy.gold),
-            "preferred": None if contest is None else _estimate_dict(contest.raw),
-            "decided": None if contest is None else _estimate_dict(contest.decided),
+            "win_rate": None if contest is None else _estimate_dict(contest.raw),
+            "win_rate_decided": None if contest is None else _estimate_dict(contest.decided),
             "length_controlled": None if contest is None else _estimate_dict(contest.length_controlled),
             "judge": None if contest is None else contest.judge,
             "kl": _estimate_dict(policy.kl),
@@ -439,8 +439,8 @@ def summary_table(evaluation: PolicyEvaluation) -> ConsoleTable:
         table.add_row(
             row["policy"],
             _format_estimate(row["gold"], ".3f", ".2f"),
-            _format_share(row["preferred"]),
-            _format_share(row["decided"]),
+            _format_share(row["win_rate"]),
+            _format_share(row["win_rate_decided"]),
             _format_estimate(row["kl"], ".2f"),
             _format_estimate(row["length"], ".1f"),
         )

@@ -397,8 +397,8 @@ def reference_name(evaluation: PolicyEvaluation) -> str:
 
 
 def _sampled_answers(row: PromptAnswers, reference: str) -> Iterator[SampledAnswer]:
-    base = next((answer for answer in row.said if answer.policy == reference), None)
-    for answer in row.said:
+    base = next((answer for answer in row.answers if answer.policy == reference), None)
+    for answer in row.answers:
         compared = base is not None and answer.policy != reference and bool(answer.text.strip())
         is_same = compared and base is not None and answer.text == base.text
         yield SampledAnswer(

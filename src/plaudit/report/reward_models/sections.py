@@ -53,7 +53,7 @@ class CalibrationBlock:
     """
 
     sentences: tuple[str, ...]
-    """What was found."""
+    """The findings, a sentence each."""
     charts: tuple[Markup, ...]
     """A reliability diagram and a histogram of margins, as far as there are such."""
 

@@ -31,7 +31,7 @@ class ReportedModel:
     name: str
     """Unlike every other on the page."""
     evaluation: RewardEvaluation
-    """What was found."""
+    """The evaluation of the reward model."""
 
 
 def reported_models(evaluations: Sequence[RewardEvaluation]) -> tuple[ReportedModel, ...]:

@@ -45,7 +45,7 @@ class MetricColumn:
 
     @property
     def last(self) -> float:
-        """The last value."""
+        """The metric's value at the last step that reported it."""
         return self.values[-1]
 
     @property
@@ -184,7 +184,7 @@ class Note:
     step: int | None
     """The step after which it was first made; None where its text says which."""
     text: str
-    """The remark."""
+    """The note's text."""
     times: int
     """How often it was made."""
 

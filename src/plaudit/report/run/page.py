@@ -41,11 +41,11 @@ class SampledText:
     """
 
     label: str
-    """What it is."""
+    """What the text is: prompt, first answer, last answer."""
     kind: str
     """How it stands there: ``before``, ``now`` or ``expected``."""
     text: str
-    """What was said."""
+    """The text of the prompt or the answer."""
 
     @property
     def scored(self) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def reward_against_kl(history: MetricHistory) -> Iterator[Markup]:
 
     Where a judge looked on, a line stands at the look that it liked best: from there on the reward is gamed.
     """
-    root_kl = history.columns.get("held_out/kl_root")
+    root_kl = history.columns.get("held_out/sqrt_kl")
     best = None if root_kl is None else _best_by_judge(root_kl, history.columns.get("held_out/judge"))
     for name, (title, label, note) in _SCORE_LABELS.items():
         scores = history.columns.get(name)
@@ -275,7 +275,7 @@ _HEADLINE_METRICS: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
     ("held_out/kl", "KL from the reference", number_text),
     ("held_out/loss", "Held-out loss", number_text),
     ("held_out/accuracy", "Held-out accuracy", percent),
-    ("held_out/error", "Held-out error", number_text),
+    ("held_out/mae", "Held-out error", number_text),
     ("held_out/perplexity", "Held-out perplexity", number_text),
     ("held_out/token_accuracy", "Held-out token accuracy", percent),
     ("loss", "Training loss", number_text),

@@ -124,7 +124,7 @@ class Combination:
     """
 
     how: Aggregation
-    """Which aggregation."""
+    """How the scores of its members become one."""
     weights: tuple[int | float, ...] | None = None
     """For ``weighted``: one a member, in their order."""
     k: int | float | None = None
@@ -176,7 +176,7 @@ class Combination:
         """The members' scores, each brought to its unit by its normalisation."""
         if self.normal is None:
             return reward_MN
-        offset_scale_M2 = reward_MN.new_tensor([(one.offset, one.scale) for one in self.normal])
+        offset_scale_M2 = reward_MN.new_tensor([(normal.offset, normal.scale) for normal in self.normal])
         return standardise(reward_MN, offset_scale_M2[:, 0], offset_scale_M2[:, 1])
 
 

@@ -160,7 +160,7 @@ class Blend:
             for t, task in enumerate(tasks)
         )
         return ScoresWithParts(
-            rows=rows, parts=dict(zip([one.name for one in self.rewards], rows_by_reward, strict=True))
+            rows=rows, parts=dict(zip([reward.name for reward in self.rewards], rows_by_reward, strict=True))
         )
 
     def _weighted_sum(self, scores: Sequence[float | None]) -> float | None:
@@ -185,12 +185,12 @@ def _scores_of_wanted(
     result: list[TaskScores] = []
     for t, row in enumerate(wanted):
         scores = iter(scores_by_task.get(t, ()))
-        result.append(tuple(next(scores) if one else None for one in row))
+        result.append(tuple(next(scores) if item else None for item in row))
     return tuple(result)
 
 
 def _select_answers(task: Task, wanted: Sequence[bool]) -> Task:
-    indices = [a for a, one in enumerate(wanted) if one]
+    indices = [a for a, is_wanted in enumerate(wanted) if is_wanted]
     return replace(
         task,
         answers=tuple(task.answers[a] for a in indices),

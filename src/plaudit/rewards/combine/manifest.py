@@ -317,7 +317,7 @@ class CombineSettings:
     """What the members say together; implicit: β (log π − log π_ref) of a policy and its reference,
     or β log π of a policy alone."""
     members: tuple[str, ...] = ()
-    """Rewards."""
+    """The rewards that are combined."""
     weights: tuple[float, ...] = ()
     """weighted: one for each member."""
     k: float | None = None

@@ -74,20 +74,20 @@ class GroupReward:
         """A row for each task: scores of its answers beside each other; None where there is but one."""
         encoded = [self._encode_readable(task) for task in tasks]
         embeddings_iter = iter(
-            centred_embeddings(self._embedder, [one[0] for one in encoded if one is not None])
+            centred_embeddings(self._embedder, [example[0] for example in encoded if example is not None])
         )
         return tuple(
             (None,) * len(task.answers)
-            if one is None
-            else self._score_row(task, one[1], next(embeddings_iter))
-            for task, one in zip(tasks, encoded, strict=True)
+            if example is None
+            else self._score_row(task, example[1], next(embeddings_iter))
+            for task, example in zip(tasks, encoded, strict=True)
         )
 
     def _encode_readable(self, task: Task) -> tuple[Example, Sequence[int]] | None:
         """The readable answers as one example, with their positions in the task; None below two."""
         encoded = [self._scorer.encode(task.prompt, answer) for answer in task.answers]
-        self._scorer.refused.update(one for one in encoded if isinstance(one, str))
-        readable = [place for place, one in enumerate(encoded) if not isinstance(one, str)]
+        self._scorer.refused.update(example for example in encoded if isinstance(example, str))
+        readable = [place for place, example in enumerate(encoded) if not isinstance(example, str)]
         try:
             if len(readable) == 1:
                 raise UserError(SINGLE_ANSWER)

@@ -193,5 +193,5 @@ def encode_steps(solution: Solution, encoder: Encoder) -> tuple[Example, tuple[i
 
 
 def _sigmoid(logit: float) -> float:
-    """σ(logit), without overflow."""
+    """The probability σ(logit), without overflow."""
     return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0

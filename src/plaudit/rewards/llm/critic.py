@@ -77,7 +77,7 @@ class CritiqueReward:
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """The expected points of every answer, on average over its critiques; None where there are none."""
-        return tuple(tuple(one.score for one in row) for row in self.critique_scores(tasks))
+        return tuple(tuple(item.score for item in row) for row in self.critique_scores(tasks))
 
     def critique_scores(self, tasks: Sequence[Task]) -> tuple[tuple[CritiqueScore, ...], ...]:
         """The critiques of every answer and what follows from them.
@@ -98,7 +98,8 @@ class CritiqueReward:
         for (pair, critique), logps in zip(critiqued, logps_by_critique, strict=True):
             points_by_pair[pair].append((critique, None if logps is None else _expected_points(logps)))
         return tuple(
-            tuple(_critique_score(points_by_pair[task.prompt, one]) for one in task.answers) for task in tasks
+            tuple(_critique_score(points_by_pair[task.prompt, answer]) for answer in task.answers)
+            for task in tasks
         )
 
     def _write_critiques(self, questions: Mapping[Text, None]) -> dict[Text, tuple[str, ...]]:

@@ -308,10 +308,10 @@ class EndpointJudge:
         """What it says of each task of two answers; two that read the same are a tie without asking."""
         order_pairs = [_both_orders(task) for task in tasks]
         # By what is asked: the same pair in two tasks is one question.
-        keys = {one: cache_key(self._cache_fields(one)) for both in order_pairs if both for one in both}
+        keys = {pair: cache_key(self._cache_fields(pair)) for both in order_pairs if both for pair in both}
         replies = self._replies(keys)
         return [
-            _order_verdicts([replies[keys[one]] for one in both] if both else None) for both in order_pairs
+            _order_verdicts([replies[keys[pair]] for pair in both] if both else None) for both in order_pairs
         ]
 
     def _cache_fields(self, pair: ShownPair) -> dict[str, object]:
@@ -408,12 +408,12 @@ def _both_orders(task: Task) -> tuple[ShownPair, ShownPair] | None:
     """The two answers in both orders; None where they read the same."""
     if len(task.answers) != 2:
         raise UserError(f"a judge compares two answers, and the task has {len(task.answers)}")
-    one, other = (plain_text(answer) for answer in task.answers)
-    if one == other:
+    first, other = (plain_text(answer) for answer in task.answers)
+    if first == other:
         return None
     return (
-        ShownPair(prompt=task.prompt, first=one, second=other),
-        ShownPair(prompt=task.prompt, first=other, second=one),
+        ShownPair(prompt=task.prompt, first=first, second=other),
+        ShownPair(prompt=task.prompt, first=other, second=first),
     )
 
 

@@ -191,16 +191,18 @@ class PairwiseRanker:
     def _first_probabilities(self, pairs: Sequence[AnswerPair]) -> list[tuple[float, float] | None]:
         """For each pair P(first) in both orders: with the one answer shown first, then the other."""
         settings, form = self._settings, self._model.form
-        ordered = [(prompt, order) for prompt, one, other in pairs for order in ((one, other), (other, one))]
+        ordered = [
+            (prompt, order) for prompt, pair, other in pairs for order in ((pair, other), (other, pair))
+        ]
         replies = iter(
             self._model.logps([pairwise_prompt(settings, form, prompt, order) for prompt, order in ordered])
         )
         both = [(next(replies), next(replies)) for _ in pairs]
         return [
             None
-            if one is None or other is None
-            else (reply_probabilities(one)[0], reply_probabilities(other)[0])
-            for one, other in both
+            if first is None or other is None
+            else (reply_probabilities(first)[0], reply_probabilities(other)[0])
+            for first, other in both
         ]
 
 

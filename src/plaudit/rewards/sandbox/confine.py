@@ -113,7 +113,7 @@ _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
 _IOCTL = (0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451)
 """Is it a terminal, its size, blocking, bytes waiting, inherited or not."""
 _PRCTL = (15, 16)
-"""A thread's name."""
+"""The prctl options that a confined process may use: to set and read a thread's name."""
 
 # prlimit64 with pid 0 is about itself; any other pid would be another process of the same user.
 _ALLOWED = {"fcntl": (1, _FCNTL), "ioctl": (1, _IOCTL), "prctl": (0, _PRCTL), "prlimit64": (0, (0,))}
@@ -230,7 +230,7 @@ class Confinement:
     file: int
     """Bytes of one file."""
     files: int
-    """Open files."""
+    """The most files that may be open."""
 
 
 def confine(confinement: Confinement) -> None:

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import Any, BinaryIO, cast
 
 Packed = Any
-"""A JSON value."""
+"""A Python value as JSON carries it to the peer."""
 
 _MAX_JSON_INTEGER = 2**53
 """Whole numbers below are JSON's own."""
@@ -173,8 +173,10 @@ class Peer:
 
     def request(self, operation: str, *values: object, **named_values: object) -> object:
         """Has the other side do something; meanwhile does what it asks for."""
-        packed = [self._pack(one) for one in values]
-        self._send(["ask", operation, packed, {name: self._pack(one) for name, one in named_values.items()}])
+        packed = [self._pack(value) for value in values]
+        self._send(
+            ["ask", operation, packed, {name: self._pack(value) for name, value in named_values.items()}]
+        )
         while True:
             match self._receive():
                 # Before it answers it may call back: a key function of ours, an iterator that we lent.
@@ -201,15 +203,18 @@ class Peer:
 
     def _handle_request(self, operation: str, args: list[Packed], kwargs: dict[str, Packed]) -> None:
         with CaptureError() as caught:
-            values = [unpack(one, self._resolve) for one in args]
-            named_values = {name: unpack(one, self._resolve) for name, one in kwargs.items()}
+            values = [unpack(arg, self._resolve) for arg in args]
+            named_values = {name: unpack(value, self._resolve) for name, value in kwargs.items()}
             value = self._pack(self._serve(operation, values, named_values))
             # What was changed in place has to be changed on the other side too.
             now = [
-                self._pack(one) if _mutable(one) else before for one, before in zip(values, args, strict=True)
+                self._pack(value) if _mutable(value) else before
+                for value, before in zip(values, args, strict=True)
             ]
             after = [
-                [at, one] for at, (one, before) in enumerate(zip(now, args, strict=True)) if one != before
+                [at, value]
+                for at, (value, before) in enumerate(zip(now, args, strict=True))
+                if value != before
             ]
             # Within the capture, so that a value too large to send is told as an error and the line lives on.
             self._send(["give", value, after])
@@ -234,7 +239,7 @@ class Peer:
 
     def owns(self, value: object) -> bool:
         """Whether this very object was shown to the other side."""
-        return any(value is one for one in self._shared_objects)
+        return any(value is shared for shared in self._shared_objects)
 
     def _receive(self) -> Packed:
         # Bounded: a line that never ends would otherwise fill this process's memory.

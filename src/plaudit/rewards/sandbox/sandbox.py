@@ -54,7 +54,7 @@ class SandboxLimits:
     entries: int = 100
     """Files in its folder."""
     open_files: int = 64
-    """Open files."""
+    """The most files that may be open."""
     threads: int = 32
     """Threads, the first one counted."""
     output_kb: int = 1024

@@ -81,10 +81,10 @@ class CodeReward:
             results = pool.map(self._score, *zip(*answers, strict=True)) if answers else iter(())
             rows = [tuple(next(results) for _ in task.answers) for task in tasks]
         # Counted here in one thread, since adding to a Counter is not atomic.
-        for score in (one for row in rows for one in row):
+        for score in (item for row in rows for item in row):
             if isinstance(score, str):
                 self.reasons[score] += 1
-        return tuple(tuple(None if isinstance(one, str) else one for one in row) for row in rows)
+        return tuple(tuple(None if isinstance(item, str) else item for item in row) for row in rows)
 
     def _score(self, task: Task, answer: str) -> ScoreOrReason:
         tests = parse_unit_tests(task.metadata.get("tests"))
@@ -139,11 +139,11 @@ def parse_unit_tests(value: object) -> UnitTests:
     if value is None or value in ("", []):
         return ()
     items: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
-    if all(isinstance(one, str) for one in items):
-        return tuple(str(one) for one in items)
-    if all(isinstance(one, Mapping) and {"input", "output"} <= {*one} for one in items):
+    if all(isinstance(item, str) for item in items):
+        return tuple(str(item) for item in items)
+    if all(isinstance(item, Mapping) and {"input", "output"} <= {*item} for item in items):
         return tuple(
-            InputOutputTest(stdin=str(one["input"]), expected_stdout=str(one["output"])) for one in items
+            InputOutputTest(stdin=str(item["input"]), expected_stdout=str(item["output"])) for item in items
         )
     raise UserError(
         f"tests {str(value)[:80]!r}: expected a list of assert statements, or a list of "

@@ -245,7 +245,7 @@ def _numbers_match(
     if as_percent and not percent:
         candidates.append((value, expected / 100))
     # As Fractions throughout: with a tolerance of 0 a float's last bit would be a wrong answer.
-    return any(abs(one - other) <= Fraction(tolerance) * max(1, abs(other)) for one, other in candidates)
+    return any(abs(first - other) <= Fraction(tolerance) * max(1, abs(other)) for first, other in candidates)
 
 
 TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
@@ -302,7 +302,7 @@ class PatternReward:
         while remaining:
             # Verdicts come one by one: after a timeout the first text without one is the one that hung.
             matched, in_time = self._run_matcher(remaining)
-            yield from (binary_score(one == "1") for one in matched)
+            yield from (binary_score(example == "1") for example in matched)
             remaining = remaining[len(matched) :]
             if not in_time and remaining:
                 self.reasons[TOO_SLOW] += 1

@@ -42,7 +42,7 @@ _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459"
 
 
 class NoValueError(ArithmeticError):
-    """No real value."""
+    """The expression has no real value, as √−1 or 1/0."""
 
 
 def evaluate(node: Node, assignment: Mapping[str, Fraction]) -> Value:
