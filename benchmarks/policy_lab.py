@@ -77,9 +77,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What was seen at one look of a run.
+    """What was seen at one evaluation of a run.
 
-    Example: ``Look(root=0.4, proxy=1.2, gold=0.71, length=8.1)``
+    Example: ``Evaluation(root=0.4, proxy=1.2, gold=0.71, length=8.1)``
     """
 
     root: float
@@ -108,9 +108,9 @@ class Found:
     length: float
     """The mean number of tokens of an answer."""
     seconds: float
-    """What the run took, looks included."""
-    looks: tuple[Look, ...]
-    """What was seen on the way, from the first look to the last."""
+    """What the run took, evaluations included."""
+    evaluations: tuple[Evaluation, ...]
+    """What was seen on the way, from the first to the last."""
 
 
 def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Found:
@@ -118,8 +118,8 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
     run = trained(lab, name, way, seed)
     mine, theirs = sampled_answers(run / "model", split), sampled_answers(lab.sft_model(SHOWN), split)
     lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
-    looks = tuple(
-        Look(
+    evaluations = tuple(
+        Evaluation(
             root=line["held_out/sqrt_kl"],
             proxy=line["held_out/reward"],
             gold=line.get("held_out/judge", math.nan),
@@ -134,7 +134,7 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
         surest=surest(run / "model", split),
         length=mean_length(mine),
         seconds=float((run / "finished").read_text("utf-8")),
-        looks=looks,
+        evaluations=evaluations,
     )
 
 

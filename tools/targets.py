@@ -59,18 +59,18 @@ class Figure:
 
 def source_figures(files: Sequence[Source]) -> Iterator[Figure]:
     """What can be counted without running anything."""
-    yield Figure(name="files", value=len(files), target=330, bound=390)
+    yield Figure(name="files", value=len(files), target=330, bound=325)
     lines = sum(len(source.text.splitlines()) for source in files)
-    yield Figure(name="source lines", value=lines, target=60_000, bound=76_600)
+    yield Figure(name="source lines", value=lines, target=60_000, bound=77_400)
     comments = sum(comment_lines(source.text) for source in files)
     code = sum(code_lines(source.text) for source in files)
     share = round(100 * comments / max(code, 1), 2)
-    yield Figure(name="comments in % of code lines", value=share, target=3, bound=0.4, at_least=True)
+    yield Figure(name="comments in % of code lines", value=share, target=3, bound=3.2, at_least=True)
     families = prefix_families([source.path for source in files])
     yield Figure(name="prefix families", value=len(families), target=0, bound=0, detail=", ".join(families))
     names = shared_names([source.path for source in files])
     yield Figure(
-        name="names of more than 3 files", value=len(names), target=0, bound=3, detail=", ".join(names)
+        name="names of more than 3 files", value=len(names), target=0, bound=0, detail=", ".join(names)
     )
 
 
@@ -216,10 +216,10 @@ def run_figures(root: Path) -> Iterator[Figure]:
         loaded = pool.submit(counted, root, LOADED)
         methods = {method: pool.submit(executed, method) for method in ("dpo", "grpo")}
         yield Figure(
-            name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=164
+            name="modules loaded by methods.supervised", value=loaded.result(), target=120, bound=140
         )
-        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=76)
-        yield Figure(name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=94)
+        yield Figure(name="files run to DPO's gradient", value=methods["dpo"].result(), target=40, bound=59)
+        yield Figure(name="files run to GRPO's gradient", value=methods["grpo"].result(), target=52, bound=78)
 
 
 def main(root: Path) -> int:

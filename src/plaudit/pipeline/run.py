@@ -187,12 +187,12 @@ def dry_run(pipeline: Pipeline, out: Path, selection: StageSelection) -> Iterato
     forced, results, to_run = selection.forced_reasons(pipeline), dict[str, str](), set[str]()
     width = max(len(stage.name) for stage in pipeline.stages)
     for number, stage in enumerate(pipeline.stages, 1):
-        status, is_asked = stage_status(context, stage, results, forced), True
+        status, is_requested = stage_status(context, stage, results, forced), True
         if selection.only and stage.name not in selection.only:
-            status, is_asked = replace(status, state="waits", reason="not asked for"), False
+            status, is_requested = replace(status, state="waits", reason="not asked for"), False
         if status.result_hash is not None:
             results[stage.name] = status.result_hash
-        elif is_asked:
+        elif is_requested:
             to_run.add(stage.name)
         state = f"{status.state}: {status.reason}" if status.reason else status.state
         yield f"{number:>2}  {stage.name:{width}}  {stage.kind.name:14}  {state}"

@@ -85,7 +85,7 @@ def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -
     example_of: Callable[[Any], Example] = attrgetter("example")
     if isinstance(config, PolicyConfig):
         rows_read: Any = load_rows(config, encoder, partial(encode_prompts_with_room, config), None)
-        example_of = _prompt_alone
+        example_of = _prompt_only
     elif isinstance(config, PreferenceConfig):
         rows_read = load_preference_rows(method, config, encoder, None)
     elif isinstance(config, RewardConfig):
@@ -98,7 +98,7 @@ def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -
     return PlannedRows(train=train, held_out=held_out, notes=rows_read.notes)
 
 
-def _prompt_alone(row: Any) -> Example:
+def _prompt_only(row: Any) -> Example:
     return Example(prompt=row.prompt, completions=())
 
 

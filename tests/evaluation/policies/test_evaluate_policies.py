@@ -173,7 +173,8 @@ QUICK = ("--max-tokens", 16, "--bootstrap", 50)
 
 def test_the_command_prints_tables_and_writes_what_it_found(capsys, models, tmp_path):
     text = said(
-        capsys, *models.values(), "--world", "--n", 16, "--against", f"{models['base']}/", "--against", "shaken",
+        capsys, *models.values(), "--world", "--n", 16, "--against", f"{models['base']}/",
+        "--against", "shaken",
         "--out", tmp_path / "e", *QUICK,
     )  # fmt: skip
     found = read_policy_evaluation(tmp_path / "e")

@@ -278,7 +278,7 @@ def check_policies(
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
     if settings.best_of and settings.drawing.sampling.greedy:
         raise UserError(
-            f"best of {settings.best_of}: at temperature 0 all answers to a prompt are the same, and there is "
+            f"best of {settings.best_of}: at temperature 0 all answers to a prompt are the same, so there is "
             "nothing to choose; raise the temperature"
         )
 
