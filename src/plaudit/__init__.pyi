@@ -157,7 +157,7 @@ from plaudit.methods.reward_model.config import RewardConfig as RewardConfig
 from plaudit.methods.reward_model.run import reward as reward
 from plaudit.methods.run import Run as Run, open_run as open_run
 from plaudit.methods.supervised.run import sft as sft
-from plaudit.models.load import LoraSettings as LoraSettings, load_model as load_model
+from plaudit.models.load import load_model as load_model
 from plaudit.models.policy import (
     ModelReference as ModelReference,
     NoReference as NoReference,
@@ -166,6 +166,7 @@ from plaudit.models.policy import (
     TokenScores as TokenScores,
 )
 from plaudit.models.reward_model import RewardModel as RewardModel
+from plaudit.models.settings import LoraSettings as LoraSettings
 from plaudit.models.shared_backbone import SharedBackbone as SharedBackbone
 from plaudit.preflight.check import Check as Check
 from plaudit.rewards.base import FunctionReward as FunctionReward, Reward as Reward
@@ -186,7 +187,7 @@ from plaudit.rollouts.sampler import (
     Sampler as Sampler,
     SamplingSettings as SamplingSettings,
 )
-from plaudit.tensors.masked import needs as needs
+from plaudit.tensors.needs import needs as needs
 from plaudit.tokens.batch import (
     Completion as Completion,
     Example as Example,

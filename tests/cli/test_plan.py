@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from plaudit.cli.main import main
 from plaudit.engine.sinks.files import read_reports
-from plaudit.models.load import LoraSettings, load_model, with_lora
+from plaudit.models.load import load_model, with_lora
+from plaudit.models.settings import LoraSettings
 from tests.engine.toy import demonstrations, make_model, make_toy, write_rows
 
 SEVEN_B: dict[str, Any] = {

@@ -42,9 +42,25 @@ def test_the_start_is_quick(command, limit):
         "import plaudit.cli.main",
         QUIETLY + "main(['--help'])",
         QUIETLY + "main(['data', 'inspect', '--help'])",
+        QUIETLY + "main(['train', 'dpo', '--help'])",
     ],
 )
 def test_nothing_heavy_is_imported(statement):
     script = f"{statement}\nimport sys\nprint([n for n in {HEAVY} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "plaudit.methods.registry, plaudit.methods.policy.algorithms, plaudit.pipeline.spec",
+        "plaudit.lab.registry, plaudit.evaluation.policies.result, plaudit.planner",
+    ],
+)
+def test_what_only_lists_and_reads_needs_no_torch(modules):
+    script = (
+        f"import {modules}\nimport sys\nprint([n for n in ('torch', 'transformers') if n in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from plaudit.models.load import LoraSettings
 from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
 from plaudit.models.shared_backbone import SharedBackbone
 from plaudit.tokens.batch import TokenBatch, batch_of
 from tests.models.zoo import examples

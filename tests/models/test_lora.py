@@ -11,8 +11,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from plaudit.errors import UserError
-from plaudit.models.load import LoraSettings, merge_adapters, save_adapter, save_model, with_lora
+from plaudit.models.load import merge_adapters, save_adapter, save_model, with_lora
 from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.microbatch import Layout

@@ -17,8 +17,9 @@ from plaudit.models.decode import (
     SharedDecoder,
     mixture_decoder,
 )
-from plaudit.models.load import LoraSettings, with_lora
+from plaudit.models.load import with_lora
 from plaudit.models.policy import AdapterOffReference, GeneratingReference, ModelReference, Policy
+from plaudit.models.settings import LoraSettings
 from tests.models.test_decoding import ANSWERS, PROMPTS, TURN, predicted, token_for
 from tests.models.zoo import build
 

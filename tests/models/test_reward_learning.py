@@ -11,8 +11,9 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoModelForSequenceClassification
 
 from plaudit.errors import UserError
-from plaudit.models.load import LoraSettings, save_adapter
+from plaudit.models.load import save_adapter
 from plaudit.models.reward_model import FreshHead, RewardModel, load_reward_model, save_reward_model
+from plaudit.models.settings import LoraSettings
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from tests.models.reward_zoo import CPU, conversations, encoder_of, fresh, start
 from tests.models.zoo import examples

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from plaudit.errors import UserError
-from plaudit.models.load import LoraSettings, load_model, with_lora
+from plaudit.models.load import load_model, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import FreshHead, Normalisation, RewardModel
+from plaudit.models.settings import LoraSettings
 from plaudit.models.shared_backbone import RoleKind, SharedBackbone
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.batch import batch_of

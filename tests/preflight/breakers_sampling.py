@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from plaudit.methods.policy.config import DrawSettings
-from plaudit.models.load import LoraSettings, load_model
+from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
+from plaudit.models.settings import LoraSettings
 from plaudit.preflight.check import PreflightSubject
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds

@@ -13,7 +13,7 @@ import torch
 from plaudit.engine.checkpoint.state import capture_rng_state
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
 from plaudit.methods.policy.held_out import RolloutTrial
-from plaudit.models.load import LoraSettings
+from plaudit.models.settings import LoraSettings
 from plaudit.preflight import updates
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.samples import make_trial_step

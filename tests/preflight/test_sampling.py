@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plaudit.methods.policy.config import DrawSettings
-from plaudit.models.load import LoraSettings
+from plaudit.models.settings import LoraSettings
 from plaudit.preflight import sampling
 from plaudit.preflight.check import run_checks
 from plaudit.preflight.exact_sampling import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plaudit.engine.settings import MemorySettings
-from plaudit.models.load import LoraSettings
+from plaudit.models.settings import LoraSettings
 from plaudit.preflight.check import PreflightSubject, run_checks
 from plaudit.preflight.logprobs import CHECKS
 from tests.preflight import breakers_scoring as broken

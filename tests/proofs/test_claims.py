@@ -13,7 +13,7 @@ from plaudit.methods.preference.row import PreferenceAlgorithm, UnpairedAlgorith
 from plaudit.proofs.claim import Claim, measure_claim, proof_setup
 from plaudit.proofs.exact import make_language
 from plaudit.proofs.prove import CLAIMS, check_claims, prove
-from plaudit.tensors.masked import needs, needs_of
+from plaudit.tensors.needs import needs, needs_of
 
 LAB = proof_setup(seed=0, beta=0.5)
 

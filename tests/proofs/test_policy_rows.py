@@ -38,7 +38,7 @@ from plaudit.proofs.group_rest import (
     two_answer_fixed_point_in_the_limit,
 )
 from plaudit.proofs.learn import expected_estimator
-from plaudit.tensors.masked import needs, needs_of
+from plaudit.tensors.needs import needs, needs_of
 from plaudit.tokens.batch import Completion, Example
 
 SPOKEN = make_language(seed=3)

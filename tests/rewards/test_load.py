@@ -11,7 +11,8 @@ import torch
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from plaudit.errors import UserError
-from plaudit.models.load import REWARD_FILE, LoraSettings, save_adapter
+from plaudit.models.load import REWARD_FILE, save_adapter
+from plaudit.models.settings import LoraSettings
 from plaudit.rewards.combine.aggregate import Combination
 from plaudit.rewards.combine.manifest import save_combination, save_steps
 from plaudit.rewards.learned.process import StepReward

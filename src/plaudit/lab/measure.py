@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
+from plaudit.evaluation.policies.diversity import split_words
 from plaudit.evaluation.policies.result import (
     FIGURES_FILE,
     PolicyAnswer,
@@ -28,7 +29,6 @@ from plaudit.evaluation.policies.result import (
     PolicyFigures,
     read_policy_evaluation,
 )
-from plaudit.evaluation.policies.scores import split_words
 from plaudit.evaluation.reward_models.pairs import group_index
 from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
 from plaudit.evaluation.stats import Resampling, bootstrap_mean

@@ -26,7 +26,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from plaudit.tensors.masked import masked_sum_rows, needs
+from plaudit.tensors.masked import masked_sum_rows
+from plaudit.tensors.needs import needs
 
 LogpReduction = Callable[[Float[Tensor, "B T"], Bool[Tensor, "B T"], Int[Tensor, " B"]], Float[Tensor, " B"]]
 """Reduces token log-probs to one for the completion, given the mask and the length of the pair's shorter

@@ -10,7 +10,7 @@ from typing import Literal
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
 from plaudit.errors import UserError
-from plaudit.models.load import LoraSettings
+from plaudit.models.settings import LoraSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
+from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import refuse_run_folder
 
 
@@ -287,26 +288,6 @@ def _first_lines(error: BaseException) -> str:
     """A sentence of the two lines that say most."""
     lines = str(error).strip().splitlines()[:2] or [type(error).__name__]
     return " ".join(line.strip() for line in lines)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoraSettings:
-    """How much may be learnt beside frozen weights, and where.
-
-    Example: ``LoraSettings(rank=16, alpha=32)``
-    """
-
-    rank: int = 0
-    """Rank of the update of each matrix; 0 trains the weights themselves."""
-    alpha: int = 0
-    """The update is scaled by alpha / rank; 0 stands for twice the rank."""
-    targets: str = "all-linear"
-    """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
-
-    def __post_init__(self) -> None:
-        """Refuse negative ranks."""
-        if self.rank < 0 or self.alpha < 0:
-            raise UserError("lora.rank and lora.alpha must not be negative")
 
 
 ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)

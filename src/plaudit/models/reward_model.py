@@ -34,7 +34,6 @@ from plaudit.errors import UserError
 from plaudit.models.backbone import Backbone, Head, StateSelector, without_head
 from plaudit.models.load import (
     REWARD_FILE,
-    LoraSettings,
     architectures,
     is_reward_folder,
     load_as,
@@ -44,6 +43,7 @@ from plaudit.models.load import (
     with_lora,
 )
 from plaudit.models.policy import Policy, scatter_to_mask
+from plaudit.models.settings import LoraSettings
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import TokenBatch
 from plaudit.tokens.encode import Encoder

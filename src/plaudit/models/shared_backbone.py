@@ -24,14 +24,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.load import (
-    LOADING_FAULTS,
-    LoraSettings,
-    merge_adapters,
-    save_adapter,
-    save_model,
-    with_lora,
-)
+from plaudit.models.load import LOADING_FAULTS, merge_adapters, save_adapter, save_model, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
@@ -44,6 +37,7 @@ from plaudit.models.reward_model import (
     save_reward_model,
     set_padding,
 )
+from plaudit.models.settings import LoraSettings
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import Layout
 

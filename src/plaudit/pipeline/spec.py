@@ -13,7 +13,7 @@ from plaudit.config import Setting, SettingPath, all_settings, resolve
 from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
 from plaudit.methods.registry import TABLES, config_types
-from plaudit.rewards.combine.manifest import CombineSettings
+from plaudit.rewards.combine.request import CombineSettings
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
 

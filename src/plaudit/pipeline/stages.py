@@ -29,7 +29,7 @@ from plaudit.pipeline.store import (
     set_aside,
 )
 from plaudit.report.reward_models.page import write_reward_evaluations
-from plaudit.rewards.combine.manifest import CombineSettings, write_combination, write_implicit
+from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
 from plaudit.world.exam import evaluate_requested_policies, evaluate_requested_rewards
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
 

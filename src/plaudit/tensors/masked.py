@@ -1,17 +1,9 @@
-"""Sums, means and moments under a mask, which nothing masked enters, not even as 0 · NaN; what cells need.
-
-What a cell of an algorithm cannot do without, said at the cell and nowhere else.
-
-A cell is a pure function (a loss, a weight, a link, an advantage). Who puts an algorithm together asks its
-cells, so that no flag has to repeat what a function already is.
-"""
+"""Sums, means and moments under a mask; what is masked never enters, not even as 0 · NaN."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -140,39 +132,3 @@ def whiten(
     total = moments(value_N, mask_N) if batch_moments is None else batch_moments
     white_N = (value_N - total.mean) * (total.variance + epsilon).rsqrt()
     return (white_N if shift else white_N + total.mean).masked_fill(~mask_N, 0.0)
-
-
-CellT = TypeVar("CellT", bound=Callable[..., object])
-"""A function that is a cell."""
-
-
-def needs(*what: str) -> Callable[[CellT], CellT]:
-    """Marks a function with what it needs beside its arguments.
-
-    >>> @needs("reference")
-    ... def link(log_ratio):
-    ...     return log_ratio
-    >>> sorted(needs_of(link))
-    ['reference']
-    """
-
-    def mark(cell: CellT) -> CellT:
-        cell.__dict__["needs"] = needs_of(cell) | {*what}
-        return cell
-
-    return mark
-
-
-def needs_of(*cells: object) -> frozenset[str]:
-    """What all of these cells need together; a function without a mark, or None, needs nothing.
-
-    >>> sorted(needs_of(None, partial(needs("critic")(lambda reward: reward), 1)))
-    ['critic']
-    """
-    found: set[str] = set()
-    for cell in cells:
-        # A partial has no mark of its own: what it wraps is asked below.
-        found |= getattr(cell, "needs", frozenset[str]())
-        if isinstance(cell, partial):
-            found |= needs_of(cell.func)
-    return frozenset(found)

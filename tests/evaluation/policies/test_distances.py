@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from plaudit.evaluation.policies.generate import GenerationSettings, generate_completions, load_policy_folder
-from plaudit.evaluation.policies.over_optimisation import (
-    CompletionScore,
-    estimate_kl,
-    mean_entropy,
-    score_rollouts,
-)
+from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
 from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
 from plaudit.evaluation.stats import Resampling
 from plaudit.proofs.exact import make_language

@@ -16,7 +16,8 @@ from plaudit.errors import UserError
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.methods.policy.batch import ExperienceTensors
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
-from plaudit.tensors.masked import moments, needs, needs_of
+from plaudit.tensors.masked import moments
+from plaudit.tensors.needs import needs, needs_of
 from tests.methods.policy.pieces import Learnt, Scene, learnt, same_gradients, scene
 
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")

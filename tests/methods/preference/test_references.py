@@ -18,8 +18,9 @@ from plaudit.cli.main import main
 from plaudit.methods import reference
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.data import rows_of_part
-from plaudit.models.load import LoraSettings, with_lora
+from plaudit.models.load import with_lora
 from plaudit.models.policy import AdapterOffReference, ModelReference, Policy
+from plaudit.models.settings import LoraSettings
 from plaudit.tokens.batch import Completion, Example, batch_of
 from tests.engine.toy import Toy, make_model
 from tests.methods.preference.test_runs import command, lines, make_opinions, weights

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import check_libraries
+from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.generate import (
     EvaluationPrompt,
     GenerationSettings,
@@ -23,20 +24,15 @@ from plaudit.evaluation.policies.generate import (
     load_policy_folder,
 )
 from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note, judge_pairs
+from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
-from plaudit.evaluation.policies.over_optimisation import (
-    CompletionScores,
-    OverOptimisation,
-    best_of_n_over_optimisation,
-    score_rollouts,
-)
+from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
     answer_rows,
     answers_by_prompt,
-    common_word_count,
     count_missing,
     policy_figures,
     score_answers,

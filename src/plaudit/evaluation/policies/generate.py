@@ -14,8 +14,8 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Prompt, Record, Text, assistant_turn, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
+from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
-from plaudit.evaluation.policies.over_optimisation import CompletionScores, score_rollouts
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout

@@ -15,7 +15,7 @@ from plaudit.data.files import raw_rows
 from plaudit.data.records import Text, assistant_turn, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
-from plaudit.evaluation.policies.over_optimisation import score_examples
+from plaudit.evaluation.policies.kl import score_examples
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder

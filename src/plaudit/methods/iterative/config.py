@@ -27,7 +27,7 @@ from plaudit.methods.policy.config import (
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS, preference_algorithm
 from plaudit.methods.preference.config import OLD_NAMES, ReferenceSettings, all_parameters, optional_settings
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
-from plaudit.models.load import LoraSettings
+from plaudit.models.settings import LoraSettings
 from plaudit.rollouts.sampler import SamplingSettings
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from plaudit.methods.algorithm import (
     make_parameter,
     optional,
 )
-from plaudit.tensors.masked import needs, needs_of
+from plaudit.tensors.needs import needs, needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,7 +24,7 @@ from torch import Tensor
 from plaudit.losses.ratio import completion_log_ratio
 from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.policy import cells
-from plaudit.tensors.masked import needs_of
+from plaudit.tensors.needs import needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

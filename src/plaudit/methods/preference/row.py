@@ -31,7 +31,7 @@ from plaudit.losses.preference import (
     with_dpop_penalty,
     with_length_penalty,
 )
-from plaudit.tensors.masked import needs, needs_of
+from plaudit.tensors.needs import needs, needs_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

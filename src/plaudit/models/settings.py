@@ -1,0 +1,27 @@
+"""What a model can be told before it is loaded; importing this does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plaudit.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """How much may be learnt beside frozen weights, and where.
+
+    Example: ``LoraSettings(rank=16, alpha=32)``
+    """
+
+    rank: int = 0
+    """Rank of the update of each matrix; 0 trains the weights themselves."""
+    alpha: int = 0
+    """The update is scaled by alpha / rank; 0 stands for twice the rank."""
+    targets: str = "all-linear"
+    """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
+
+    def __post_init__(self) -> None:
+        """Refuse negative ranks."""
+        if self.rank < 0 or self.alpha < 0:
+            raise UserError("lora.rank and lora.alpha must not be negative")
