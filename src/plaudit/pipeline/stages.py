@@ -78,7 +78,7 @@ def run_stage(context: PipelineContext, stage: Stage, stage_key: StageKey, *, fr
         "began": began,
         "ended": _utc_now(),
         "command": report.command,
-        "said": [*report.sentences],
+        "summary": [*report.sentences],
         "checks": [dict(check) for check in report.checks],
     }
     # The manifest is the seal: it is written last, so a stage without one is never taken as finished.
