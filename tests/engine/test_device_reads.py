@@ -193,7 +193,7 @@ def test_a_batch_that_forgets_its_host_is_noticed(
     batches_on_device(monkeypatch, reads, forgetful=True)
     with reads:
         take_step(built, pieces, 1e-3)
-    assert {"tokens/packing.py:tolist", "models/backbone.py:unique"} <= set(reads.floors)
+    assert {"tokens/microbatch.py:tolist", "models/backbone.py:unique"} <= set(reads.floors)
 
 
 def test_a_packed_forward_pass_needs_no_number_of_the_device() -> None:

@@ -297,9 +297,11 @@ def test_a_section_takes_the_place_of_the_old_one(tmp_path: Path):
 
 
 def test_both_samplers_say_the_same_when_nothing_is_left_to_chance(tmp_path):
-    asked = sampling.Asked(prompts=2, answers=3, prompt=12, completion=6)
+    workload = sampling.Workload(prompts=2, answers=3, prompt=12, completion=6)
     tokenizer_of(SHAPES["tiny"]).save_pretrained(tmp_path)
     model_of(SHAPES["tiny"]).save_pretrained(tmp_path)
-    told = [sampling.measured_side(side, tmp_path, SHAPES["tiny"], asked, times=1) for side in sampling.SIDES]
+    told = [
+        sampling.measured_side(side, tmp_path, SHAPES["tiny"], workload, times=1) for side in sampling.SIDES
+    ]
     assert told[0].greedy == told[1].greedy
     assert all(0 < one.tokens <= 2 * 3 * 6 for one in told)

@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from plaudit.evaluation.policies import scores as module
+from plaudit.evaluation.policies import diversity as module
 from plaudit.evaluation.policies.diversity import common_word_count, measure_diversity, split_words
 
 WORDS = [f"w{n}" for n in range(12)]

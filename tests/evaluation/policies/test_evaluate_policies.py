@@ -244,7 +244,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_loaded(capsys, m
         ("all 2 answers to a prompt are the same", (base, "--world", "--temperature", 0, "--answers", 2)),
         (
             "there is nothing to choose",
-            (base, "--world", "--temperature", 0, "--best-of", 4, "--judge", reward),
+            (base, "--world", "--temperature", 0, "--best-of", 4, "--reward", reward),
         ),
     ):
         assert words in complaint(capsys, *arguments)
