@@ -257,7 +257,7 @@ class Setting:
 def direct_settings(
     config_type: type, path: SettingPath = (), defaults: object = MISSING
 ) -> Iterator[Setting]:
-    """The fields of one config, groups not entered; ``base`` is where the defaults are taken from."""
+    """The fields of one config, groups not entered; ``defaults`` is where those are taken from."""
     hints, docs = get_type_hints(config_type), _docstrings(config_type)
     for field in dataclasses.fields(config_type):
         if not field.init:

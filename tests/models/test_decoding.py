@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, BloomConfig
 
 from plaudit.models.backbone import PackingError
 from plaudit.models.decode import (
@@ -138,3 +139,27 @@ def test_changed_weights_change_the_next_prediction() -> None:
     after = first()
     assert float((after - before).abs().min()) > 1e-6
     assert float((after - predicted(policy, [list(PROMPTS[p]) for p in TURN])).abs().max()) < 1e-9
+
+
+def test_a_model_that_names_no_longest_text_has_no_last_position() -> None:
+    """Bloom's attention falls off with distance, and its config knows no number of positions."""
+    config = BloomConfig(vocab_size=VOCABULARY, hidden_size=16, n_layer=2, n_head=2)
+    assert not hasattr(config, "max_position_embeddings")
+    policy = Policy(AutoModelForCausalLM.from_config(config, dtype=torch.float64), layout="left")
+    assert furthest(policy, CachedDecoder, {1: [1]}, 3) < 1e-5
+
+
+def test_a_prediction_that_is_no_number_at_the_second_token_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = Policy(build("llama"), layout="right")
+    honest = SharedDecoder.step
+
+    def faulty(self: SharedDecoder, token_N: Tensor) -> None:
+        honest(self, token_N)
+        # Only while nobody has left: the last prediction of the trial is a number again.
+        if len(token_N) == 3:
+            self.logits_NV = torch.full_like(self.logits_NV, torch.nan)
+
+    monkeypatch.setattr(SharedDecoder, "step", faulty)
+    assert fastest_decoder(policy) == (CachedDecoder, "logits differ by inf")

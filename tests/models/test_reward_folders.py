@@ -19,9 +19,11 @@ from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
     Normalisation,
+    Padding,
     RewardModel,
     refuse_other_tokenizer,
     save_reward_model,
+    set_padding,
 )
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.encode import make_encoder
@@ -250,3 +252,14 @@ def test_a_policy_and_a_reward_model_of_the_same_folder_live_side_by_side(tmp_pa
     policy.use_layout("left")
     assert torch.equal(_rewards(model), before_N)
     torch.testing.assert_close(policy.score(_batch()).logp_NT, policy_NT, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_row_for_padding_draws_none_of_the_runs_random_numbers(device: str) -> None:
+    model = build("llama").to(device)
+    random = torch.cuda if device == "cuda" else torch.random
+    before = random.get_rng_state()
+    tokenizer: Any = None
+    set_padding(model, Padding(tokenizer=tokenizer, id=VOCABULARY))
+    assert torch.equal(random.get_rng_state(), before)
+    assert len(model.get_input_embeddings().weight) == VOCABULARY + 1

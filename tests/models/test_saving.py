@@ -93,3 +93,22 @@ def test_a_config_class_keeps_what_only_it_knows(tmp_path: Path) -> None:
     _, folder = _round(tmp_path, "granite")
     config = hf.AutoConfig.from_pretrained(folder)
     assert (config.logits_scaling, config.attention_multiplier) == (4.0, 0.3)
+
+
+def test_dropout_of_a_part_is_off_and_back_in_the_saved_config_as_well(tmp_path: Path) -> None:
+    """A model of pictures and text has a config for each within its own."""
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    text = {"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 61, "max_position_embeddings": 64}
+    pictures = {"image_size": 28, "patch_size": 14}
+    config = hf.Gemma3Config(
+        text_config={**size, **text, "attention_dropout": 0.3},
+        vision_config={**size, **pictures, "attention_dropout": 0.2},
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "start")
+    model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu")).train()
+    assert torch.equal(model(IDS).logits, model(IDS).logits)
+    save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=(2,))
+    saved = json.loads((tmp_path / "end" / "config.json").read_text())
+    assert saved["text_config"]["attention_dropout"] == 0.3
+    assert saved["vision_config"]["attention_dropout"] == 0.2
+    assert model.config.text_config.attention_dropout == 0.0

@@ -244,7 +244,7 @@ def plain(asked: EpisodePrompt) -> Outcome:
 BAD: dict[Callable[..., object], str] = {
     nothing: "ended with None; it has to return an Outcome",
     raises: "it raised KeyError: 'shelf'",
-    never: "goes on although the episode is over",
+    never: "goes on although the episode is over .*; where turn.over is True it has to return",
     at_once: "its first yield is Turn",
     mute: "a turn is Turn",
     infinite: "its score is inf",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,3 +136,17 @@ def test_a_message_comes_whole_and_a_closed_end_is_noticed() -> None:
     with pytest.raises(EOFError):
         pipe.receive()
     os.close(read)
+
+
+def test_a_process_with_very_many_open_files_is_waited_for() -> None:
+    """`select` takes no descriptor above 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    ends = os.pipe()
+    read, write = (fcntl.fcntl(end, fcntl.F_DUPFD, 1500) for end in ends)
+    pipe = Pipe(read, write, 5.0)
+    pipe.send(Message(body={"version": 3}))
+    assert pipe.receive() == Message(body={"version": 3})
+    for end in (*ends, read, write):
+        os.close(end)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -2,7 +2,7 @@
 
 Only trained tokens are moments in time. Where the mask has holes (what a tool wrote), the successor of a
 token is the next trained one, and neither γ nor λ count what lies between. ``value_NT`` is V before the
-token is said. After the last trained token the value is 0, or ``end_N`` where it is given.
+token is said. After the last trained token the value is 0, or ``bootstrap_N`` where it is given.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def returns(
 def last_value(
     value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"], finished_N: Bool[Tensor, " N"]
 ) -> Float[Tensor, " N"]:
-    """An ``end_N`` for completions that were cut: the critic's last word; 0 where they ended by themselves.
+    """A ``bootstrap_N`` for completions that were cut: the critic's last word; 0 where they ended themselves.
 
     It is V before the last trained token, since none is known after it.
 
@@ -170,7 +170,7 @@ def reinforce_plus_plus(
 ) -> Float[Tensor, "N T"]:
     """Reward-to-go of the token rewards, KL included, whitened over all tokens of the batch.
 
-    ``known`` are the moments of the whole batch's ``reward_to_go``. The paper has γ = 1. Hu et al. 2025,
+    ``batch_moments`` are those of the whole batch's ``reward_to_go``. The paper has γ = 1. Hu et al. 2025,
     arXiv:2501.03262.
 
     >>> import torch

@@ -84,7 +84,7 @@ class RewardEnsemble(nn.Module):
     def normalised(
         self, feature_NF: Float[Tensor, "*N F"], reference_MF: Float[Tensor, "*M F"]
     ) -> Float[Tensor, " E *N"]:
-        """The same with mean 0 and deviation 1 over the steps of ``among_MF``, for each member by itself."""
+        """The same with mean 0 and deviation 1 over the steps of ``reference_MF``, for each member alone."""
         reward_EM = self(reference_MF).flatten(1)
         # A member that says the same of every step would be divided by 0.
         mean_E, deviation_E = reward_EM.mean(1), reward_EM.std(1).clamp(min=1e-6)

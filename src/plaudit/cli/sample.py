@@ -131,7 +131,7 @@ def ending_note(answer: Answer) -> str:
 
 
 def stream_answer(console: Console, pieces: Generator[str, None, Answer], received: list[str]) -> Answer:
-    """Show an answer while it comes; ``heard`` has what came so far, also where Ctrl-C ends it."""
+    """Show an answer while it comes; ``received`` has what came so far, also where Ctrl-C ends it."""
     while True:
         try:
             piece = next(pieces)

@@ -1,7 +1,8 @@
 """One way to ask for a judgement and one way to give it, for people, programs and models alike.
 
 A `Task` shows answers to one prompt, a `Judge` gives its `Verdict`, and the verdict becomes the rows that
-training reads: `compared`, `ranked`, `rated`. Whoever judges, the rows are made in this one place.
+training reads: `to_comparison`, `to_ranking`, `to_ratings`. Whoever judges, the rows are made in this one
+place.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class BatchOrder:
     def epoch_after(self, step: int) -> float:
         """How often the data has been gone through after this step."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        return epoch + min(1.0, within * self.batch_size / self.rows)
+        return epoch + within * self.batch_size / self.rows
 
 
 # The epoch at hand and its neighbour: millions of rows are not shuffled again at every step.

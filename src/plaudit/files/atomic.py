@@ -4,7 +4,7 @@ Writes that are whole or absent, whatever ends the process in between.
 
 The bytes go to a temporary sibling, are forced to the disk (fsync), and only then take the final name in one
 step (rename); the folder that holds the name is forced to the disk last. A fault leaves the previous state as
-it was and removes what was half written; after a kill, `clear_leftovers` does so at the next start.
+it was and removes what was half written; after a kill, `remove_leftovers` does so at the next start.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class AtomicFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # In the same folder, since a rename is one step only within a
-        # file system; the process keeps names apart.
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        # file system; random digits keep names apart.
+        self._temporary = _partial_path(path)
         try:
-            self.stream = self._temporary.open("wb")
+            self.stream = self._temporary.open("xb")
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -48,6 +48,7 @@ class AtomicFile:
         os.fsync(self.stream.fileno())
         self.stream.close()
         self._temporary.replace(self.path)
+        sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove the temporary file; called when the writing failed."""

@@ -46,7 +46,7 @@ class JsonlFile:
             raise
 
     def append(self, record: JsonlRecord, *, sync_now: bool = False) -> None:
-        """Adds one line; ``durable_now`` waits until the disk has it."""
+        """Adds one line; ``sync_now`` waits until the disk has it."""
         data = exact_json.dumps(record).encode() + b"\n"
         # Where to cut back to: half a line would be read as torn, with a good one glued to it.
         size_before = os.fstat(self._descriptor).st_size

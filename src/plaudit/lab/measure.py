@@ -139,7 +139,7 @@ def paired_difference(
     *,
     factor: int | float = 1.0,
 ) -> Estimate:
-    """``times`` the first policy's number less the second's, on the same prompts; these are drawn anew."""
+    """``factor`` times the first policy's number less the second's, over prompts of both, drawn anew."""
     first, other = (statistic_by_prompt(evaluation, name, statistic) for name in policies)
     gap_P = np.array([factor * first[prompt] - other[prompt] for prompt in first if prompt in other])
     if not len(gap_P):
@@ -362,7 +362,7 @@ def independent_difference(estimate: Estimate, other_estimate: Estimate, *, time
 
 
 def claim_above_zero(statement: str, gap: Estimate, gap_name: str) -> Claim:
-    """A claim that a gap is above 0, decided by its interval; ``saw`` says what the gap is."""
+    """A claim that a gap is above 0, decided by its interval; ``gap_name`` says what the gap is."""
     return Claim(
         statement=statement, holds=is_above_zero(gap), evidence=f"{gap_name}: {value_with_interval(gap)}"
     )

@@ -132,7 +132,7 @@ def kl_penalised(
     *,
     beta: int | float,
 ) -> Float[Tensor, "N T"]:
-    """−r A + β KL(π_old ‖ π): PPO with a penalty, whose β ``control.py`` adapts; the KL has its gradient.
+    """−r A + β KL(π_old ‖ π): PPO with a penalty; ``double_or_halve_beta`` adapts β, the KL has its gradient.
 
     Schulman et al. 2017, arXiv:1707.06347.
 
@@ -167,8 +167,8 @@ def p3o_separate(
 ) -> Float[Tensor, " N"]:
     """−min(w r A, w clip(r, 1 ± ε) A) with w = sg(r of the other): P3O-V1, one clip for each of a pair.
 
-    Completions 2k and 2k + 1 answer one prompt, r = e^ρ is of the whole completion (``of_completion``) and A
-    the reward less the other's (``leave_one_out``). Wu et al. 2023, arXiv:2310.00212.
+    Completions 2k and 2k + 1 answer one prompt, r = e^ρ is of the whole completion (``completion_log_ratio``)
+    and A the reward less the other's (``leave_one_out``). Wu et al. 2023, arXiv:2310.00212.
 
     >>> p3o_separate(torch.zeros(2), torch.tensor([3.0, -3.0]), clip=0.2)
     tensor([-3.,  3.])

@@ -1,6 +1,6 @@
 """Losses that learn a policy from pairs of answers: one number for every pair.
 
-Δ_w and Δ_l are the preferred and the other answer's ``shift_B``, how much likelier they have become, and
+Δ_w and Δ_l are the preferred and the other answer's ``delta_B``, how much likelier they have become, and
 h = Δ_w − Δ_l. The sum over the batch, the count that divides it, soft labels and weights are the caller's.
 Reference-free methods (SimPO, CPO, ORPO) are the same functions of records whose reference is 0.
 

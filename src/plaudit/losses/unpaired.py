@@ -1,6 +1,6 @@
 """Losses that learn a policy from single answers called good or bad: one number for every answer.
 
-Δ is an answer's ``shift_B``; a label is 1 for good, 0 for bad, or a share of those who called it good.
+Δ is an answer's ``delta_B``; a label is 1 for good, 0 for bad, or a share of those who called it good.
 """
 
 from __future__ import annotations

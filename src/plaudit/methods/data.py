@@ -91,7 +91,7 @@ class Rows(Generic[Row]):
 def load_rows(
     config: RunConfig, encoder: Encoder, encode: EncodeRecords[Row], quarantine_folder: Path | None
 ) -> Rows[Row]:
-    """All rows of a run; ``aside`` is the folder where unusable ones are listed (the first rank's only)."""
+    """All rows of a run; ``quarantine_folder`` is where unusable ones are listed (the first rank's only)."""
     read = partial(_read_and_encode, config=config, encoder=encoder, recipe=encode)
     data = read(config.data, aside=_BadRowFiles(folder=quarantine_folder, role="data"))
     train, notes, teacher_prompts = data.encoding.examples, data.notes, dict(data.teacher_prompts)

@@ -36,7 +36,7 @@ class PackingError(UserError):
 class AttentionRule:
     """What a layer of the model asks of every attention.
 
-    Example: ``attention_rule(module, facts).attend(query, key, value)``
+    Example: ``attention_rule(module, kwargs).attend(query, key, value)``
     """
 
     scaling: float | None
@@ -72,7 +72,7 @@ class AttentionRule:
         )
 
     def attention_weights(self, score_RkrAS: Tensor, visible: Tensor, size: int) -> Tensor:
-        """From raw products of R rows to weights; ``sees`` fits their shape, True where one may look.
+        """From raw products of R rows to weights; ``visible`` fits their shape, True where one may look.
 
         k heads are kept, each of which r heads of ``size`` numbers ask; A tokens ask about S.
         """
@@ -145,7 +145,7 @@ def packed_attention(
     """Attention of one packed row; keys, values and queries are ``[1, heads, S, size]``.
 
     The signature is the one that transformers calls: what a layer wants (scaling, window, cap, dropout)
-    and what the caller handed to the model (``segments``) arrive together in ``facts``.
+    and what the caller handed to the model (``segments``) arrive together in ``kwargs``.
     """
     del attention_mask
     if "segments" not in kwargs:
@@ -193,7 +193,7 @@ def head_of(model: PreTrainedModel) -> Head:
     """The head of a causal language model, with the rule that its configuration states.
 
     Gemma caps logits (``final_logit_softcapping``), Cohere multiplies them (``logit_scale``), Granite
-    divides them (``logits_scaling``). Whether that was all is shown by ``proof.prove_scores``.
+    divides them (``logits_scaling``). Whether that was all is shown by `choose_layout`.
     """
     layer = model.get_output_embeddings()
     if type(layer) is not nn.Linear:
@@ -334,7 +334,7 @@ def _last_mlp_only_for(headless: nn.Module, selected_M: Tensor, tokens: int) -> 
     """While this lasts, the last layer's feed-forward part is computed for the wanted tokens only.
 
     It takes each token by itself and nothing above it looks at another one, so the unwanted states, which
-    go without it, are read by nobody. That this holds for a model is shown with the layout, in ``proof``.
+    go without it, are read by nobody. That this holds for a model is shown with the layout, in ``verify.py``.
     """
     # Experts may not take a batch of no tokens, which a rank without rows has.
     mlp = _last_feed_forward(headless) if selected_M.numel() else None

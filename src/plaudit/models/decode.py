@@ -12,12 +12,12 @@ each place, which a softmax does not see; and a temperature divides those of bot
 
 Keys and values of completions that are generated side by side; a prompt's are stored once for all of them.
 
-    growth = Growth(policy, prompts, answers=(8, 8))     every prompt is read once
-    growth.states_NH                                     what predicts each answer's first token
-    growth.keep(row_n)                                   answers that have ended leave
-    growth.step(token_N)                                 a token more for each; states_NH predicts the next
+    decoder = SharedDecoder(policy, prompts, (8, 8))     every prompt is read once
+    decoder.logits_NV                                    what predicts each answer's first token
+    decoder.select_rows(row_n)                           answers that have ended leave
+    decoder.step(token_N)                                a token more for each; logits_NV predicts the next
 
-Attention is given to transformers under a name of its own, as in ``packed_attention.py``, and keeps keys
+Attention is given to transformers under a name of its own, as in ``backbone.py``, and keeps keys
 and values itself: prompts ``[P, heads, L, size]``, answers ``[N, heads, room, size]``. Nothing is copied when
 a token is added, and a prompt that eight answers share is looked at once, by eight queries.
 """
@@ -296,13 +296,13 @@ class SharedDecoder:
 
     @staticmethod
     def attention_context(policy: Policy) -> AbstractContextManager[Any]:
-        """In evaluation mode, with the attention of ``growing``."""
+        """In evaluation mode, with the attention of `KVCache`."""
         return policy.backbone.attention_context(KV_CACHE_ATTENTION)
 
     def step(self, token_N: Tensor) -> None:
         """Append one token to every completion; ``logits_NV`` then predicts the next."""
         # An answer that has ended goes on until it is left out, but not past the last place.
-        states_NH = self._states(token_N, self._kv_cache.position_N.clamp(max=self._last_position))
+        states_NH = self._states(token_N, _within(self._kv_cache.position_N, self._last_position))
         self._kv_cache.advance()
         self.logits_NV = self._logits(states_NH)
 
@@ -366,7 +366,7 @@ class CachedDecoder:
         """Append one token to every completion; ``logits_NV`` then predicts the next."""
         self._real_NS = torch.cat((self._real_NS, torch.ones_like(token_N)[:, None]), dim=1)
         place_N1 = self._real_NS.sum(1, keepdim=True) - 1
-        self.logits_NV = self._logits(token_N[:, None], place_N1.clamp(max=self._last_position))
+        self.logits_NV = self._logits(token_N[:, None], _within(place_N1, self._last_position))
 
     def select_rows(self, row_n: Tensor) -> None:
         """Continue only the completions of these rows."""
@@ -390,8 +390,8 @@ class CachedDecoder:
 
 
 Decoder = type[SharedDecoder] | type[CachedDecoder]
-"""Begun with a policy, prompts and how many answers each has, one after another, within ``attending``;
-then ``logits_NV`` predicts every answer's next token, ``step`` adds it, and ``keep`` leaves answers out."""
+"""Begun with a policy, prompts and how many answers each has, one after another, in ``attention_context``;
+then ``logits_NV`` predicts every answer's next token, ``step`` adds it, ``select_rows`` leaves some out."""
 
 
 def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
@@ -422,13 +422,19 @@ def _largest_difference(policy: Policy) -> float:
             logits.append(item.logits_NV)
     # Both are fed the same fixed tokens: with greedy choices one
     # near tie would make all that follows differ.
-    furthest = max(float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True))
-    return math.inf if math.isnan(furthest) else furthest
+    differences = [float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True)]
+    # Each one is looked at: a NaN compares False, so that max() may pass it over.
+    return math.inf if any(map(math.isnan, differences)) else max(differences)
 
 
 def _last_position(policy: Policy) -> int | None:
     longest = getattr(policy.base.config.get_text_config(), "max_position_embeddings", None)
     return None if longest is None else longest - 1
+
+
+def _within(position: Tensor, last: int | None) -> Tensor:
+    # A model that names no longest text has no last position either.
+    return position if last is None else position.clamp(max=last)
 
 
 def mixture_logits(

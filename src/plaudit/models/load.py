@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -147,9 +148,10 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         # Off by configuration and not by `eval()`: training mode is still needed for checkpointing.
-        no_dropout = {name: 0.0 for name in _dropouts(config)}
+        _set_rates(config, dict.fromkeys(_dropouts(config), 0.0))
         loaded: Any = auto.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             trust_remote_code=False,
             local_files_only=True,
@@ -158,7 +160,6 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             # words, in place of the library's first one.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
-            **no_dropout,
         )
     except LOADING_FAULTS as error:
         raise UserError(f"{folder}: the model cannot be loaded: {_first_lines(error)}") from error
@@ -170,15 +171,14 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
 def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
     """The model that a folder's config.json describes, with shapes and no numbers; weights need not be there.
 
-    ``facts`` are put in place of what config.json says.
+    ``overrides`` are put in place of what config.json says.
     """
     _refuse_no_model_folder(folder)
     try:
         config = AutoConfig.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True, **overrides
         )
-        for name in _dropouts(config):
-            setattr(config, name, 0.0)
+        _set_rates(config, dict.fromkeys(_dropouts(config), 0.0))
         with torch.device("meta"):
             model: Any = auto.from_config(config, dtype=torch.float32)
     except LOADING_FAULTS as error:
@@ -212,16 +212,15 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
     # on being trained after an intermediate save.
     config = model.config
     original = AutoConfig.from_pretrained(template_of, trust_remote_code=False, local_files_only=True)
-    dropouts = {name: getattr(config, name) for name in _dropouts(original)}
-    for name in dropouts:
-        setattr(config, name, getattr(original, name))
+    # Some language models are a part of what the folder describes, and their config is that part's.
+    rates = _dropouts(original if original.model_type == config.model_type else original.get_text_config())
+    _set_rates(config, rates)
     attention = config._attn_implementation
     try:
         model.save_pretrained(folder, safe_serialization=True)
         _write_stop_ids(folder / "generation_config.json", stop_ids)
     finally:
-        for name, value in dropouts.items():
-            setattr(config, name, value)
+        _set_rates(config, dict.fromkeys(rates, 0.0))
         config._attn_implementation = attention
 
 
@@ -237,13 +236,25 @@ def _write_stop_ids(path: Path, stop_ids: Sequence[int]) -> None:
         path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _dropouts(config: PreTrainedConfig) -> list[str]:
-    return [
-        name
-        for name, value in config.to_dict().items()
+_Path = tuple[str, ...]
+
+
+def _dropouts(config: PreTrainedConfig) -> dict[_Path, float]:
+    """Every rate above 0 by the names that lead to it; a model of several parts has a config for each."""
+    rates: dict[_Path, float] = {}
+    for name in config.to_dict():
+        value = getattr(config, name, None)
+        if isinstance(value, PreTrainedConfig):
+            rates |= {(name, *path): rate for path, rate in _dropouts(value).items()}
         # GPT-2 says attn_pdrop, most others attention_dropout.
-        if ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0
-    ]
+        elif ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0:
+            rates[(name,)] = value
+    return rates
+
+
+def _set_rates(config: PreTrainedConfig, rates: Mapping[_Path, float]) -> None:
+    for (*within, name), rate in rates.items():
+        setattr(reduce(getattr, within, config), name, rate)
 
 
 def _refuse_no_model_folder(folder: Path) -> None:

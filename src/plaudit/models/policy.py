@@ -108,7 +108,7 @@ class Policy(nn.Module):
     ) -> TokenScores:
         """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there.
 
-        ``beside`` reads one number a token off the same states: a critic that shares them.
+        ``state_reader`` reads one number a token off the same states: a critic that shares them.
         """
         read = _ScoreReader(also=tuple(also), temperature=temperature, state_reader=state_reader)
         logp_NT, greedy_NT, *more = (scatter_to_mask(value_M, batch) for value_M in self(batch, read))
@@ -126,7 +126,7 @@ class Policy(nn.Module):
         )
 
     def score_equally_weighted(self, batch: TokenBatch) -> TokenScores:
-        """`score`, faster, for a loss that counts every trained token the same (`score_alike` of tensors)."""
+        """`score`, faster, for a loss that counts all tokens the same (`score_tokens_equally_weighted`)."""
         logp_NT, greedy_NT = (
             scatter_to_mask(value_M, batch) for value_M in self(batch, _read_equally_weighted)
         )
@@ -227,7 +227,7 @@ class GeneratingReference(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """The one that it is, within `alone`."""
+        """The one that it is, within `activate`."""
         ...
 
     def activate(self) -> AbstractContextManager[object]:

@@ -303,7 +303,7 @@ def set_padding(model: PreTrainedModel, padding: Padding) -> None:
     if padding.id >= rows:
         # Resizing draws numbers for rows that are zeroed below; a run's
         # own random numbers may not depend on that.
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=device_generators(embedding.weight.device)):
             model.resize_token_embeddings(padding.id + 1, mean_resizing=False)
     embedding = model.get_input_embeddings()
     with torch.no_grad():
@@ -312,6 +312,15 @@ def set_padding(model: PreTrainedModel, padding: Padding) -> None:
         # PyTorch gives this row no gradient; if it stayed where it was, an end of turn would never learn.
         embedding.padding_idx = padding.id
     model.config.get_text_config().pad_token_id = padding.id
+
+
+def device_generators(device: torch.device) -> list[torch.device]:
+    """The devices whose random numbers a model there draws from, beside the CPU's, as `fork_rng` takes them.
+
+    >>> device_generators(torch.device("cpu")), device_generators(torch.device("cuda", 1))
+    ([], [device(type='cuda', index=1)])
+    """
+    return [device] if device.type == "cuda" else []
 
 
 def _free_token(encoder: Encoder) -> str | None:

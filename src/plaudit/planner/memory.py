@@ -105,7 +105,7 @@ class EmulateDevice(TorchFunctionMode):
     """Lets meta tensors take the code paths that tensors of a device would take.
 
     Attention is asked of the kernel that torch would choose there, and products are made in the numbers that
-    autocast would make them in; ``seen`` collects the keys and values that attention was given.
+    autocast would make them in; ``cached_numbers`` counts the keys and values that attention was given.
     """
 
     def __init__(self, device: torch.device, products: torch.dtype) -> None:
@@ -302,7 +302,7 @@ def _completion_states_index(inputs: ForwardInputs, batch: TokenBatch) -> Tensor
 
 
 class _LogProbs(torch.autograd.Function):
-    """Makes what ``score_tokens`` and ``score_alike`` make, of the same sizes, and computes nothing."""
+    """Of the sizes that ``score_tokens`` and ``score_tokens_equally_weighted`` make; it computes nothing."""
 
     @staticmethod
     def forward(

@@ -21,7 +21,7 @@ from plaudit.preflight.check import PreflightSubject
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 
 HALF_PRECISION_NATS = 0.2
-"""Nats between two log-probs of one token where products are made in 16 bits (`training.first_look`)."""
+"""Nats between two log-probs of one token where products are made in 16 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
 
 
 def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
-    """What the endpoint answers, in one attempt; raises `PassingError` or OSError for what may pass."""
+    """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass."""
     parts = parse_url(url)
     connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     assert parts.hostname is not None

@@ -6,8 +6,8 @@ Rewards read from what a language model says of an answer.
 
 - text reward: log P(good) − log P(bad), the log-odds of the word for a good answer (Zhang et al. 2024,
   arXiv:2408.15240);
-- ranker: the chance that one answer is better than another (`worded_ranker`);
-- critic: points that follow from a critique that the model writes first (`worded_critic`).
+- ranker: the chance that one answer is better than another;
+- critic: points that follow from a critique that the model writes first (`CritiqueReward`).
 """
 
 from __future__ import annotations

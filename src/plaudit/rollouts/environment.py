@@ -135,7 +135,7 @@ class EpisodeDriver:
         if turn.over:
             raise self._error(
                 "it goes on although the episode is over (turns or tokens are used up); "
-                "where said.over is True it has to return an Outcome"
+                "where turn.over is True it has to return an Outcome"
             )
         return answer
 

@@ -408,7 +408,7 @@ class LocalSampler:
         self._batch_size = MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"])
 
     def mixed_with(self, reference: GeneratingReference, share: int | float) -> LocalSampler:
-        """A sampler of the geometric mixture with a reference, which counts with this share (`mixing`)."""
+        """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
         _refuse_without_cache(reference.policy.base.name_or_path, reference.policy.base)
         # A shallow copy shares the counter of versions: the mixture moves when the policy does.
         engine, sampler = self._engine, copy(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -115,9 +115,12 @@ class Pipe:
 
     def _wait(self, deadline: float | None, *, writing: bool) -> None:
         seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        readers, writers = ([], [self._write]) if writing else ([self._read], [])
-        if not any(select.select(readers, writers, [], seconds)):
-            raise TimeoutError
+        end, event = (self._write, selectors.EVENT_WRITE) if writing else (self._read, selectors.EVENT_READ)
+        # Not select(), which takes no descriptor above 1,023.
+        with selectors.DefaultSelector() as selector:
+            selector.register(end, event)
+            if not selector.select(seconds):
+                raise TimeoutError
 
 
 class ProcessSampler:

@@ -45,7 +45,7 @@ def masked_sum_rows(value_NT: Float[Tensor, "N T"], mask_NT: Bool[Tensor, "N T"]
 
 
 def masked_mean(value_N: Float[Tensor, "*N"], mask_N: Bool[Tensor, "*N"]) -> Float[Tensor, ""]:
-    """The mean of the values where the mask is True; 0 where it never is. For parts of a batch: ``reduce``.
+    """The mean of the values where the mask is True; 0 where it never is. For parts of one: ``reduce.py``.
 
     >>> masked_mean(torch.tensor([1.0, 3.0, float("nan")]), torch.tensor([True, True, False])).item()
     2.0
@@ -123,7 +123,7 @@ def whiten(
 ) -> Float[Tensor, "*N"]:
     """(x − mean) / √(variance + ε) where the mask is True, 0 elsewhere; without ``shift`` + mean again.
 
-    ``known`` are the moments of the whole batch; without them these values are taken for the whole. Ziegler
+    ``batch_moments`` are those of the whole batch; without them these values are taken for the whole. Ziegler
     et al. 2019 whiten rewards without the shift and advantages with it, arXiv:1909.08593.
 
     >>> whiten(torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[True, True, False]]))

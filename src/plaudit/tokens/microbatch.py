@@ -58,7 +58,7 @@ RowT = TypeVar("RowT", bound=HasTokenCount)
 def split_examples(
     examples: Sequence[Example], *, ranks: int, tokens_at_once: int
 ) -> tuple[tuple[tuple[Example, ...], ...], ...]:
-    """`portions` of plain examples; a muted one has the same tokens and nothing trained.
+    """`split_rows` of plain examples; a muted one has the same tokens and nothing trained.
 
     >>> from plaudit.tokens.batch import Completion
     >>> rows = [Example(prompt=(1,) * n, completions=()) for n in (6, 1, 5, 2)]

@@ -1,6 +1,6 @@
 """True critiques in the world's words: what is wrong with an answer, by the parts of its true utility.
 
-The points are those of a reader who sees the true utility (`pools.TRUTH`), so a critique and its points never
+The points are those of a reader who sees the true utility, so a critique and its points never
 contradict each other. Sentences come from the worst fault to the least.
 """
 

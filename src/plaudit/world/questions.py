@@ -105,7 +105,7 @@ Aim = Fact | ListRequest | Unanswerable | HarmfulRequest
 class Question:
     """A prompt and all that is needed to judge an answer to it.
 
-    Example: ``question_of("What does the owl eat?")``
+    Example: ``question_of_prompt("What does the owl eat?")``
     """
 
     category: Category

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
+from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.methods.policy.config import ShapeSettings
+from plaudit.methods.policy.collect import score_groups
+from plaudit.methods.policy.config import ProcessSettings, ShapeSettings
+from plaudit.methods.policy.held_out import MAX_ROLLOUT_TOKENS, RolloutTrial
 from plaudit.methods.policy.row import AdvantageInputs
+from plaudit.methods.policy.shaping import ProcessReward
 from plaudit.rewards.base import TaskScores
+from plaudit.rewards.combine.cascade import ScoresWithParts
+from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 from plaudit.tensors.masked import moments
 from tests.methods.policy.commands import make_place, well
 from tests.methods.policy.pieces import EARLIER, Scene, scene
+from tests.methods.policy.stepwise import paid_scene
 
 
 def whole(one: Scene) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,3 +162,53 @@ def test_facts_pay_the_kl_of_whole_answers() -> None:
     )
     assert facts.reward_N.item() == pytest.approx(0.5)
     assert facts.final_payment_N.item() == pytest.approx(0.25)
+
+
+class Asked:
+    """A reward with parts that somebody pays for: it is never asked about nothing."""
+
+    name = "asked"
+
+    def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+        return self.scores_with_parts(tasks).rows
+
+    def scores_with_parts(self, tasks: Sequence[Task]) -> ScoresWithParts:
+        raise AssertionError(f"asked about {len(tasks)} prompts")
+
+
+def test_a_rank_without_prompts_asks_no_reward() -> None:
+    """Ranks may outnumber the prompts that are drawn anew."""
+    assert score_groups([], [], Asked()) == []
+    steps = paid_scene("grpo", ProcessSettings(pay="score")).rounds.collector.reward
+    assert isinstance(steps, ProcessReward)
+    assert score_groups([], [], replace(steps, outcome_reward=Asked())) == []
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A sampler that hears how long answers may be."""
+
+    sampler: Sampler
+    lengths: list[int]
+
+    def generate(
+        self, prompts: Sequence[TokenIds], settings: SamplingSettings, *, n: int = 1
+    ) -> list[list[Rollout]]:
+        self.lengths.append(settings.max_tokens)
+        return self.sampler.generate(prompts, settings, n=n)
+
+
+@pytest.mark.parametrize("name", ["remax", "nash-md"])
+def test_the_rivals_answers_of_a_trial_are_as_short_as_the_others(name: str) -> None:
+    one = scene(name)
+    collector, lengths = one.rounds.collector, list[int]()
+    assert collector.rival is not None
+    assert isinstance(collector.rival.sampler, Sampler)
+    rival = replace(
+        collector.rival,
+        sampler=Listener(collector.rival.sampler, lengths),
+        sampling=replace(collector.rival.sampling, max_tokens=400),
+    )
+    one.rounds.collector = replace(collector, rival=rival)
+    assert RolloutTrial(rounds=one.rounds, models=one.watchers).small_round() is not None
+    assert lengths == [MAX_ROLLOUT_TOKENS]

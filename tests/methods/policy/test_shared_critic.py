@@ -101,6 +101,9 @@ def test_it_is_refused_where_it_would_move_the_policy_by_another_gradient(tmp_pa
     went = go(place, "trpo", "out", "--critic.shared")
     assert went.code == 2
     assert "moves the policy by its own gradient alone" in went.said
+    went = go(place, "trpo", "out", "--ptx.data", place.folder / "prompts.jsonl")
+    assert went.code == 2
+    assert "ptx.data: trpo moves the policy by its own gradient alone" in went.said
     went = go(place, "ppo", "out", "--critic.shared", "--critic.model", place.model)
     assert went.code == 2
     assert "leave out --critic.model" in went.said

@@ -206,7 +206,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_verified_manifest(folder: Path) -> Manifest:
-    """The manifest, when every file that it lists has its size and hash; `DamagedError` otherwise."""
+    """The manifest, when every file that it lists has its size and hash; else `DamagedCheckpointError`."""
     manifest = _read_manifest(folder)
     for name, digest in manifest.files.items():
         path = folder / name

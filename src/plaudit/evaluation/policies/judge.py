@@ -169,7 +169,7 @@ def load_judge(
     """Loads a judge by its name: ``gold``, a reward's folder, a rule, module:function,
     ``openai:http://…/v1#model``.
 
-    ``known`` has rewards that are there already, by their words; gold has to be among them.
+    ``loaded_rewards`` has those that are there already, by their words; gold has to be among them.
 
     >>> load_judge("length:1-20").name
     'length:1-20'

@@ -281,7 +281,7 @@ def write_policy_evaluation(evaluation: PolicyEvaluation, folder: Path) -> list[
 
 
 def read_policy_evaluation(path: Path) -> PolicyEvaluation:
-    """What `write_results` wrote: of its folder, or of policies.json with the answers beside it, if any."""
+    """What `write_policy_evaluation` wrote: of its folder, or of policies.json with any answers beside it."""
     figures_path = path / FIGURES_FILE if path.is_dir() else path
     try:
         evaluation = restore(PolicyEvaluation, json.loads(figures_path.read_bytes()))

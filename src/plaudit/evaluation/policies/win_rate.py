@@ -279,7 +279,7 @@ def contest_result(
 
 
 def paired_p_value(duels: Sequence[JudgedPair]) -> float | None:
-    """Of the paired test that neither is better: `flip_test` of verdict − ½; None without a verdict.
+    """Of the paired test that neither is better: `sign_flip_test` of verdict − ½; None without a verdict.
 
     >>> won = [JudgedPair(prompt=f"q{n}", mine="a", theirs="b", forward=1, backward=1) for n in range(4)]
     >>> paired_p_value(won)
@@ -318,12 +318,12 @@ def _orders_agree(duel: JudgedPair) -> float:
 def _first_shown_rate(duels: Sequence[JudgedPair], resampling: Resampling) -> Estimate | None:
     """Of both readings of every pair that prefer an answer, those that prefer the one that is shown first."""
     preferences = [
-        (duel.prompt, float(p_mine > 0.5))
+        (duel.prompt, float(p_first > 0.5))
         for duel in duels
         if duel.forward is not None and duel.backward is not None
         # The chance of whoever is shown first: mine forward, theirs backward.
-        for p_mine in (duel.forward, 1 - duel.backward)
-        if p_mine != 0.5
+        for p_first in (duel.forward, 1 - duel.backward)
+        if p_first != 0.5
     ]
     if not preferences:
         return None

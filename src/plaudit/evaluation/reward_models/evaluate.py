@@ -240,7 +240,7 @@ def _evaluation_notes(
 class LoadedRewardData:
     """The data of a reward evaluation, with notes on how the file was read.
 
-    Example: ``read_reward_data(Path("pairs.jsonl")).evidence``
+    Example: ``read_reward_data(Path("pairs.jsonl")).data``
     """
 
     data: RewardEvaluationData

@@ -84,14 +84,10 @@ def temperature_scaled(questions: Sequence[ChoiceLogprobs]) -> TemperatureScaled
     sum stands in both halves.
     """
     # By sum and not by question: each sum is asked in two wordings, and would stand in both halves.
-    entities = sorted({_entity(first_temperature) for first_temperature in questions})
+    entities = sorted({_entity(question) for question in questions})
     first_half = {entity for index, entity in enumerate(entities) if index % 2 == 0}
     halves = [
-        [
-            first_temperature
-            for first_temperature in questions
-            if (_entity(first_temperature) in first_half) is half
-        ]
+        [question for question in questions if (_entity(question) in first_half) is half]
         for half in (True, False)
     ]
     if not all(halves):

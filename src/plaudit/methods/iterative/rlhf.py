@@ -4,7 +4,7 @@ Answers of the newest policy are compared, a reward learns from all comparisons 
 improved by it: Christiano et al. 2017, arXiv:1706.03741; online in rounds Bai et al. 2022, arXiv:2204.05862.
 
 A round has files of answers, comparisons and measurements, and the configs of its reward run and its policy
-run. ``checkpoints/round-N-drawn.json``, ``round-N-to_comparison.json`` and ``round-N.json`` say which parts
+run. ``checkpoints/round-N-drawn.json``, ``round-N-compared.json`` and ``round-N.json`` say which parts
 are there, with the hashes of their files. A part that was stopped begins again from the same seed, so it ends
 the same.
 """

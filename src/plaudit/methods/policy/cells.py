@@ -547,8 +547,5 @@ _UNREAD_OTHERWISE = (
 def refuse_unread(record: PolicyAlgorithm, given: frozenset[str]) -> None:
     """Raise for a setting that no cell of this algorithm reads."""
     for setting in sorted(given - readable_settings(record)):
-        unread = (
-            "{setting} is read by no cell of {name} ({cells}): leave it out, or set the cell that reads it"
-        )
-        words = _UNREAD.get(setting, unread)
+        words = _UNREAD.get(setting, _UNREAD_OTHERWISE)
         raise UserError(words.format(setting=setting, name=record.name, cells=describe_cells(record)))

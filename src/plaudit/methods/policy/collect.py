@@ -133,7 +133,8 @@ def score_groups(
         parted, steps = step_scored.completion_scores, step_scored.steps
         rows = parted.rows
     else:
-        parted = reward.scores_with_parts(tasks) if isinstance(reward, HasScoreParts) else None
+        # A rank may have no prompts, and a reward is asked about some or not at all.
+        parted = reward.scores_with_parts(tasks) if tasks and isinstance(reward, HasScoreParts) else None
         rows = (reward.scores(tasks) if parted is None else parted.rows) if tasks else ()
     if len(rows) != len(tasks):
         raise UserError(f"{reward.name} was asked about {len(tasks)} prompts and answered {len(rows)}")
@@ -423,7 +424,7 @@ class PassRateCurriculum:
     """
 
     def __init__(self, prompts: Sequence[EncodedPrompt], *, pass_score: int | float, seed: int) -> None:
-        """An answer passes whose score is at least ``passes``."""
+        """An answer passes whose score is at least ``pass_score``."""
         self._row = {prompt.id: row for row, prompt in enumerate(prompts)}
         self._pass_score, self._seed = pass_score, seed
         self._pass_rates = torch.full((len(prompts),), torch.nan, dtype=torch.float64)

@@ -50,12 +50,24 @@ def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> Non
         )
     if record.ptx_coef and config.ptx.data is None:
         raise UserError(f"{record.name} needs text that it shall not forget: add --ptx.data FILE")
-    if config.critic.shared and record.max_kl:
+    _refuse_other_gradients(record, config)
+    _refuse_sampling_conflicts(record, config)
+
+
+def _refuse_other_gradients(record: PolicyAlgorithm, config: PolicyConfig) -> None:
+    """Raise where a gradient of something else would be in a natural step, which sees the policy's alone."""
+    if not record.max_kl:
+        return
+    if config.critic.shared:
         raise UserError(
             f"critic.shared: {record.name} moves the policy by its own gradient alone, and a shared critic's "
             "would be in it; leave it out"
         )
-    _refuse_sampling_conflicts(record, config)
+    if config.ptx.data is not None:
+        raise UserError(
+            f"ptx.data: {record.name} moves the policy by its own gradient alone, and that of the text would "
+            "be in it; leave it out, or take ppo-ptx"
+        )
 
 
 def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> None:

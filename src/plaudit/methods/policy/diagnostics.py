@@ -24,7 +24,7 @@ def diagnostics(
 ) -> Mapping[str, str]:
     """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on.
 
-    ``adds_up`` says that every step of an answer is paid its own score.
+    ``sums_step_scores`` says that every step of an answer is paid its own score.
     """
     return {
         **_zero_loss(row, reports),

@@ -242,7 +242,7 @@ MAX_SAMPLER_GAP_HALF = 0.2
 class ScoringModels:
     """The models that score rollouts: policy, reference and critic.
 
-    Example: ``ScoringModels(policy=policy, reference=Nobody(), critic=None,
+    Example: ``ScoringModels(policy=policy, reference=NoReference(), critic=None,
         autocast=nullcontext, temperature=1)``
     """
 
@@ -308,7 +308,7 @@ class ExperienceMaker:
         kl_coefficient: int | float,
         mean_score: int | float | None,
     ) -> Round:
-        """``beta`` is the divergence's coefficient now, ``usual`` the mean score of rounds before, if any."""
+        """``kl_coefficient`` is that of now, ``mean_score`` the mean of the rounds before, if any."""
         # New groups first: everything below finds them as the first `new_completions` rows.
         groups = (*collected.groups, *collected.replayed)
         examples = tuple(example_from_rollouts(group.prompt, group.rollouts) for group in groups)

@@ -263,18 +263,24 @@ def _with_alternating_advantages(policy_round: Round, answers: int) -> Round:
 
 def _small_rounds(rounds: RolloutRounds) -> RolloutRounds:
     """The same rounds with few and short completions, one minibatch and no replay or curriculum."""
-    collector = rounds.collector
-    sampling = replace(collector.sampling, max_tokens=min(MAX_ROLLOUT_TOKENS, collector.sampling.max_tokens))
+    collector, rival = rounds.collector, rounds.collector.rival
     return replace(
         rounds,
         collector=replace(
-            collector, sampling=sampling, completions_per_prompt=min(2, collector.completions_per_prompt)
+            collector,
+            sampling=_short_sampling(collector.sampling),
+            rival=None if rival is None else replace(rival, sampling=_short_sampling(rival.sampling)),
+            completions_per_prompt=min(2, collector.completions_per_prompt),
         ),
         experience=replace(rounds.experience, minibatches=1, epochs=1),
         extra_microbatches=_no_extra_pieces,
         curriculum=None,
         replay=None,
     )
+
+
+def _short_sampling(sampling: SamplingSettings) -> SamplingSettings:
+    return replace(sampling, max_tokens=min(MAX_ROLLOUT_TOKENS, sampling.max_tokens))
 
 
 def _no_extra_pieces(step: int) -> Sequence[AnyMicrobatch]:

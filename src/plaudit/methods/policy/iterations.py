@@ -36,7 +36,7 @@ MAX_ROUNDS_WITHOUT_VERDICT = 3
 class KlControl:
     """The schedule of the KL coefficient, and the KL at which a round ends early.
 
-    Example: ``KlControl(schedule="proportional_beta", start_coefficient=0.1, target_kl=6.0, horizon=10_000)``
+    Example: ``KlControl(schedule="proportional", start_coefficient=0.1, target_kl=6.0, horizon=10_000)``
     """
 
     schedule: Literal["fixed", "proportional", "doubling"] = "fixed"

@@ -106,7 +106,7 @@ def policy_objective(
 ) -> Callable[[PolicyMicrobatch], ObjectiveResult]:
     """The row's loss over the tokens of a minibatch, and the critic's.
 
-    A bad answer that has become ``rare`` nats a token rarer since its round began teaches nothing more.
+    A bad answer that has become ``max_rarity`` nats a token rarer since its round began teaches nothing more.
     """
 
     def objective(microbatch: PolicyMicrobatch) -> ObjectiveResult:

@@ -31,7 +31,7 @@ from plaudit.tensors.needs import needs_of
 class AdvantageInputs:
     """The inputs of advantage functions: all completions of a round, before the first update.
 
-    Example: ``AdvantageInputs(score_N=…, kl_NT=…, beta=0.05, value_NT=…, rival_N=…, mean=0.2, mask_NT=…, …)``
+    Example: ``AdvantageInputs(score_N=…, kl_NT=…, kl_coefficient=0.05, value_NT=…, rival_N=…, …)``
     """
 
     score_N: Float[Tensor, " N"]
@@ -78,7 +78,7 @@ class AdvantageInputs:
 class SurrogateInputs:
     """The inputs of surrogate functions: one micro-batch under the current policy.
 
-    Example: ``SurrogateInputs(logp_NT=…, shift_NT=…, ratio_NT=…, advantage_NT=…, apart_NT=…, off_NT=…, …)``
+    Example: ``SurrogateInputs(logp_NT=…, log_ratio_NT=…, ratio_NT=…, advantage_NT=…, …)``
     """
 
     logp_NT: Float[Tensor, "N T"]

@@ -336,7 +336,7 @@ class ProcessReward:
         """What the second reward says, itself one of the parts."""
         if self.outcome_reward is None:
             return None
-        if isinstance(self.outcome_reward, HasScoreParts):
+        if tasks and isinstance(self.outcome_reward, HasScoreParts):
             scored = self.outcome_reward.scores_with_parts(tasks)
         else:
             scored = ScoresWithParts(rows=self.outcome_reward.scores(tasks) if tasks else (), parts={})

@@ -77,7 +77,7 @@ def conjugate_gradients(
 def largest_step_within_kl(
     direction_D: Float[Tensor, " D"], product_D: Float[Tensor, " D"], *, limit: int | float
 ) -> Float[Tensor, " D"]:
-    """√(2δ / sᵀA s) · s: as far along s as the KL, to second order, is δ; ``curved_D`` is A s.
+    """√(2δ / sᵀA s) · s: as far along s as the KL, to second order, is δ; ``product_D`` is A s.
 
     Schulman et al. 2015, arXiv:1502.05477.
 
@@ -129,7 +129,7 @@ class TrpoStep:
         *,
         kl_limit: int | float,
     ) -> None:
-        """``limit`` is δ, the largest KL(π_old ‖ π) a token; the surrogate is the policy's loss alone."""
+        """``kl_limit`` is δ, the largest KL(π_old ‖ π) a token; the surrogate is the policy's loss alone."""
         self._models, self._surrogate, self._ranks = models, surrogate, ranks
         self._kl_limit = kl_limit
 

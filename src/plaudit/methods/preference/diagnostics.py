@@ -63,7 +63,7 @@ def check_initial_loss(
     *,
     is_same_model: bool,
 ) -> InitialCheck:
-    """Score the shortest rows; ``same``: policy and reference are one model. Every rank calls it."""
+    """Score the shortest rows; ``is_same_model``: policy and reference are one model. Every rank calls it."""
     shortest_rows = sorted(rows, key=lambda row: row.tokens)[:CHECKED_ROWS]
     with torch.no_grad():
         scored = score_rows(batches.models, shortest_rows)

@@ -45,7 +45,7 @@ from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, Ratin
 class PairIndex:
     """B pairs among the N completions of a micro-batch.
 
-    Example: of two comparisons ``first_B`` is [0, 2] and ``second_B`` [1, 3].
+    Example: of two comparisons ``chosen_B`` is [0, 2] and ``rejected_B`` [1, 3].
     """
 
     chosen_B: Tensor
@@ -67,7 +67,7 @@ class PairIndex:
 def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bool = True) -> PairIndex:
     """All pairs of these rows, the likelier winner first; of equal ranks each is as likely, or left out.
 
-    Chances and weights have the numbers and the device of ``like``.
+    Chances and weights have the numbers and the device of ``reference_tensor``.
     """
     entries: list[tuple[int, int, float, float, str]] = []
     start = 0
@@ -180,7 +180,7 @@ PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
 class ScoringModels:
     """Policy and reference.
 
-    Example: ``ScoringModels(policy=policy, reference=Nobody(), autocast=nullcontext)``
+    Example: ``ScoringModels(policy=policy, reference=NoReference(), autocast=nullcontext)``
     """
 
     policy: Policy
@@ -526,7 +526,7 @@ def mismatched_examples(
 ) -> MismatchedExamples:
     """For each row one completion of another row whose prompt differs; deterministic in the seed.
 
-    ``fit`` makes room where a long prompt meets a long answer.
+    ``truncate`` makes room where a long prompt meets a long answer.
     """
     rng = random.Random(f"{seed}/strangers")
     if len({donor.prompt_id for donor in donors}) < 2:

@@ -189,7 +189,7 @@ def _teacher_batch(microbatch: SupervisedMicrobatch, teacher_prompts: TeacherPro
     ]
     if unmatched:
         raise UserError(
-            f"{unmatched[0]}: the teacher has no prompt for this row; make it with rows_in_context"
+            f"{unmatched[0]}: the teacher has no prompt for this row; make it with encode_with_context"
         )
     # The prompt alone is exchanged: same completions, same mask, so the M states meet one to one.
     return batch_of(

@@ -196,7 +196,7 @@ def thin_points(column: MetricColumn, max_points: int = 500) -> list[Point]:
     """At most so many points of the column: the lowest and the highest of each stretch, so spikes survive.
 
     A stretch with a value that is not finite keeps one of those as well, where the curve has its gap; the
-    ends stay. ``most`` is at least 5.
+    ends stay. ``max_points`` is at least 5.
 
     >>> from array import array
     >>> spike = array("d", [1.0] * 50 + [9.0] + [1.0] * 49)
