@@ -135,6 +135,7 @@ def test_nobody_there_is_no_verdict() -> None:
         (b'{"scores": [NaN, 1]}', "nan"),
         (b'{"scores": [Infinity, 1]}', "inf"),
         (b'{"scores": [1e999, 1]}', "inf"),
+        (b'{"scores": [' + b"7" * 400 + b", 1]}", "gives the score 7777"),
         (scores("1", 2), "'1'"),
         (scores(True, 2), "True"),
         (b"[" * 100_000, "not JSON"),

@@ -11,7 +11,7 @@ from plaudit.errors import UserError
 from plaudit.rewards.base import Reward
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.scalar import LearnedReward
-from plaudit.rewards.registry import UserFunctionReward, resolve_reward
+from plaudit.rewards.registry import UserFunctionReward, resolve_function, resolve_reward
 from plaudit.rewards.verifiable.exact import PatternReward
 from tests.rewards.asked import asked
 from tests.rewards.scorers import scorer_folder
@@ -80,6 +80,26 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
 def test_functions_of_modules(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(mine.parent)
     assert resolve_reward("mine_of_a_user:short").scores([asked("abc")]) == ((-3.0,),)
+
+
+RECORDS = """
+from __future__ import annotations
+from dataclasses import dataclass
+@dataclass
+class Rule:
+    {field}: int = 2
+def score(answer): return len(answer) * Rule().{field}
+"""
+
+
+def test_a_file_may_hold_dataclasses_with_annotations_as_strings(tmp_path: Path) -> None:
+    files = [tmp_path / "one" / "rules.py", tmp_path / "two" / "rules.py", tmp_path / "three" / "math.py"]
+    for path in files:
+        path.parent.mkdir()
+        path.write_text(RECORDS.format(field=path.parent.name))
+    rewards = [resolve_reward(f"{path}:score") for path in files]
+    assert [reward.scores([asked("abc")]) for reward in rewards] == [((6.0,),)] * 3
+    assert resolve_function("math:sqrt")(4.0) == 2.0
 
 
 @pytest.mark.parametrize(

@@ -25,23 +25,19 @@ algorithms takes, and a config that every run of it has.
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
 import inspect
 import math
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 
 from plaudit.errors import UserError
+from plaudit.files.user_code import import_user_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +360,7 @@ def load_object(word: str, option: str) -> object:
     if not module_path or not name:
         raise UserError(f"{option} {word}: write file.py:name or module:name")
     try:
-        return getattr(_import_module(module_path), name)
+        return getattr(import_user_module(module_path), name)
     except (ImportError, AttributeError, OSError, SyntaxError) as error:
         raise UserError(f"{option} {word}: cannot be had: {error}") from error
 
@@ -386,22 +382,6 @@ def load_algorithm(word: str, *records: type, example: str) -> Algorithm:
             f"nor one: write {example}"
         )
     return describe(algorithm(found))
-
-
-def _import_module(module_path: str) -> ModuleType:
-    if not module_path.endswith(".py"):
-        if not {"", os.getcwd()} & {*sys.path}:
-            # An installed command does not look in the present folder, where a user's own module lies.
-            sys.path.append(os.getcwd())
-        return importlib.import_module(module_path)
-    spec = importlib.util.spec_from_file_location(f"own_{Path(module_path).stem}", module_path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{module_path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Records with annotations written as strings look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def find_algorithm(algorithms: Mapping[str, Algorithm], name: str, what: str) -> Algorithm:

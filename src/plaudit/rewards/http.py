@@ -268,7 +268,21 @@ def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[fl
 def _parse_score(name: str, value: object) -> float | None:
     if value is None:
         return None
-    # To Python JSON's true is an int, and its parser takes NaN.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(float(value)):
-        raise UserError(f"{name} gives the score {value!r}; a score is a finite number, or null")
-    return float(value)
+    score = math.nan
+    # To Python JSON's true is an int.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            score = float(value)
+        # An integer of more than some 300 digits.
+        except OverflowError:
+            score = math.inf
+    # JSON's parser takes NaN.
+    if not math.isfinite(score):
+        raise UserError(f"{name} gives the score {_excerpt(value)}; a score is a finite number, or null")
+    return score
+
+
+def _excerpt(value: object) -> str:
+    """The value as Python writes it, of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

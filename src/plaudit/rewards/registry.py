@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
+from plaudit.files.user_code import import_user_module
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -254,8 +251,7 @@ def resolve_function(spec: str) -> Callable[..., object]:
 
 def _import_function(spec: str, module: str, name: str) -> Callable[..., object]:
     try:
-        imported = _load_module_file(Path(module)) if module.endswith(".py") else _import_module(module)
-        function = getattr(imported, name)
+        function = getattr(import_user_module(module), name)
     except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
         raise UserError(
             f"{spec!r} cannot be imported: {error}; modules are looked for in the present folder and among "
@@ -264,22 +260,6 @@ def _import_function(spec: str, module: str, name: str) -> Callable[..., object]
     if not callable(function):
         raise UserError(f"{spec!r} is a {type(function).__name__}, and a function is needed")
     return function
-
-
-def _import_module(module: str) -> ModuleType:
-    if not {"", os.getcwd()} & {*sys.path}:
-        # An installed command does not look in the present folder, where a user's own module lies.
-        sys.path.append(os.getcwd())
-    return importlib.import_module(module)
-
-
-def _load_module_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def accepted_arguments(

@@ -90,6 +90,12 @@ def test_two_answers_are_judged_with_the_chance():
     assert (tie.probability, tie.strength) == (0.5, 0)
 
 
+def test_a_refused_pair_is_asked_once():
+    planted = Planted(SETTINGS, most=120)
+    assert PairwiseRanker(planted).judge(task("p" * 120, "4", "1"), 0) is None
+    assert len(planted.asked) == 2
+
+
 def test_several_answers_are_judged_by_round_robin():
     asked = task("p", "2", "7", "5", "7")
     verdict = PairwiseRanker(Planted(SETTINGS, bonus=3.0)).judge(asked, 0)

@@ -104,6 +104,55 @@ def test_a_test_that_is_about_nearness_is_not_fooled() -> None:
     assert score("def add(a, b): return float('nan')", tests) == 0.0
 
 
+@pytest.mark.parametrize("base", ["object", "float", "int"])
+@pytest.mark.parametrize("gives", ["0.0", "0", "Zero()", "False"])
+def test_a_difference_is_not_what_the_answer_says_of_it(base: str, gives: str) -> None:
+    code = f"""
+class Zero({base}):
+    def __sub__(self, other): return {gives}
+    __rsub__ = __mod__ = __sub__
+    def __abs__(self): return {gives}
+    __neg__ = __abs__
+    def __bool__(self): return False
+    def __float__(self): return 0.0
+    def __int__(self): return 0
+def f(x): return Zero()
+"""
+    for test in (
+        "abs(f(2) - 1.41421) < 1e-3",
+        "abs(1.41421 - f(2)) < 1e-3",
+        "f(2) - 1.5 == 0",
+        "not f(2) - 7",
+    ):
+        assert score(code, [f"assert {test}"]) == 0.0, test
+    for test in ("float(f(2) - 1.5) == 0", "-(f(2) - 1.5) == 0", "(f(2) - 1) - 2 == 0"):
+        assert score(code, [f"assert {test}"]) == 0.0, test
+
+
+def test_what_an_object_can_reckon_it_still_reckons() -> None:
+    code = """
+class V:
+    def __init__(self, x): self.x = x
+    def __mul__(self, n): return V(self.x * n) if isinstance(n, int) else self.x * n.x
+    __rmul__ = __mul__
+    def __abs__(self): return abs(self.x)
+    def __eq__(self, other): return self.x == other.x
+    def __repr__(self): return f'V({self.x})'
+class L(list): pass
+class Code(str):
+    def __str__(self): return 'x'
+class F(float): pass
+"""
+    for test in (
+        "V(2) * 3 == V(6) and 3 * V(2) == V(6)",
+        "V(2) * V(3) == 6 and abs(V(-2)) == 2",
+        "(V(2) * 3).x == 6 and repr(V(2) * 3) == 'V(6)'",
+        "L([1]) + [2] == [1, 2] and abs(F(2.5) - 2.5) < 1e-9",
+        "Code('abc') == 'abc' and not Code('abc') == 'x'",
+    ):
+        assert score(code, [f"assert {test}"]) == 1.0, test
+
+
 def test_a_module_that_tests_rely_on_is_pythons_own() -> None:
     tests = ["assert math.isclose(add(2, 3), 5)"]
     assert score(f"import math\n{ADD}", tests) == 1.0

@@ -25,6 +25,13 @@ def test_exact_knows_no_spaces_and_no_capitals() -> None:
     assert said(exact(), *answers, truth="Paris") == (1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0)
 
 
+def test_a_raised_digit_is_no_plain_one() -> None:
+    assert said(exact(), "10²", "2³", "１０２", truth="102") == (0.0, 0.0, 1.0)
+    assert said(exact(), "10²", "102", truth="10²") == (1.0, 0.0)
+    assert said(mathematics(), "10²", "102", "100", truth="10²") == (1.0, 0.0, 1.0)
+    assert said(mathematics(), "2³", "10⁴", truth="23") == (0.0, 0.0)
+
+
 def test_conversations_are_read_by_their_words() -> None:
     task = Task(
         prompt=user_turn("Capital?"),

@@ -131,7 +131,10 @@ class PairwiseRanker:
 
         Nothing is left to chance, so every seed gives the same verdict.
         """
-        probability = self.win_probability(task) if len(task.answers) == 2 else None
+        is_pair = len(task.answers) == 2
+        probability = self.win_probability(task) if is_pair else None
+        if is_pair and probability is None:
+            return None
         row = self.scores([task])[0] if probability is None else (probability, 1 - probability)
         verdicts = [score for score in row if score is not None]
         if len(verdicts) < len(row):

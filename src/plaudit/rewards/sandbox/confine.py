@@ -6,8 +6,9 @@ Landlock does not see: modes, owners, other processes, sockets).
 
 The filter lists the calls to the kernel that are allowed, by number, and with which arguments; a list of what
 is forbidden would miss the calls of tomorrow. No call in it makes a process, a file outside, a connection, or
-reaches another process. Sixty-four-bit arguments are looked at by halves; what has anything in an upper half
-that should be empty is refused.
+reaches another process. A filter sees an argument as two halves, and only the lower one is looked at: the
+arguments in question are 32-bit to the kernel too, which drops the upper half (of the flags of ``clone`` as
+well, whose upper half only ``clone3`` has).
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ stays where it is and is stood for by a `Proxy` on the other side. A proxy asks 
 owner knows (an attribute, the result of a call), and never for a judgement: whether it equals a plain value
 is decided on this side, by plain data, so that an object that calls itself equal to everything is equal to
 nothing.
+
+Arithmetic could be a judgement too: ``abs(f(2) - 1.414) < 0.01`` holds of an object that, told 1.414, calls
+the difference 0. On a side that does not trust the other (the tests'), what arithmetic with anything but
+proxies gives stays a proxy without plain data, a number or a truth value; of a subclass of plain data that
+data is reckoned with. Its attributes, items and text the owner says as ever.
 """
 
 from __future__ import annotations
@@ -160,11 +165,12 @@ class CaptureError:
 class Peer:
     """One end of the line.
 
-    Example: ``Peer(reader, writer, serve).request("call", function, 3)``
+    Example: ``Peer(reader, writer, serve, trusts=True).request("call", function, 3)``
     """
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve) -> None:
-        """``serve`` does what the other side asks for."""
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, serve: Serve, *, trusts: bool) -> None:
+        """``serve`` does what the other side asks for; ``trusts``: whether it may do arithmetic for this."""
+        self.trusts = trusts
         self._reader, self._writer, self._serve = reader, writer, serve
         # Holds a reference to all that was shown: a proxy knows a number only, and an id() may be used again.
         self._shared_objects: list[object] = []
@@ -267,7 +273,7 @@ class Peer:
         self._shared_objects.append(value)
         error = value if isinstance(value, type) and issubclass(value, Exception) else None
         mro = [] if error is None else [kind.__name__ for kind in error.__mro__]
-        return ["ref", len(self._shared_objects) - 1, isinstance(value, PLAIN), mro]
+        return ["ref", len(self._shared_objects) - 1, issubclass(type(value), PLAIN), mro]
 
     def _resolve(self, packed: Packed) -> object:
         match packed:
@@ -294,9 +300,11 @@ class Peer:
 class Proxy:
     """Stands for an object of the other side."""
 
-    def __init__(self, peer: Peer, number: int, plain: bool) -> None:
+    def __init__(self, peer: Peer, number: int, plain: bool, derived: bool = False) -> None:
+        """``plain``: it has plain data; ``derived``: it is what its owner's arithmetic gave."""
+        facts = (("_peer", peer), ("_number", number), ("_plain", plain), ("_derived", derived))
         # Past this class's own __setattr__, which would ask the owner.
-        for name, value in (("_peer", peer), ("_number", number), ("_plain", plain)):
+        for name, value in facts:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> object:
@@ -328,6 +336,7 @@ class Proxy:
         return hash(_ask_owner(self, "hash"))
 
     def __bool__(self) -> bool:
+        _refuse_derived(self)
         return bool(_ask_owner(self, "bool"))
 
     def __iter__(self) -> Iterator[object]:
@@ -390,11 +399,44 @@ def _compare(proxy: Proxy, operation: str, other: object) -> bool:
     )
 
 
+def _fact(value: object, name: str) -> Any:
+    """What a proxy knows without asking; of anything else None."""
+    return object.__getattribute__(value, name) if type(value) is Proxy else None
+
+
+def _refuse_derived(proxy: Proxy) -> None:
+    if _fact(proxy, "_derived"):
+        raise TypeError("what an object's own arithmetic gave is no number, and neither true nor false")
+
+
+def _derive(name: str, result: object, operands: tuple[object, ...]) -> object:
+    """What the owner's arithmetic gave, as far as it can be believed."""
+    if type(result) is Proxy:
+        return Proxy(_fact(result, "_peer"), _fact(result, "_number"), plain=False, derived=True)
+    if any(type(operand) is Proxy and not _fact(operand, "_plain") for operand in operands):
+        raise TypeError("an object's own arithmetic gives objects here, and no plain data")
+    # By the data, whatever the subclass says of a difference.
+    data = [_plain_data(operand) if type(operand) is Proxy else operand for operand in operands]
+    return OPERATIONS[name](*data)
+
+
+def _arithmetic(name: str, *operands: Any) -> object:
+    proxy = next(operand for operand in operands if type(operand) is Proxy)
+    peer = _fact(proxy, "_peer")
+    result = peer.request(name, *operands)
+    # Proxies alone give their owner nothing away: V(1) + V(2) is as good as a method's result.
+    gives_away = any(type(operand) is not Proxy or _fact(operand, "_derived") for operand in operands)
+    return _derive(name, result, operands) if gives_away and not peer.trusts else result
+
+
 def _forwarding_operator(name: str, reflected: bool) -> Callable[..., object]:
     # Made by a function, since a closure in the loop would see only the loop's last name.
     def operation(self: Proxy, *args: object) -> object:
-        peer = object.__getattribute__(self, "_peer")
-        return peer.request(name, *args, self) if reflected else peer.request(name, self, *args)
+        if name in _ARITHMETIC:
+            return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
+        if name in _NUMBERS:
+            _refuse_derived(self)
+        return _ask_owner(self, name, *args)
 
     return operation
 
@@ -409,10 +451,13 @@ def _add_operators(names: Mapping[str, bool]) -> None:
 
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 """Operators with a second operand."""
-UNARY = ("neg", "pos", "abs", "invert", "len", "str", "repr", "int", "float", "index")
+_SIGNS = ("neg", "pos", "abs", "invert")
+_NUMBERS = ("len", "int", "float", "index")
+UNARY = (*_SIGNS, *_NUMBERS, "str", "repr")
 """Operators without one, and conversions."""
 ITEMS = ("getitem", "setitem", "delitem", "enter", "exit", "next")
 """What containers, contexts and iterators do."""
+_ARITHMETIC = frozenset([*BINARY, *_SIGNS])
 _add_operators({name: True for name in BINARY} | {name: False for name in (*UNARY, *ITEMS)})
 
 
@@ -424,10 +469,23 @@ def _instance_check(kind: type, value: object) -> bool:
     return isinstance(value, kind)
 
 
+# The data's own methods and not `kind(value)`, which asks the subclass: str(value) is what __str__ says.
+_PLAIN_COPIES: Mapping[type, Callable[[Any], object]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: lambda v: bytes.__getitem__(v, slice(None)),
+    tuple: lambda v: tuple.__getitem__(v, slice(None)),
+    list: list.copy,
+    dict: dict.copy,
+    set: lambda v: {*set.__iter__(v)},
+    frozenset: lambda v: frozenset(frozenset.__iter__(v)),
+}
+
+
 def _plain_value(value: Any) -> object:
     """The plain data of an object of a subclass, whatever the subclass says of itself."""
-    kind = next(kind for kind in PLAIN if isinstance(value, kind))
-    return kind(value)
+    return next(copy for kind, copy in _PLAIN_COPIES.items() if issubclass(type(value), kind))(value)
 
 
 def _exit_context(context: Any, *args: object) -> object:

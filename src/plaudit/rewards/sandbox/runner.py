@@ -32,9 +32,9 @@ def start_confined() -> dict[str, Any]:
     return setup
 
 
-def connect_peer(setup: dict[str, Any], serve: Serve) -> Peer:
+def connect_peer(setup: dict[str, Any], serve: Serve, *, trusts: bool) -> Peer:
     """The line to the other process."""
-    return Peer(os.fdopen(setup["reads"], "rb"), os.fdopen(setup["writes"], "wb"), serve)
+    return Peer(os.fdopen(setup["reads"], "rb"), os.fdopen(setup["writes"], "wb"), serve, trusts=trusts)
 
 
 PROGRAM_MODULE = "answer"
@@ -63,4 +63,4 @@ def main() -> None:
             case _:
                 return OPERATIONS[operation](*args, **kwargs)
 
-    connect_peer(setup, serve).serve()
+    connect_peer(setup, serve, trusts=True).serve()

@@ -32,6 +32,7 @@ MAX_TAIL_CHARACTERS = 20_000
 _MAX_DIGITS = 400
 """The most characters of a number that is read; longer ones are no results and take long."""
 
+_NOT_RAISED = re.compile("[^⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ]+")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _PHRASE = re.compile(r"\b(?:final answer|answer|result)\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
@@ -229,10 +230,12 @@ def length(least: int, most: int) -> RuleReward:
 def normalise_text(text: str) -> str:
     """A text without what is mere writing: one space for any, no capitals, one form of each sign.
 
-    >>> normalise_text("  The\\n OWL ")
-    'the owl'
+    >>> normalise_text("  The\\n OWL "), normalise_text("１０²")
+    ('the owl', '10²')
     """
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    # NFKC would make the 2 of 10² a digit, and so 102 of it.
+    folded = _NOT_RAISED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
+    return " ".join(folded.casefold().split())
 
 
 def _numbers_match(

@@ -4,9 +4,10 @@ Expressions are compared exactly where they are rational, else to thirty digits;
 several points. Two expressions that agree at random points and differ elsewhere do exist, and are not what
 anybody answers.
 
-A value is exact where it is rational and of a sane size, else it has fifty digits. A tower of powers costs
-nothing: what grows beyond bounds is no longer exact, and what grows beyond those of the decimals is
-undefined.
+A value is exact where it is rational and of a sane size, else it has ninety digits, of which the first are
+compared with those of fifty: what two precisions do not agree on is rounding. A tower of powers costs
+nothing: what grows beyond bounds is no longer exact, and what grows or shrinks beyond those of the decimals
+is undefined.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, Underflow, localcontext
 from fractions import Fraction
 
 from plaudit.rewards.verifiable.math_parser import (
@@ -29,16 +30,23 @@ from plaudit.rewards.verifiable.math_parser import (
 )
 
 Value = Fraction | Decimal
-"""Exact, or fifty digits."""
+"""Exact, or ninety digits."""
 
-DIGITS = 50
+DIGITS = 90
 """Digits of what is not exact."""
+_ROUGH_DIGITS = 50
+"""Digits of a second look, which tells what is rounding from what is a value."""
 MAX_EXACT_BITS = 20_000
 """The most bits in an exact number's numerator or denominator; a longer one is rounded."""
 # What is trapped is an ArithmeticError, so a point without a value is passed over and never a NaN.
-_CONTEXT = Context(prec=DIGITS, Emax=10**9, Emin=-(10**9), traps=[DivisionByZero, InvalidOperation, Overflow])
+_TRAPS = [DivisionByZero, InvalidOperation, Overflow, Underflow]
+_CONTEXT, _ROUGH_CONTEXT = (
+    Context(prec=digits, Emax=10**9, Emin=-(10**9), traps=_TRAPS) for digits in (DIGITS, _ROUGH_DIGITS)
+)
 # More digits than DIGITS, so that π is not what limits a result.
-_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+_PI = Decimal(
+    "3.1415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253421170679"
+)
 
 
 class NoValueError(ArithmeticError):
@@ -52,8 +60,22 @@ def evaluate(node: Node, assignment: Mapping[str, Fraction]) -> Value:
     >>> evaluate(parse("x^2 + 1/2"), {"x": Fraction(3)})
     Fraction(19, 2)
     """
+    with localcontext(_ROUGH_CONTEXT):
+        rough = _evaluate_node(node, assignment)
+    if isinstance(rough, Fraction):
+        return rough
     with localcontext(_CONTEXT):
-        return _evaluate_node(node, assignment)
+        return _without_rounding(rough, _to_decimal(_evaluate_node(node, assignment)))
+
+
+def _without_rounding(rough: Decimal, value: Decimal) -> Value:
+    """The value; 0 where it is only what rounding left of 0, as of sin π."""
+    if abs(rough - value) <= abs(value) / 1000:
+        return value
+    # What stands for 0 shrinks with each digit more; what was divided by such a 0 grows, and is no value.
+    if not rough or abs(value) < abs(rough) / 1000:
+        return Fraction(0)
+    raise NoValueError("nothing but rounding")
 
 
 def nearly_equal(left: Value, right: Value) -> bool:
@@ -66,9 +88,11 @@ def nearly_equal(left: Value, right: Value) -> bool:
         return left == right
     with localcontext(_CONTEXT):
         first, second = _to_decimal(left), _to_decimal(right)
-        # Twenty of fifty digits are left to cancellation; below 1 the bound is absolute, as 0 has no scale.
-        scale = max(abs(first), abs(second), Decimal(1))
-        return abs(first - second) <= scale * Decimal("1e-30")
+        # The infinite is equal to nothing: no bound is below ∞, and a bound of ∞ would take any number.
+        if not (first.is_finite() and second.is_finite()):
+            return False
+        # Relative however small they are: `evaluate` makes an exact 0 of what rounding leaves of one.
+        return abs(first - second) <= max(abs(first), abs(second)) * Decimal("1e-30")
 
 
 def ratio(numerator: Value, denominator: Value) -> Value:
@@ -90,7 +114,10 @@ def _evaluate_node(node: Node, assignment: Mapping[str, Fraction]) -> Value:
 
 
 def _limit_size(value: Value) -> Value:
-    """The value, rounded where it is an exact number of too many bits."""
+    """The value, rounded where it is an exact number of too many bits; an infinite one is none."""
+    # Here and not at the end: 1/∞ would be a 0 like any other.
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise NoValueError("an infinite value")
     if isinstance(value, Fraction) and _bit_length(value) > MAX_EXACT_BITS:
         return _to_decimal(value)
     return value
@@ -176,11 +203,11 @@ def _cosine(value: Value) -> Value:
 def _sine(value: Value) -> Value:
     """Its series, within a turn of 0."""
     angle = _to_decimal(value)
-    # To reduce by a π of fifty digits costs a digit for each digit of the angle: six can be spared.
+    # To reduce by a π of a hundred digits costs a digit for each digit of the angle: six can be spared.
     if abs(angle) > 10**6:
         raise NoValueError("an angle of too many turns")
     angle = angle.remainder_near(2 * _PI)
-    # Within a turn sixty terms reach far below the fiftieth digit: π^119 / 119! is some 1e-137.
+    # Within half a turn sixty terms reach far below the ninetieth digit: π^119 / 119! is some 1e-137.
     term = total = angle
     for n in range(1, 60):
         term *= -angle * angle / (2 * n * (2 * n + 1))
@@ -220,6 +247,7 @@ _MAX_SAMPLE_POINTS = 10
 _MIN_SAMPLE_POINTS = 3
 """At how many of the points both expressions must have a value."""
 
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 # Order counts: \dfrac is \frac before its digits are braced, and thousands lose their commas before a
 # comma divides a list.
 _SPELLINGS = (
@@ -243,8 +271,7 @@ _SPELLINGS = (
     (r"\\pi(?![A-Za-z])|π", " \\\\pi "),
     (r"√\s*\(", "sqrt("),
     (r"√\s*(\d+(?:\.\d+)?|[A-Za-z])", r" sqrt(\1) "),
-    (r"²", "^2"),
-    (r"³", "^3"),
+    (r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda m: "^{" + m[0].translate(_RAISED) + "}"),
     (r"[−–]", "-"),
     (r"\\%", "%"),
     (r"\\\{", "⟦"),
@@ -340,9 +367,13 @@ def same_statement(first: Statement, second: Statement) -> bool:
     """
     if isinstance(first, Collection) and isinstance(second, Collection):
         return _same_items(first, second)
-    if isinstance(first, Relation) and isinstance(second, Relation):
-        return first.sign == second.sign and _same_relation(first, second)
     left, right = _bare_expression(first), _bare_expression(second)
+    if isinstance(first, Relation) and isinstance(second, Relation):
+        unknown = symbols(first.left)
+        # As curves x = 0 and x = e^{-100} differ by less than is looked at; as numbers they are compared.
+        solved = left is not None and right is not None and first.left == second.left
+        if not solved or unknown & (symbols(first.right) | symbols(second.right)):
+            return first.sign == second.sign and _same_relation(first, second)
     return left is not None and right is not None and _agree_at_points(left, right)
 
 

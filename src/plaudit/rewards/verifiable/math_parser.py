@@ -162,29 +162,34 @@ class _Parser:
         return node
 
     def _product(self) -> Node:
-        node = self._signed()
+        node = self._signed(mixed=True)
         while True:
             if self.current in ("*", "/"):
                 kind = self.take()
-                node = Node(kind=kind, parts=(node, self._signed()))
+                node = Node(kind=kind, parts=(node, self._signed(mixed=True)))
             elif self._starts_factor():
-                # The digit stands right before it: (1)\frac{1}{2} is a product.
-                mixed = node.value is not None and self._tokens[self._at - 1][-1].isdigit()
-                mixed = mixed and self.current == "\\frac"
-                other = self._power()
-                # 1\frac{1}{2} is one and a half, while x\frac{1}{2} is a product.
-                kind = "+" if mixed and all(part.value is not None for part in other.parts) else "*"
-                node = Node(kind=kind, parts=(node, other))
+                node = Node(kind="*", parts=(node, self._mixed()))
             else:
                 return node
 
-    def _signed(self) -> Node:
+    def _signed(self, *, mixed: bool = False) -> Node:
         minus = False
         while self.current in ("+", "-"):
             minus ^= self.take() == "-"
-        # Looser than a power, so that -2^2 is -4.
-        node = self._power()
+        # Looser than a power, so that -2^2 is -4; and than a mixed number, so that -1\frac{1}{2} is -1.5.
+        node = self._mixed() if mixed else self._power()
         return _negative(node) if minus else node
+
+    def _mixed(self) -> Node:
+        r"""A power; and 1\frac{1}{2} is one and a half, while x\frac{1}{2} is a product."""
+        node = self._power()
+        # The digit stands right before it: (1)\frac{1}{2} is a product.
+        is_digit = node.value is not None and self._tokens[self._at - 1][-1].isdigit()
+        if not is_digit or self.current != "\\frac":
+            return node
+        other = self._power()
+        kind = "+" if all(part.value is not None for part in other.parts) else "*"
+        return Node(kind=kind, parts=(node, other))
 
     def _power(self) -> Node:
         node = self._atom()
@@ -210,7 +215,8 @@ class _Parser:
         token = self.take()
         if token in self._commands:
             return self._commands[token]()
-        if token[0].isdigit() or token[0] == ".":
+        # Not isdigit, which takes ⁴ too.
+        if token[0].isdecimal() or token[0] == ".":
             return number(Fraction(token))
         name = token.removeprefix("\\")
         if name in FUNCTIONS:
