@@ -29,8 +29,7 @@ from plaudit.models.load import load_model, precision
 from plaudit.models.policy import ModelReference, Policy
 from plaudit.preflight.check import PreflightSubject
 from plaudit.preflight.data import check_duplicates, check_leaks
-from plaudit.rollouts.examples import example_from_rollouts
-from plaudit.rollouts.local import LocalSampler, uniform_numbers
+from plaudit.rollouts.local import LocalSampler, example_from_rollouts, uniform_numbers
 from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, generation_requests
 from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of

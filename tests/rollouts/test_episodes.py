@@ -15,8 +15,7 @@ from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.rollouts.environment import Environment, Episode, EpisodePrompt, Outcome, PolicyTurn, Turn
 from plaudit.rollouts.episodes import EpisodeSampler
-from plaudit.rollouts.examples import example_from_rollouts
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.local import LocalSampler, example_from_rollouts
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder

@@ -9,7 +9,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from plaudit.data.records import Text, plain_text
 from plaudit.tokens.encode import encode_rows, make_encoder
-from plaudit.world.base import corpus, make_tokenizer
+from plaudit.world.base import make_tokenizer
+from plaudit.world.corpus import corpus
 from plaudit.world.shipped import base_model_folder
 
 

@@ -16,7 +16,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Rating
 from plaudit.world import making
 from plaudit.world.annotators import POOLS, annotator_pool
-from plaudit.world.base import plain_statements
+from plaudit.world.corpus import plain_statements
 from plaudit.world.verdicts import make_thumbs
 from plaudit.world.wanted import RECORD_KINDS
 

@@ -30,7 +30,7 @@ from plaudit.preflight.exact_sampling import (
     transformers_logits,
 )
 from plaudit.preflight.samples import SamplePrompt, describe_origins, shortest_prompts, special_token_ids
-from plaudit.rollouts import examples
+from plaudit.rollouts import local
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Rollout, Sampler, SamplingSettings, TokenIds
 
@@ -235,7 +235,7 @@ def check_sampled_is_trained(subject: PreflightSubject) -> Result:
     )
     groups = subject.sampler.generate([row.prompt.prompt for row in rows], settings, n=4)
     for row, group in zip(rows, groups, strict=True):
-        example = examples.example_from_rollouts(row.prompt, group)
+        example = local.example_from_rollouts(row.prompt, group)
         for rollout, trained in zip(group, example.completions, strict=True):
             if rollout.prompt != row.prompt.prompt or example.prompt != row.prompt.prompt:
                 return failed(

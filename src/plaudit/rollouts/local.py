@@ -36,9 +36,9 @@ from plaudit.rollouts.sampler import (
     WeightsVersion,
     generation_requests,
 )
-from plaudit.tokens.batch import NO_EXTRAS, Extras, collate_extras, extras_digest
+from plaudit.tokens.batch import NO_EXTRAS, Completion, Example, Extras, collate_extras, extras_digest
 from plaudit.tokens.encode import Encoder, make_encoder
-from plaudit.tokens.prompts import encode_prompt
+from plaudit.tokens.prompts import EncodedPrompt, encode_prompt
 
 SUM_BLOCK = 256
 """Tokens whose probabilities are added up first, so that a place is looked for in a few sums."""
@@ -554,3 +554,16 @@ def _excerpt(prompt: Text) -> str:
     """The first words of a prompt, to know it by."""
     text = " ".join(plain_text(prompt).split())
     return f"{text[:40].strip()} …" if len(text) > 40 else text
+
+
+def example_from_rollouts(prompt: EncodedPrompt, answers: Sequence[Rollout]) -> Example:
+    """The generated tokens of a prompt as an example; tokens of an environment are masked out."""
+    completions = tuple(
+        Completion(
+            ids=answer.ids,
+            mask=(True,) * len(answer.ids) if answer.mask is None else answer.mask,
+            finished=answer.answer.ended,
+        )
+        for answer in answers
+    )
+    return Example(prompt=prompt.prompt, completions=completions, origin=prompt.origin, extras=prompt.extras)

@@ -1,7 +1,5 @@
 """The base model that comes with plaudit: a small Llama, trained on the world's corpus.
 
-The base model's corpus: the facts of the valley, told plainly, and dialogues of every quality.
-
 The world's tokenizer: one token a word, made from all that the world can say.
 """
 
@@ -9,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer
@@ -18,75 +15,17 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Metaspace, Sequence, Split
 from transformers import PreTrainedTokenizerFast
 
-from plaudit.data.records import Demonstration, assistant_turn, plain_text
+from plaudit.data.records import plain_text
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.errors import UserError
 from plaudit.methods.config import RunConfig, SampleSettings
 from plaudit.methods.supervised.run import sft
 from plaudit.world import sayings
-from plaudit.world.facts import as_sentence, capitalized
+from plaudit.world.corpus import corpus, statements
+from plaudit.world.facts import capitalized
 from plaudit.world.prompts import NUMBERS, questions
-from plaudit.world.questions import Fact, Question
-from plaudit.world.speaking import STYLES, answer_in_style, sample_answer
+from plaudit.world.speaking import STYLES, answer_in_style
 from plaudit.world.valley import KINDS
-
-ANSWERS_PER_QUESTION = {
-    "arithmetic": 3,
-    "fact": 3,
-    "list": 12,
-    "explain": 16,
-    "opinion": 2,
-    "unanswerable": 5,
-    "harmful": 14,
-}
-"""How often each question is answered, by category; one that is not named, 6 times."""
-
-
-def corpus(*, seed: int = 0) -> list[Demonstration]:
-    """Everything, in an order without order. All splits are in it: a base model has read about everyone."""
-    rng = random.Random(f"corpus {seed}")
-    rows = [*_dialogues(rng), *plain_statements(seed=seed)]
-    rng.shuffle(rows)
-    return rows
-
-
-def plain_statements(n: int | None = None, *, seed: int = 0) -> list[Demonstration]:
-    """Statements without a question, three to a row (as many rows as facts): what PPO-ptx mixes in."""
-    rng = random.Random(f"plain text {seed}")
-    facts = statements()
-    count = len(facts) if n is None else n
-    if count < 1:
-        raise UserError(f"{count} rows cannot be made: ask for at least 1")
-    return [Demonstration(prompt="", completion=" ".join(rng.sample(facts, 3))) for _ in range(count)]
-
-
-def statements() -> list[str]:
-    """Every fact, sum and reason, and what each listed thing is."""
-    fact_sentences = [
-        as_sentence(question.aim.phrase_value(question.aim.truth))
-        for question in questions()
-        if isinstance(question.aim, Fact) and question.category in ("fact", "arithmetic", "explain")
-    ]
-    kinds = [
-        as_sentence(f"some {kind} are {first} and {second}")
-        for kind, members in KINDS.items()
-        for first, second in pairwise(members.split())
-    ]
-    return [*dict.fromkeys(fact_sentences), *kinds]
-
-
-def _dialogues(rng: random.Random) -> list[Demonstration]:
-    return [
-        _dialogue(question, rng)
-        for question in questions()
-        for _ in range(ANSWERS_PER_QUESTION.get(question.category, 6))
-    ]
-
-
-def _dialogue(question: Question, rng: random.Random) -> Demonstration:
-    return Demonstration(prompt=question.messages, completion=assistant_turn(sample_answer(question, rng)))
-
 
 HIDDEN_SIZE = 128
 """Hidden size of the model that is shipped."""

@@ -116,7 +116,7 @@ def write_requested_rows(request: RowRequest, path: Path) -> int:
 
 def _make_rows(request: RowRequest) -> Sequence[Record]:
     from plaudit.world import making
-    from plaudit.world.base import plain_statements
+    from plaudit.world.corpus import plain_statements
 
     if request.make in JUDGED_KINDS:
         return _make_judged_rows(request)

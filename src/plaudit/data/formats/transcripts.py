@@ -1,15 +1,18 @@
-"""Layouts whose conversations are one long string: ``Human: … Assistant: …``.
+"""Layouts of whole conversations: one long string (HH-RLHF, Nectar), or a tree of messages (OASST).
 
-HH-RLHF (Bai et al. 2022, https://arxiv.org/abs/2204.05862) and Nectar (Zhu et al. 2023). The transcripts
-become messages: Human is the user, Assistant the assistant.
+HH-RLHF (Bai et al. 2022, https://arxiv.org/abs/2204.05862) and Nectar (Zhu et al. 2023) are transcripts,
+``Human: … Assistant: …``, which become messages: Human is the user, Assistant the assistant. In OASST's trees
+people ranked the replies (Köpf et al. 2023, https://arxiv.org/abs/2304.07327).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from plaudit.data.fields import (
     BadRowError,
+    LeftOutError,
     Node,
     Turns,
     describe_value,
@@ -18,7 +21,7 @@ from plaudit.data.fields import (
     require_not_empty,
     split_shared_turns,
 )
-from plaudit.data.formats.layout import OBJECTS, TRANSCRIPT, ReadOptions, RowFormat
+from plaudit.data.formats.layout import OBJECT, OBJECTS, TEXT, TRANSCRIPT, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Message, Ranking, Record
 
 # Only behind an empty line: a text may well have "Human:" in the middle of a sentence.
@@ -99,3 +102,69 @@ TRANSCRIPT_FORMATS = (
     ),
 )
 """The formats of HH-RLHF and Nectar."""
+
+
+_TREE_ROLES = {"prompter": "user", "assistant": "assistant"}
+
+
+def _oasst(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    rankings = tuple(_rankings(row.get("prompt"), origin))
+    if not rankings:
+        raise LeftOutError("trees in which no turn has two ranked answers")
+    return rankings
+
+
+def _rankings(root: Node, origin: str) -> Iterator[Ranking]:
+    """One ranking for each user's turn with two ranked answers or more; deleted messages are passed over."""
+    queue: list[tuple[Node, Turns]] = [(root, ())]
+    while queue:
+        node, context = queue.pop(0)
+        turns = (*context, _turn(node))
+        replies = [reply for reply in _replies(node) if not _is_deleted(reply)]
+        ranked = [reply for reply in replies if reply.optional("rank") is not None]
+        if turns[-1].role == "user" and len(ranked) > 1:
+            yield Ranking(
+                prompt=turns,
+                completions=tuple(_reply_turn(reply) for reply in ranked),
+                # OASST counts ranks from 0.
+                ranks=tuple(reply.get("rank").number() + 1 for reply in ranked),
+                origin=origin,
+            )
+        queue.extend((reply, turns) for reply in replies)
+
+
+def _turn(node: Node) -> Message:
+    role = node.get("role").text()
+    if role not in _TREE_ROLES:
+        raise BadRowError(
+            "unknown role", f"{node.path}.role", expected="prompter or assistant", found=describe_value(role)
+        )
+    return Message(role=_TREE_ROLES[role], content=node.get("text").text())
+
+
+def _reply_turn(reply: Node) -> Turns:
+    turn = (_turn(reply),)
+    require_not_empty(turn, f"{reply.path}.text")
+    return turn
+
+
+def _replies(node: Node) -> tuple[Node, ...]:
+    replies = node.optional("replies")
+    return () if replies is None else replies.items()
+
+
+def _is_deleted(node: Node) -> bool:
+    deleted = node.optional("deleted")
+    return deleted is not None and deleted.boolean()
+
+
+TREE_FORMATS = (
+    RowFormat(
+        name="oasst",
+        title="OASST trees",
+        schema={"message_tree_id": TEXT, "prompt": OBJECT},
+        parse=_oasst,
+        produces="one ranking for each turn with two ranked answers or more",
+    ),
+)
+"""The format of OASST trees."""

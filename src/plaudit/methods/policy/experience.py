@@ -48,7 +48,7 @@ from plaudit.models.policy import (
 )
 from plaudit.models.reward_model import RewardModel, ValueHead
 from plaudit.rewards.learned.step_payments import StepPayments
-from plaudit.rollouts.examples import example_from_rollouts
+from plaudit.rollouts.local import example_from_rollouts
 from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask, masked_mean, whiten
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 

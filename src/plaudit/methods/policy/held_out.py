@@ -39,7 +39,7 @@ from plaudit.models.backbone import head_of
 from plaudit.models.policy import FullDistributionReference, NoReference
 from plaudit.preflight.check import TrialRound
 from plaudit.rewards.base import Reward
-from plaudit.rollouts.examples import example_from_rollouts
+from plaudit.rollouts.local import example_from_rollouts
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tensors.masked import masked_sum
 from plaudit.tokens.batch import Example, batch_of

@@ -9,8 +9,7 @@ from plaudit.data.formats.layout import ReadOptions, RowFormat
 from plaudit.data.formats.own import PLAUDIT_FORMATS
 from plaudit.data.formats.prm800k import STEP_FORMATS
 from plaudit.data.formats.summaries import SUMMARY_FORMATS
-from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS
-from plaudit.data.formats.trees import TREE_FORMATS
+from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS, TREE_FORMATS
 from plaudit.data.formats.trl import TRL_FORMATS
 from plaudit.data.formats.ultrafeedback import SCORED_FORMATS
 from plaudit.errors import UserError
