@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,6 @@ def test_the_config_that_is_left_behind_names_its_member(choir: Path) -> None:
     for number, run in enumerate(members(choir)):
         text = (run / "config.yaml").read_text()
         assert f"member: {number}\n" in text
-        assert set(RewardConfig.__dataclass_fields__) == {
+        assert {setting.name for setting in fields(RewardConfig)} == {
             line.split(":")[0] for line in text.splitlines() if line[0] not in " -"
         }

@@ -198,7 +198,7 @@ SETTINGS: dict[str, tuple[str, tuple[object, ...], str]] = {
     "a figure that is not measured": (
         "ratings",
         ("--keep.best", "held_out/accuracy"),
-        "keep.best: 'held_out/accuracy' is not one of held_out/loss, held_out/error, held_out/reward_mean",
+        "keep.best: 'held_out/accuracy' is not one of held_out/loss, held_out/mae, held_out/reward_mean",
     ),
     "a slip of the pen": (
         "comparisons",
