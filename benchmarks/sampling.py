@@ -39,7 +39,7 @@ TITLE = "Sampling against transformers' generate"
 class Workload:
     """What is to be answered.
 
-    Example: ``Asked(prompts=8, answers=8, prompt=128, completion=64)``
+    Example: ``Workload(prompts=8, answers=8, prompt=128, completion=64)``
     """
 
     prompts: int = 8
@@ -64,7 +64,7 @@ class Workload:
 class Measured:
     """What one process reports.
 
-    Example: ``Told(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, flops=1.4e11)``
+    Example: ``Measured(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, flops=1.4e11)``
     """
 
     seconds: tuple[float, ...]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from safetensors.torch import load_file
 
 from plaudit.cli.main import main
 from plaudit.data.records import Comparison, Message, Part, Prompt, Text
@@ -36,6 +37,7 @@ from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of
 from plaudit.tokens.encode import Encoder, RefusedRow, make_encoder, truncate_prompt
 from plaudit.tokens.preferences import JudgedRow, PairLabel
 from plaudit.tokens.prompts import REPEATED_PROMPT, EncodedPrompt, encode_prompt_records
+from tests.engine.distributed.runs import Run, run_all
 from tests.engine.toy import RARE, make_toy, write_rows
 from tests.models.pictured import PICTURE, PIXELS, pictured, register
 
@@ -44,6 +46,10 @@ import torch
 from dataclasses import replace
 from plaudit.data.records import pictures
 from plaudit.tokens.batch import Extra
+from tests.models.pictured import register
+
+# In a rank, which is a process of its own, nobody else has.
+register()
 
 
 def words(message):
@@ -333,10 +339,14 @@ def told(picture: str, word: str) -> dict[str, Any]:
     }
 
 
-def command(folder: Path, name: str, data: Path, out: Path, *more: object) -> int:
-    words = ("train", name, "--model", folder / "base", "--data", data, "--out", out, "--device", "cpu")
+def words(folder: Path, name: str, data: Path, out: Path, *more: object) -> tuple[str, ...]:
+    given = ("train", name, "--model", folder / "base", "--data", data, "--out", out, "--device", "cpu")
     usual = ("--extras", f"{folder / 'reader.py'}:read", "--learning-rate", 0.01, "--held-out", 0)
-    return main([str(word) for word in (*words, *usual, *more)])
+    return tuple(map(str, (*given, *usual, *more)))
+
+
+def command(folder: Path, name: str, data: Path, out: Path, *more: object) -> int:
+    return main(words(folder, name, data, out, *more))
 
 
 PIECES = ("--memory.tokens-at-once", 60)
@@ -358,8 +368,8 @@ def test_sft_learns_what_each_picture_shows(folder: Path, encoder: Encoder, tmp_
     assert max(wrong, wrong_too) < 0.1
 
 
-def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
-    """The same words with opposite preferences: with one reference or one key for both nothing is learnt."""
+def opposite_preferences(path: Path) -> Path:
+    """The same words with opposite preferences, told apart by their picture alone."""
     rows = [
         {
             "prompt": told(picture, "")["prompt"],
@@ -369,7 +379,12 @@ def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
         for picture, good, bad in (("1.0", "red mat.", "old dogs."), ("-1.0", "old dogs.", "red mat."))
         for _ in range(4)
     ]
-    data = write_rows(tmp_path / "rows.jsonl", rows)
+    return write_rows(path, rows)
+
+
+def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
+    """With one reference or one key for both nothing is learnt."""
+    data = opposite_preferences(tmp_path / "rows.jsonl")
     kept = tmp_path / "kept"
     more = ("--steps", 20, "--batch-size", 8, "--sample.rows", 0, "--reference.cache", kept, *PIECES)
     assert command(folder, "dpo", data, tmp_path / "run", *more, "--allow", "contradictions") == 0
@@ -377,3 +392,28 @@ def test_dpo_prefers_by_the_picture(folder: Path, tmp_path: Path) -> None:
     assert last["accuracy"] == 1.0
     assert last["margin"] > 0.5
     assert len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.parametrize("way", [(), ("--shard",)], ids=["data", "shard"])
+def test_two_ranks_learn_what_one_learns_of_pictures(
+    folder: Path, tmp_path: Path, way: tuple[str, ...]
+) -> None:
+    data = opposite_preferences(tmp_path / "rows.jsonl")
+    more = ("--steps", 3, "--batch-size", 5, "--sample.rows", 0, "--dtype", "float64", *PIECES)
+    allowed = ("--allow", "contradictions")
+
+    def trained(out: str, ranks: int, *settings: object) -> dict[str, torch.Tensor]:
+        kept = ("--reference.cache", tmp_path / f"kept-{out}")
+        arguments = words(folder, "dpo", data, tmp_path / out, *more, *kept, *allowed, *settings)
+        run = Run(arguments=arguments, environment={})
+        done = run_all({out: run}, tmp_path, ranks=ranks)[out]
+        assert [said.code for said in done] == [0] * ranks, done[0].err
+        return load_file(tmp_path / out / "model" / "model.safetensors")
+
+    expected, found = trained("one", 1), trained("two", 2, *way)
+    base = load_file(folder / "base" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-9, msg=name)
+    seen = next(name for name in expected if name.endswith("see.weight"))
+    assert not torch.allclose(expected[seen], base[seen].to(expected[seen].dtype), atol=1e-3)

@@ -50,7 +50,9 @@ class PicturedModel(LlamaModel):
         if pixel_values is not None:
             shown = input_ids == self.picture_token
             assert int(shown.sum()) == len(pixel_values), "as many pictures as places"
-            embedded = embedded.masked_scatter(shown[..., None], self.see(pixel_values))
+            # Pictures come in float32; as real vision towers do, they are brought to the type of the weights.
+            seen = self.see(pixel_values.to(self.see.weight.dtype))
+            embedded = embedded.masked_scatter(shown[..., None], seen)
         segments: Segments | None = kwargs.get("segments")
         if prompt_bias is not None:
             embedded = embedded + (

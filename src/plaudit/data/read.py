@@ -216,7 +216,7 @@ class ParsedRow:
 class RowStream:
     """A source that is being read, row by row.
 
-    Example: ``RowStream(detection=detected, rows=iter(()))``
+    Example: ``RowStream(detection=detection, rows=iter(()))``
     """
 
     detection: Detection

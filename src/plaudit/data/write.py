@@ -1,9 +1,8 @@
 """Records written to a file in plaudit's own layout or TRL's, and a summary of a source at a glance.
 
+A file of any known layout is read and written whole, as a random sample, or only the answers that it prefers.
 What TRL's layouts have no word for stays in extra columns, or is counted and named as lost. The summary shows
 kinds, lengths, duplicates, problems and the first few records.
-
-A file of any layout written in plaudit's own: the whole of it, a random sample, or what it prefers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What a step reports: sums with their weights, so that micro-batches and ranks add up to one figure.
+"""What a step reports: sums with their weights, arithmetic per second, and memory.
 
 A mean of means is wrong as soon as two micro-batches differ in size. So nothing is divided until
-everything has been added: each micro-batch hands on a total and its weight, and the quotient is
+everything has been added: each micro-batch and each rank hands on a total and its weight, and the quotient is
 taken once. What each name means is in `plaudit.engine.metric_docs`.
 
 A total may be a number on the device. It stays there until the step ends, when `read_scalars` fetches all
 of them at once: each look at a device's number makes the host wait for everything queued before it.
-
-How much arithmetic a step needs, how fast this machine does arithmetic, and how much memory is held.
 
 Model-FLOP utilisation (MFU) = arithmetic needed ÷ seconds ÷ measured rate. Work that an implementation
 adds (recomputing activations, padding, logits of prompt tokens) counts as time and not as arithmetic, so a

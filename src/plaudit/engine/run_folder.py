@@ -1,8 +1,8 @@
-"""The folder of one run: where everything lies, who may use it, and whether it is still the same run.
+"""The folder of one run: where everything lies, who may use it, and what the run was made of.
 
-What went into a run: enough to tell, later, whether another run could give the same result.
-
-Content is named by its sha256, so a renamed file is the same data and an edited one is not.
+The lineage names data, model, code and versions, so that two runs can be told apart later and a resumed run
+is refused when its ingredients have changed. Content is named by its sha256: a renamed file is the same data,
+and an edited one is not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""JSON that comes back as it went in: every float to the last bit, and NaN and the infinities too.
+"""JSON that comes back as it went in: every float to the last bit, NaN and the infinities too, and records.
 
 Python prints a finite float with the shortest digits that read back as the same number; plain JSON has no
-word for the others, so they are written as ``{"$float": "nan"}``. What could not come back equal (a tuple,
-a key that is not a string, a tensor) is refused when it is written, not found when it is read.
-
-Restores frozen dataclass records from the JSON that `dataclasses.asdict` made of them.
+word for the others, so they are written as ``{"$float": "nan"}``. What could not come back equal (a tuple, a
+key that is not a string, a tensor) is refused when it is written, not found when it is read. `restore` makes
+frozen dataclass records again of what `dataclasses.asdict` made of them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ lacks k3's own gradient. Of tokens the gradients are those of their KL, the pref
 measured by ``plaudit prove estimators``. Schulman 2020, "Approximating KL divergence"; of gradients Tang and
 Munos 2025, arXiv:2506.09477.
 
-Adaptive KL coefficients: from β and the measured KL to the next β.
+The KL's coefficient β may adapt: from β and the measured KL to the next β.
 """
 
 from __future__ import annotations

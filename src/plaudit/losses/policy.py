@@ -1,14 +1,11 @@
-"""Surrogates: what a policy loses at a token, from its ratio to the policy that the batch began with.
+"""Losses of a policy and of its critic: surrogates of the policy ratio, masks of trust, losses of values.
 
 ``ratio_NT`` is r = π / π_old of ``ratio.py``, of a token or of its completion; the advantage A has no
-gradient. All are to be minimised. Where r = 1 each has the gradient of REINFORCE, −A ∇log π.
+gradient. All losses are to be minimised. Where r = 1 each surrogate has the gradient of REINFORCE, −A ∇log π.
 
-Masks of trusted tokens and completions by their distance from the sampling policy, and the clip fraction.
-
-A token that is not trusted loses nothing and is still counted: its loss is filled with 0, the denominator
-stays. No mask has a gradient.
-
-Losses of a critic, and its explained variance.
+A mask says which tokens or completions are trusted, by their distance from the policy that sampled them, and
+has no gradient. A token that is not trusted loses nothing and is still counted: its loss is filled with 0,
+the denominator stays.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """Losses that learn a policy from pairs of answers: one number for every pair.
 
-Δ_w and Δ_l are the preferred and the other answer's ``delta_B``, how much likelier they have become, and
-h = Δ_w − Δ_l. The sum over the batch, the count that divides it, soft labels and weights are the caller's.
-Reference-free methods (SimPO, CPO, ORPO) are the same functions of records whose reference is 0.
+A loss sees of each answer how likely the policy and the reference find it, and Δ, how far the two are apart.
+Δ_w and Δ_l are the preferred and the other answer's, and h = Δ_w − Δ_l. How tokens become one log-prob (their
+sum, say), how a ratio becomes Δ (link) and what is taken off Δ for length or for falling are functions of
+their own, so that every loss can be had with each of them. Reference-free methods (SimPO, CPO, ORPO) are the
+same functions of records whose reference is 0. The sum over the batch, the count that divides it, soft labels
+and weights are the caller's.
 
 AOT (Melnyk et al. 2024, arXiv:2406.05882) sorts both sides and compares figures of the same rank. Who stands
 beside whom is a matter of the **whole** batch; it is found beforehand, without gradient, so that a batch may
 come in pieces.
-
-Inputs of a preference loss: log-probs of completions, and the functions that turn log-ratios into Δ.
-
-A loss sees of each answer how likely the policy and the reference find it, and Δ, how far the two are
-apart. How tokens become one log-prob (measure), how a ratio becomes Δ (link) and what is taken off Δ for
-length or for falling are functions of their own, so that every loss can be had with each of them.
 """
 
 from __future__ import annotations

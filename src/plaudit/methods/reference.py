@@ -1,12 +1,12 @@
 """The reference of a run: none, live, precomputed or moving average; in policy runs it scores every round.
 
-A reference's log-probs of a whole data set: computed once, kept on disk by what they were made of.
+A precomputed reference is kept on disk by what it was made of:
 
     CACHE/<hash>/logp.safetensors    log π_ref of every token, answers one behind the other
     CACHE/<hash>/facts.json          what it was made of, and the file's hash
 
 The hash is that of the model's folder, the numbers it computes in and the rows' content, so another
-epoch or another run finds the file, and anything else does not. A damaged file is made again, and said.
+epoch or another run finds the file, and anything else does not. A damaged file is made again, with a note.
 """
 
 from __future__ import annotations

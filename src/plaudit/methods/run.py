@@ -1,6 +1,6 @@
 """Run any training job: open the run folder, prepare, check, train or resume, write summary and report.
 
-Samples for a run's log: greedy completions of a few held-out prompts.
+During training a few held-out prompts are completed greedily, as samples for the log.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A language model in two parts: its layers, fed packed or padded batches, and its head, the last layer.
 
-The head is a weight, a bias, and what is done to the raw product.
-
-Attention over a packed sequence: each prompt sees itself, each completion its prompt and itself.
-
-Registered with transformers under its own name, so that any model whose attention goes through the
-common interface can be packed; ``verify.py`` shows at load time whether it may. What a layer asks of
-attention (scale, window, cap, sink and dropout) is read as an `AttentionRule`.
+The head is a weight, a bias, and what is done to the raw product. In a packed sequence each prompt sees
+itself, each completion its prompt and itself. That attention is registered with transformers under its own
+name, so that any model whose attention goes through the common interface can be packed; ``verify.py`` shows
+at load time whether it may. What a layer asks of attention (scale, window, cap, sink and dropout) is read as
+an `AttentionRule`.
 """
 
 from __future__ import annotations

@@ -1,25 +1,23 @@
-"""What predicts the next token of answers that grow side by side, for one model or a mixture of two.
+"""What predicts the next token of completions that grow side by side, for one model or a mixture of two.
 
-`SharedDecoder` reads each prompt once and keeps keys and values itself; `CachedDecoder` goes through
+    decoder = SharedDecoder(policy, prompts, (8, 8))     every prompt is read once
+    decoder.logits_NV                                    what predicts each completion's first token
+    decoder.select_rows(row_n)                           completions that have ended leave
+    decoder.step(token_N)                                a token more for each; logits_NV predicts the next
+
+`SharedDecoder` reads each prompt once and keeps keys and values itself, a prompt's once for all its
+completions: prompts ``[P, heads, L, size]``, completions ``[N, heads, room, size]``. Nothing is copied when a
+token is added, and a prompt that eight completions share is looked at once, by eight queries. As in
+``backbone.py``, its attention is given to transformers under a name of its own. `CachedDecoder` goes through
 transformers' own cache, for models whose attention is their own. Both give the same numbers, and
-`fastest_decoder` tries the first on a few tokens of the model at hand. `MixtureDecoder` takes the geometric
-mixture of a policy and its reference, token by token:
+`fastest_decoder` tries the first on a few tokens of the model at hand.
+
+`MixtureDecoder` takes the geometric mixture of a policy and its reference, token by token:
 
     π_m(· | s) ∝ π(· | s)^(1 − m) · π_ref(· | s)^m
 
 Both models are fed the same tokens and their scores are added up. Scores are log-probs but for one number at
 each place, which a softmax does not see; and a temperature divides those of both alike.
-
-Keys and values of completions that are generated side by side; a prompt's are stored once for all of them.
-
-    decoder = SharedDecoder(policy, prompts, (8, 8))     every prompt is read once
-    decoder.logits_NV                                    what predicts each answer's first token
-    decoder.select_rows(row_n)                           answers that have ended leave
-    decoder.step(token_N)                                a token more for each; logits_NV predicts the next
-
-Attention is given to transformers under a name of its own, as in ``backbone.py``, and keeps keys
-and values itself: prompts ``[P, heads, L, size]``, answers ``[N, heads, room, size]``. Nothing is copied when
-a token is added, and a prompt that eight answers share is looked at once, by eight queries.
 """
 
 from __future__ import annotations
@@ -492,7 +490,7 @@ class MixtureDecoder:
 class MixtureDecoderFactory:
     """Makes decoders of a mixture, as a `Decoder` class makes those of one policy.
 
-    Example: ``MixtureDecoderFactory(reference=Beside(frozen, nullcontext), share=0.125,
+    Example: ``MixtureDecoderFactory(reference=ModelReference(frozen, nullcontext), share=0.125,
         policy_decoder=…, reference_decoder=…)``
     """
 

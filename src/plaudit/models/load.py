@@ -1,8 +1,7 @@
-"""Hugging Face folders in and out, on the device that a user means.
+"""Hugging Face folders in and out, on the device that a user means, with or without LoRA adapters.
 
-Weights are safetensors only, and no code from a folder is ever run.
-
-LoRA through PEFT: small matrices learn beside frozen weights.
+Weights are safetensors only, and no code from a folder is ever run. LoRA is PEFT's: small matrices learn
+beside frozen weights, and can be merged into them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A causal language model that scores completions: ``policy.score(batch).logp_NT``.
+"""A causal language model that scores completions, and the reference that it is compared with.
 
-The policy that a new one is compared with: beside it in memory, beneath its adapters, or computed before.
-
-A reference says log π_ref of the trained tokens of a batch, without gradient; nothing here learns.
+``policy.score(batch).logp_NT`` has a gradient. A reference says log π_ref of the trained tokens of a batch
+and has none: it lies beside the policy in memory, beneath its adapters, or was computed before.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 reward(x, y) = w · h at the end-of-turn token's own state (Stiennon et al. 2020, arXiv:2009.01325). A critic
 that shares the policy's layers reads its number from the state in which each token is chosen.
 
-Reward models in folders: sequence classifiers as transformers knows them, and one file more.
-
-Transformers' classifiers read the last token that is not padding. Where padding is also the end of turn,
+In a folder a reward model is a sequence classifier as transformers knows them, and one file more.
+Transformers' classifiers read the last token that is not padding; where padding is also the end of turn
 they read the wrong one (transformers issue 35352), so a reward model gets a token for padding alone.
 """
 

@@ -1,8 +1,7 @@
-"""A preflight check (what it proves, why that matters, how to fix it), and the runner of all checks.
+"""A preflight check (what it proves, why that matters, how to fix it), its subject, and the runner of all.
 
-Checks run one by one, and the model's state is restored after each.
-
-What is checked: the user's own tokenizer, rows, model, reward and sampler, those that there are.
+The subject is the user's own tokenizer, rows, model, reward and sampler, those that there are. Checks run one
+by one, and the model's state is restored after each.
 """
 
 from __future__ import annotations

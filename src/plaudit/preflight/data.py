@@ -1,8 +1,8 @@
-"""Rows as a whole: copies, leaks, contradictions, one-sided labels, length, ties; figures, and few refusals.
+"""Checks of rows as a whole, and of how a prompt reads: figures, and few refusals.
 
-Each goes once through the rows. It fails only where a run would learn nothing or its figures would mislead.
-
-Questions as the model reads them: the same in training and in sampling, and no word of them lost.
+Copies, leaks, contradictions, one-sided labels, lengths and ties are counted in one pass over the rows each,
+and fail only where a run would learn nothing or its figures would mislead. Prompts must read the same in
+training and in sampling, and lose no word to the chat template.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What a step does to weights, on a few of the user's own rows; afterwards they are what they were.
+"""Checks of what a step is made of and what it does to weights, on a few of the user's own rows.
 
-What a step is made of, on a few of the user's own rows: gradients that add up, and reach every weight.
+Gradients add up over micro-batches and ranks and reach every weight, a few rows can be learnt by heart, and a
+checkpoint resumes. Afterwards the weights are what they were.
 """
 
 from __future__ import annotations

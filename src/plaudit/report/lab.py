@@ -1,8 +1,6 @@
-"""The page of the lab: an exercise's result, its charts and its words.
+"""Pages of the lab: an exercise with its question, claims, table and charts, and an overview of all.
 
-What an exercise of the lab found: claims, a table and charts; and charts that several exercises draw.
-
-The page of an exercise: its question, its claims, its pictures; and one page over all exercises.
+Exercises give data (`ExerciseResult`) and draw with the charts that several of them share.
 """
 
 from __future__ import annotations

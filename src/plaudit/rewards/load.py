@@ -1,13 +1,13 @@
 """A reward by its folder, whatever lies there: a run, a reward model, a combination, two policies.
 
-Rewards that are to be weighed against each other are brought to one unit on the answers of a file.
-
-Rewards read from what a language model says of an answer.
+A language model's folder is one of three rewards:
 
 - text reward: log P(good) − log P(bad), the log-odds of the word for a good answer (Zhang et al. 2024,
   arXiv:2408.15240);
 - ranker: the chance that one answer is better than another;
 - critic: points that follow from a critique that the model writes first (`CritiqueReward`).
+
+Rewards that are to be weighed against each other are brought to one unit on the answers of a file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A model that answers on this machine: a folder, or a policy while it is being trained.
 
-Tokens for many answers side by side: predicted by a decoder, drawn by chance, until each has ended.
-
-A token is drawn by one uniform number a row, inverted through the filtered distribution.
+Many completions grow side by side until each has ended. A token is drawn by one uniform number a row,
+inverted through the filtered distribution that a decoder predicts.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """The token batch of the whole project: a set of prompts and, for each, its completions.
 
-A completion token is *trained* where the mask is True: the policy chose it, its end-of-turn token
-included. Every per-token tensor is aligned to completions, ``[N, T]``: no shifts, no ``-100``.
+A completion token is *trained* where the mask is True: the policy chose it, its end-of-turn token included.
+Every per-token tensor is aligned to completions, ``[N, T]``: no shifts, no ``-100``.
+
+What a model takes beside tokens (pictures, say) is an extra with a declared axis, so that a row keeps its
+own: of a prompt, of each of its completions, or a list of items of the prompt, as many as it has. A batch
+stacks those of prompts and completions and puts items one behind the other.
 
 A row is known by its content hash, never by its tokens alone: two prompts of equal tokens may show different
 pictures. Where a row came from is no part of what it is.
-
-What a model takes beside tokens (pictures, say), along a declared axis, so that a row keeps its own.
-
-An extra belongs to a prompt, to each of its completions, or is a list of items of the prompt, as many as it
-has. A batch stacks those of prompts and completions and puts items one behind the other.
 """
 
 from __future__ import annotations

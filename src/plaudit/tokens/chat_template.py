@@ -1,15 +1,13 @@
-"""A chat template as a function from turns to text, and a conversation as text in pieces.
+"""A conversation through its chat template to text in pieces, and on to tokens in pieces.
 
 What a template does is found out by rendering two tiny conversations before any row is read. The pieces of a
-conversation are the prompt as it is asked, then who said what. Nothing here looks at tokens. Where an answer
-lies is found by rendering the conversation twice, once with a word in the answer's place that occurs nowhere
-else: what stands before and after that word is the template's doing, whatever it trims, adds or moves.
+conversation are the prompt as it is asked, then who said what. Where an answer lies is found by rendering the
+conversation twice, once with a word in the answer's place that occurs nowhere else: what stands before and
+after that word is the template's doing, whatever it trims, adds or moves.
 
-Text in pieces → tokens in pieces, so that the prompt's tokens are a true prefix.
-
-Tokenising a whole conversation may glue the prompt's last character to the answer's first. The
-model that answers never sees that: it gets the prompt's tokens and goes on. So the prompt is
-always tokenised as it will be asked, and the answer continues it.
+Tokenising a whole conversation may glue the prompt's last character to the answer's first. The model that
+answers never sees that: it gets the prompt's tokens and goes on. So the prompt is always tokenised as it will
+be asked, a true prefix, and the answer continues it.
 """
 
 from __future__ import annotations

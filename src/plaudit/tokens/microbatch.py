@@ -1,10 +1,7 @@
 """Micro-batches: a batch split over ranks and into pieces that fit in memory, each laid out packed or padded.
 
-The split is the same every time.
-
-How a token batch is laid out for one forward pass: packed end to end, or padded on either side.
-
-All layouts give the same log-probs; packing computes no padding and each prompt once.
+The same batch is always split in the same way. Packed end to end or padded on either side, all layouts give
+the same log-probs; packing computes no padding and each prompt once.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ answers in order: a Plackett–Luce choice (Luce 1959, Plackett 1975), which for
 Terry's (1952), P(a before b) = σ((v_a − v_b) / T). What feels closer than ``indifference`` is called a tie,
 and then P(a before b) = σ((v_a − v_b − indifference) / T), the model of Rao and Kupper (1967).
 
-Named pools of annotators, and how far each agrees with the truth and with itself.
-
-How far is not sampled but computed: the chance of every choice of an annotator is known.
+A named pool holds several of them. How far each agrees with the truth and with itself is not sampled but
+computed: the chance of every choice of an annotator is known.
 """
 
 from __future__ import annotations

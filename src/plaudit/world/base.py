@@ -1,6 +1,6 @@
 """The base model that comes with plaudit: a small Llama, trained on the world's corpus.
 
-The world's tokenizer: one token a word, made from all that the world can say.
+Its tokenizer has one token a word, made from all that the world can say.
 """
 
 from __future__ import annotations

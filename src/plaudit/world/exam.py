@@ -1,9 +1,7 @@
 """Evaluations on the world's prompts or a file's: policies on questions, rewards on comparisons.
 
 Of its own prompts the world knows the truth about answers: their true utility, the pool's ceiling, and
-answers to choose from.
-
-What a model is worth in the world: its answers to unseen prompts, and their true utility.
+answers to choose from. So a model is worth the mean true utility of its answers to unseen prompts.
 """
 
 from __future__ import annotations
@@ -293,7 +291,7 @@ def _requested_reward(word: str, device: str) -> Reward:
 class ScoredAnswer:
     """An answer and what it is worth.
 
-    Example: ``ScoredAnswer(question=question_of("What is 3 plus 4?"), answer=…, gold=…)``
+    Example: ``ScoredAnswer(question=question_of_prompt("What is 3 plus 4?"), answer=…, gold=…)``
     """
 
     question: Question

@@ -69,7 +69,7 @@ _OPENER = re.compile(rf"({'|'.join(map(re.escape, _OPENERS))})(?:,? |,?$)")
 class Reading:
     """What an answer says.
 
-    Example: ``read_answer(question_of("What does the owl eat?"), "Perhaps mice.")``
+    Example: ``read_answer(question_of_prompt("What does the owl eat?"), "Perhaps mice.")``
     """
 
     words: int

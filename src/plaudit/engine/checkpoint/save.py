@@ -3,18 +3,15 @@
     checkpoints/step-00000120/    model.safetensors · optimizer.safetensors · … · state.json · manifest.json
     checkpoints/latest            the newest one's name: a hint for eyes, never trusted
 
-No pickle anywhere: tensors are safetensors, everything else exact JSON.
+No pickle anywhere: tensors are safetensors (eight bytes of header length, a JSON header padded with spaces,
+the raw little-endian data; any safetensors library reads it), everything else exact JSON. The writer takes
+one tensor at a time from wherever it lives, so a checkpoint never needs a second copy of the model in memory,
+and a full disk is an ``OSError`` like any other. Tied weights are stored once and come back tied; tensors
+that overlap in any other way are refused.
 
-The files of a checkpoint: named tensors as safetensors, tied weights stored once, and a hashed manifest.
-
-The writer takes one tensor at a time from wherever it lives, so a checkpoint never needs a second copy of
-the model in memory, and a full disk is an ``OSError`` like any other. The format is safetensors: eight bytes
-of header length, a JSON header padded with spaces, the raw little-endian data; any safetensors library reads
-it. Tensors are hashed while they are written and read only when the hash agrees. Tied weights come back
-tied; tensors that overlap in any other way are refused.
-
-The manifest lists each file's size and sha256. Its own hash has one rule for ever: the sha256 of its ``body``
-as compact JSON. So a manifest of any later format can be told from a damaged one.
+The manifest lists each file's size and sha256, and a file is read only when they agree. The manifest's own
+hash has one rule for ever: the sha256 of its ``body`` as compact JSON. So a manifest of any later format can
+be told from a damaged one.
 """
 
 from __future__ import annotations

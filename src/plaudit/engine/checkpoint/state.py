@@ -113,7 +113,7 @@ class EmaReference:
 class RngState:
     """The states of torch's, numpy's and Python's random generators at one moment.
 
-    Example: ``RngState(torch_cpu=…, torch_gpu=None, numpy_words=…, numpy_facts=(624, 0, 0.0), python=…)``
+    Example: ``RngState(torch_cpu=…, torch_gpu=None, numpy_words=…, numpy_state=(624, 0, 0.0), python=…)``
     """
 
     torch_cpu: Tensor

@@ -1,14 +1,12 @@
 """What shows or stores the metrics of a run: the Sink protocol, the sinks of a run, and its summary.
 
 Sinks are chosen by name, fed as one, and kept from harming the training. The summary holds last and best
-metrics, counts and notes. Libraries that not everyone has are imported when asked for, and named when
-missing.
+metrics, counts and notes.
 
-Weights & Biases, MLflow and trackio: imported only when asked for, local unless you say otherwise.
-
-Each sink translates; the tracker's own environment variables (``WANDB_MODE``, ``WANDB_PROJECT``,
-``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, ``TRACKIO_SPACE_ID``, …) keep their meaning. What
-the trackers report about their users to their makers is turned off unless those variables turn it on.
+Weights & Biases, MLflow and trackio are imported only when asked for, named when missing, and local unless
+told otherwise: their own environment variables (``WANDB_MODE``, ``WANDB_PROJECT``, ``MLFLOW_TRACKING_URI``,
+``MLFLOW_EXPERIMENT_NAME``, ``TRACKIO_SPACE_ID``, …) keep their meaning. What they report about their users to
+their makers is turned off unless those variables turn it on.
 """
 
 from __future__ import annotations

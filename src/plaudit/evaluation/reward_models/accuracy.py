@@ -1,10 +1,9 @@
-"""How often the preferred answer has the higher reward, and what the model's favourites of n are worth.
+"""How often the preferred answer has the higher reward, what its margin says, and what best-of-n is worth.
 
 No model can be right about more preferences than their majority is. How often that is cannot be read off one
-judgement a pair; where pairs were judged repeatedly, two figures hold this ceiling between them. For
-best-of-n the truth is asked about the answer that the model likes best.
-
-Whether σ(r₁ − r₂) is the chance that the first answer is preferred, and how margins are spread.
+judgement a pair; where pairs were judged repeatedly, two figures hold this ceiling between them. Calibration
+asks whether σ(r₁ − r₂) is the chance that the first answer is preferred. For best-of-n the truth is asked
+about the answer that the model likes best.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Every iterative algorithm by name: what generates, what is selected, what trains on it; without torch.
 
-``plaudit train --list`` and the commands are made of it.
-
-Selection of completions for training: pure functions of the scores of one prompt's completions.
-
-A pick is the places of the answers of one row: ``(3,)`` is an answer to learn, ``(3, 0)`` the better and the
-worse of a pair. An answer whose score is None has no verdict; it is never picked, and never counts as 0.
+Selection is by pure functions of the scores of one prompt's completions. A pick is the places of the
+completions of one row: ``(3,)`` is a completion to learn, ``(3, 0)`` the better and the worse of a pair. A
+completion whose score is None has no verdict; it is never picked, and never counts as 0.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _group_as_json(group: ScoredGroup) -> Mapping[str, Any]:
 class LoopRound:
     """The models and files of one round.
 
-    Example: ``loop_round(LOOPS["rejection"], how, config, 2).folder``
+    Example: ``loop_round(ITERATIVE_ALGORITHMS["rejection"], settings, config, 2).folder``
     """
 
     number: int

@@ -232,7 +232,7 @@ class Rival:
 class RolloutCollector:
     """Generates completions and scores them.
 
-    Example: ``RolloutCollector(sampler=…, reward=reward_named("number"),
+    Example: ``RolloutCollector(sampler=…, reward=load_reward(folder),
         sampling=…, completions_per_prompt=8, ranks=alone())``
     """
 

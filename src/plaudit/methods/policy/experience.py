@@ -3,13 +3,11 @@
 All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
 so that at the first move its ratio to itself is 1. Process rewards become payments at tokens.
 
-The log-probs of the policy–reference mixture that completions were sampled from, to check the sampler.
-
-The sampler's log-probs of such answers are neither the policy's nor the reference's. What they should be
-needs both distributions over the whole vocabulary, so it is computed of the first prompts only, as many as
-fit: old weights in either half are old for all answers, and show there. With a share of 1 the policy has no
-part in it. A rival's answer is only scored, so nobody asks for its log-probs; it comes from the same modules
-as the policy's own answers, which are compared.
+Where completions were sampled from a mixture of policy and reference, the sampler's log-probs are neither
+model's own, and what they should be needs both distributions over the whole vocabulary. `MixtureScorer`
+computes it for the first prompts only, as many as fit: stale weights in either model are stale for every
+completion, and show there. With a share of 1 the policy has no part in the mixture. Completions that are only
+compared against are not looked at: they come from the same modules as the policy's own.
 """
 
 from __future__ import annotations

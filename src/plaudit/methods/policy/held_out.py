@@ -1,8 +1,8 @@
-"""Held-out evaluation of a policy: reward, independent judge, length, entropy and KL on held-out prompts.
+"""Held-out evaluation of a policy, and the trial round that preflight checks look at.
 
-Chance is the same at each look, so that only learning changes the figures.
-
-What the checks can try of a policy run before it begins: a round of a few short answers, or text.
+Reward, independent judge, length, entropy and KL are measured on held-out prompts. The random numbers are the
+same at each evaluation, so that only learning changes the figures. The trial gives checks, before a run
+begins, a round of a few short completions, or the likelihood of given text.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Scores of completions and steps on their way to rewards at tokens, and which completions stay in the loss.
 
-What is done to scores before they teach: costs of not ending and of length, clipping, one running unit.
-
-N completions. A score that is not a number is no verdict and stays one.
-
-Process rewards of a policy run: the score of each step of a completion, and the token at which it is paid.
-
-The module decides who scores steps and which algorithms can learn from them, and has notes for the user.
+Scores of N completions are charged for length and for not ending, clipped, and divided by one running unit. A
+score that is not a number is no verdict and stays one. A process reward scores each step of a completion and
+is paid at that step's last token; algorithms that cannot learn from such payments are refused.
 """
 
 from __future__ import annotations

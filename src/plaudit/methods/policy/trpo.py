@@ -1,11 +1,9 @@
 """TRPO's step: along the natural gradient as far as the KL allows, then back until the surrogate improves.
 
-The curvature of the KL is that of the tokens that were drawn, F = Σ_t ∇log π_t ∇log π_tᵀ / tokens. F v takes
-one difference of log-probs along v, and one backward pass. Schulman et al. 2015, arXiv:1502.05477.
-
-A natural step under a hard limit on the KL: conjugate gradients, the longest step, a line search back.
-
-Vectors are flat: all parameters one after the other. The curvature is only known as a product, v → A v.
+Conjugate gradients find the direction, the quadratic model of the KL the longest step, and a line search goes
+back from there. Vectors are flat, all parameters one after the other, and the curvature is known only as a
+product v → F v: that of the KL at the tokens that were drawn, F = Σ_t ∇log π_t ∇log π_tᵀ / tokens, by one
+difference of log-probs along v and one backward pass. Schulman et al. 2015, arXiv:1502.05477.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """From a config to a reward model ready for training, its fast path verified; from there to its folder.
 
-Generative reward models: SFT on questions about answers, with the wording saved beside the model.
-
+A generative reward model learns by SFT on questions about answers, and its wording is saved beside the model.
 One prompt makes several questions, for its rows and for both sides of each: they are held out together.
 """
 

@@ -120,7 +120,7 @@ class StageData:
 class PipelineData:
     """All that was read from a pipeline's folder.
 
-    Example: ``read_story(Path("runs/valley")).evaluation``
+    Example: ``read_pipeline_folder(Path("runs/valley")).evaluation``
     """
 
     path: Path

@@ -1,11 +1,7 @@
 """report.html of a pipeline: what was done, what came of it, what to doubt; the page stands alone.
 
-From any number on it a way leads back to rows, weights and code; and it has the commands that make all of
-it again.
-
-What a pipeline came to, in short (summary.json and the table of the command), and where a result is from.
-
-A result is traced back to its stages, files, hashes, commands and code.
+From any number on it a way leads back to stages, files, hashes, rows, weights and code, and it has the
+commands that make all of it again. The short form is summary.json and the table of the command.
 """
 
 from __future__ import annotations

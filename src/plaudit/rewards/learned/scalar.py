@@ -1,6 +1,7 @@
-"""A reward model asked about texts: one number an answer, or one a step.
+"""Learned rewards as numbers: a reward model's, one an answer or one a step, or a policy's implicit reward.
 
-The reward that a policy has learned without a reward model: how much likelier it has made an answer.
+The implicit reward needs no reward model: β times how much likelier the policy finds an answer than its
+reference does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """A stranger's Python, confined: fresh processes that can read Python, write one folder, and reach nothing.
 
 Nothing runs where this cannot be had: `Sandbox` refuses on a system without Landlock and seccomp rather than
-run unconfined. What a run did is told as it was; what could not be run is a `SandboxError`, which says
-nothing of the program.
-
-Watching confined processes from outside: what they write, how long they take, and when it is enough.
+run unconfined. Processes are watched from outside: what they write, how long they take, and when it is
+enough. What a run did is told as it was; what could not be run is a `SandboxError`, which says nothing of the
+program.
 """
 
 from __future__ import annotations
