@@ -21,7 +21,8 @@ from benchmarks.studies import Table, run_studies
 from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
-from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.evaluation.stats import Estimate
 from plaudit.methods.reward_model.config import EnsembleSettings, RewardSettings
 from plaudit.rewards.combine.aggregate import CombinedReward, preference_disagreement
 from plaudit.rewards.load import load_reward

@@ -57,11 +57,8 @@ from plaudit.evaluation.reward_models.evaluate import (
     RewardEvaluationData as RewardEvaluationData,
     evaluate_reward as evaluate_reward,
 )
-from plaudit.evaluation.reward_models.result import (
-    Estimate as Estimate,
-    RewardEvaluation as RewardEvaluation,
-)
-from plaudit.evaluation.stats import Resampling as Resampling
+from plaudit.evaluation.reward_models.result import RewardEvaluation as RewardEvaluation
+from plaudit.evaluation.stats import Estimate as Estimate, Resampling as Resampling
 from plaudit.losses.policy import (
     clip_fraction as clip_fraction,
     kl_below as kl_below,
@@ -169,7 +166,11 @@ from plaudit.models.reward_model import RewardModel as RewardModel
 from plaudit.models.settings import LoraSettings as LoraSettings
 from plaudit.models.shared_backbone import SharedBackbone as SharedBackbone
 from plaudit.preflight.check import Check as Check
-from plaudit.rewards.base import FunctionReward as FunctionReward, Reward as Reward
+from plaudit.rewards.base import (
+    FunctionReward as FunctionReward,
+    Reward as Reward,
+    RewardTraits as RewardTraits,
+)
 from plaudit.rewards.combine.aggregate import preference_disagreement as preference_disagreement
 from plaudit.rewards.load import load_reward as load_reward
 from plaudit.rewards.registry import resolve_reward as resolve_reward

@@ -9,7 +9,7 @@ import pytest
 
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
 from plaudit.evaluation.policies.result import read_policy_evaluation, write_policy_evaluation
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.lab.exercises.over_optimisation import EXERCISE, POLICIES_BY_OPTIMISER
 from tests.lab.made import Habit, holds, made, really
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.errors import UserError
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.lab.measure import (
     PairRewards,
     claim_above_zero,

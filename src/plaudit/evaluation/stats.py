@@ -21,10 +21,47 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from plaudit.errors import UserError
-from plaudit.evaluation.reward_models.result import Estimate
 
 _MAX_CELLS = 2_000_000
 _Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its 95 % interval.
+
+    Example: ``Estimate(value=0.71, low=0.66, high=0.75, n=400, prompts=180)``
+    """
+
+    value: float
+    """The estimate."""
+    low: float | None
+    """The lower end of the interval; None where one prompt alone cannot give one."""
+    high: float | None
+    """The upper end of the interval."""
+    n: int
+    """How many pairs (or answers) it rests on."""
+    prompts: int
+    """How many prompts these belong to: the units that are resampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bin:
+    """Pairs of which the model is about as sure.
+
+    Example: ``Bin(low=0.5, high=0.55, confidence=0.53, right=0.6, pairs=40)``
+    """
+
+    low: float
+    """The lowest confidence in it, or its lower edge."""
+    high: float
+    """The highest confidence in it, or its upper edge."""
+    confidence: float
+    """The mean of σ(|r₁ − r₂|), from ½ to 1."""
+    right: float
+    """How often the answer that the model prefers is the preferred one."""
+    pairs: int
+    """How many pairs it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ Record = TypeVar("Record")
 def restore(kind: type[Record], value: object) -> Record:
     """The record, what is missing as its default; ``ValueError`` names the place of what does not fit.
 
-    >>> from plaudit.evaluation.reward_models.result import Estimate
+    >>> from plaudit.evaluation.stats import Estimate
     >>> restore(Estimate, {"value": 0.5, "low": None, "high": None, "n": 3, "prompts": 2}).n
     3
     """

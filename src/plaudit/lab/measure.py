@@ -30,8 +30,8 @@ from plaudit.evaluation.policies.result import (
     read_policy_evaluation,
 )
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.reward_models.result import Estimate, RewardEvaluation
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.files.exact_json import restore
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
 from plaudit.pipeline.store import PipelineFolder, read_manifest

@@ -26,7 +26,6 @@ from plaudit.preflight.logprobs import temporary_layout, transformers_token_scor
 from plaudit.preflight.samples import (
     ScoredTasks,
     first_difference,
-    leaf_rewards,
     reward_under_check,
     sample_tasks,
     score_fault,
@@ -34,10 +33,9 @@ from plaudit.preflight.samples import (
     single_answer_tasks,
     why_no_reward,
 )
-from plaudit.rewards.base import TaskScores
+from plaudit.rewards.base import TaskScores, leaf_rewards, traits_of
 from plaudit.rewards.learned.batching import evaluation_mode, refusal_reasons
 from plaudit.rewards.learned.scalar import LearnedReward
-from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.microbatch import Layout
@@ -371,7 +369,7 @@ def check_reward_independent(subject: PreflightSubject) -> Result:
     scored = score_sample_tasks(subject)
     if isinstance(scored, str):
         return not_applicable(scored)
-    if any(isinstance(leaf, PairwiseRanker) for leaf in leaf_rewards(scored.reward)):
+    if any(traits_of(leaf).compares_answers for leaf in leaf_rewards(scored.reward)):
         return not_applicable("the reward compares the answers to one prompt with each other")
     rows = [
         tuple(scored.reward.scores([answer])[0][0] for answer in _split_answers(task))

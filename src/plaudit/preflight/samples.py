@@ -22,15 +22,8 @@ from plaudit.engine.loop import TrainingJob
 from plaudit.errors import UserError
 from plaudit.models.verify import tolerance
 from plaudit.preflight.check import SAMPLE_SIZE, PreflightSubject
-from plaudit.rewards.base import FunctionReward, Reward, RuleReward, TaskScores
-from plaudit.rewards.combine.aggregate import CombinedReward
-from plaudit.rewards.combine.cascade import Blend, Cascade
-from plaudit.rewards.http import EndpointReward
-from plaudit.rewards.learned.process import StepReward
+from plaudit.rewards.base import Reward, TaskScores, leaf_rewards, traits_of
 from plaudit.rewards.learned.scalar import LearnedReward
-from plaudit.rewards.registry import UserFunctionReward
-from plaudit.rewards.verifiable.code import CodeReward
-from plaudit.rewards.verifiable.exact import PatternReward
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import record_answers
 from plaudit.tokens.microbatch import Microbatch
@@ -124,8 +117,6 @@ MAX_ANSWER_TOKENS = 16
 """Tokens of an answer that is drawn for it."""
 UNKNOWN_MODEL_TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 """Relative tolerance of a model's scores where its numerical precision is not known."""
-EXACT_REWARDS = (UserFunctionReward, FunctionReward, RuleReward, PatternReward, CodeReward, EndpointReward)
-"""Rewards that say the very same thing twice or are not to be trusted: no arithmetic of theirs is batched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +180,7 @@ def score_sample_tasks(subject: PreflightSubject) -> ScoredTasks | str:
 
 def sample_tasks(subject: PreflightSubject, reward: Reward) -> list[tuple[str, Task]]:
     """File and row of each, and the task: a row's own answers, or drawn ones where it is a bare prompt."""
-    remote = any(isinstance(leaf, EndpointReward) for leaf in leaf_rewards(reward))
+    remote = any(traits_of(leaf).remote for leaf in leaf_rewards(reward))
     count, answers = (MAX_REMOTE, MAX_REMOTE) if remote else (MAX_PROMPTS, MAX_ANSWERS)
     if subject.reward is None:
         return _tasks_from_rows(subject, count)
@@ -233,24 +224,6 @@ def score_fault(scored_inputs: Sequence[Task], rows: Sequence[TaskScores]) -> st
             if score is not None and not math.isfinite(score):
                 return f"it gave {score} for {_excerpt(answer)}, an answer to {_excerpt(task.prompt)}"
     return None
-
-
-def leaf_rewards(reward: Reward) -> Iterator[Reward]:
-    """The rewards that a combined reward is made of, recursively."""
-    match reward:
-        case CombinedReward():
-            parts: Sequence[Reward] = reward.members
-        case Cascade():
-            parts = [tier.reward for tier in reward.tiers]
-        case Blend():
-            parts = reward.rewards
-        case StepReward() if isinstance(reward.model, LearnedReward):
-            parts = [reward.model]
-        case _:
-            yield reward
-            return
-    for part in parts:
-        yield from leaf_rewards(part)
 
 
 def same_score(value: float | None, other: float | None, slack: int | float) -> bool:
@@ -310,7 +283,7 @@ def _relative_tolerance(leaf: Reward) -> float:
         return tolerance(leaf.model)
     return (
         0.0
-        if isinstance(leaf, EXACT_REWARDS)
+        if traits_of(leaf).exact
         else UNKNOWN_MODEL_TOLERANCE["cuda" if torch.cuda.is_available() else "cpu"]
     )
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyFigures
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.files import atomic
 from plaudit.report.charts.axes import SERIES_CLASSES, Span
 from plaudit.report.charts.intervals import IntervalRow, IntervalRows, amount_chart, share_chart

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from plaudit.evaluation.reward_models.result import Bin, Estimate
-from plaudit.evaluation.stats import wilson_interval
+from plaudit.evaluation.stats import Bin, Estimate, wilson_interval
 from plaudit.report.charts.axes import Span
 from plaudit.report.charts.bars import HistogramBin, ReliabilityBin
 from plaudit.report.words import Number, number_text, percent

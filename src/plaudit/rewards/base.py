@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
@@ -37,6 +37,47 @@ class Reward(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewardTraits:
+    """What a reward says of itself, so that nobody needs to know its class.
+
+    Example: ``RewardTraits(exact=True)``
+    """
+
+    members: tuple[Reward, ...] = ()
+    """The rewards that it is made of; none where it is made of no others."""
+    exact: bool = False
+    """Whether the score of an answer is the same number, bit for bit, whatever is asked along with it."""
+    remote: bool = False
+    """Whether each question goes to somebody else's machine, and may cost money."""
+    compares_answers: bool = False
+    """Whether a score depends on the other answers to the same prompt."""
+
+
+@runtime_checkable
+class HasTraits(Protocol):
+    """A reward that knows its traits; of others nothing is assumed."""
+
+    @property
+    def traits(self) -> RewardTraits:
+        """What it says of itself."""
+        ...
+
+
+def traits_of(reward: Reward) -> RewardTraits:
+    """What a reward says of itself, or that nothing is known of it."""
+    return reward.traits if isinstance(reward, HasTraits) else RewardTraits()
+
+
+def leaf_rewards(reward: Reward) -> Iterator[Reward]:
+    """The rewards that a reward is made of, recursively; itself where it is made of no others."""
+    members = traits_of(reward).members
+    if not members:
+        yield reward
+    for member in members:
+        yield from leaf_rewards(member)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionReward:
     """A function of a prompt and one answer, as a reward.
 
@@ -47,6 +88,8 @@ class FunctionReward:
     """What tables and pages call it."""
     function: Callable[[Text, Text], float | None]
     """From a prompt and an answer to a score, or None where it has no verdict."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task."""
@@ -86,6 +129,8 @@ class RuleReward:
     """What tables and pages call it."""
     check: Callable[[str, Task], ScoreOrReason]
     """A score, or the reason for having none."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.rewards.base import TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores
 
 MAX_RESPONSE_BYTES = 4_000_000
 """The largest response body in bytes; a longer one is an error."""
@@ -189,6 +189,8 @@ class EndpointReward:
     """Where to POST: http or https."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     """Timeouts, retries and request sizes."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True, remote=True)
+    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import ClassVar
 
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.files.user_code import import_user_module
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
@@ -38,6 +39,8 @@ class UserFunctionReward:
     """What tables and pages call it."""
     function: Callable[..., object]
     """To a finite number, or to one for each step; None where it has no verdict."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be called so."""

@@ -23,7 +23,8 @@ from plaudit.evaluation.policies.result import (
     read_policy_evaluation,
     write_policy_evaluation,
 )
-from plaudit.evaluation.reward_models.result import BestOfNCurve, BestOfNPoint, Estimate
+from plaudit.evaluation.reward_models.result import BestOfNCurve, BestOfNPoint
+from plaudit.evaluation.stats import Estimate
 
 SURE = Estimate(value=1.0, low=None, high=None, n=2, prompts=1)
 HALF = Estimate(value=0.5, low=0.25, high=0.75, n=4, prompts=2)

@@ -23,7 +23,8 @@ from plaudit.evaluation.policies.result import (
     Rating,
     write_policy_evaluation,
 )
-from plaudit.evaluation.reward_models.result import Bin, Estimate, RewardEvaluation
+from plaudit.evaluation.reward_models.result import RewardEvaluation
+from plaudit.evaluation.stats import Bin, Estimate
 from plaudit.files import atomic
 from tests.engine.toy_runs import ToyRun, write_run
 from tests.report.reward_models.page_zoo import FULL, curve

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.report.pipeline.data import read_pipeline_folder
 from plaudit.report.pipeline.findings import (
     best_policy_summary,

@@ -133,7 +133,7 @@ def test_a_file_that_was_changed_by_hand_is_doubted(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_a_record_is_named(value: object, said: str) -> None:
-    from plaudit.evaluation.reward_models.result import Estimate
+    from plaudit.evaluation.stats import Estimate
 
     with pytest.raises(ValueError, match=re.escape(said)):
         restore(Estimate, value)

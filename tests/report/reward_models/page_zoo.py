@@ -9,10 +9,8 @@ from plaudit.evaluation.reward_models.result import (
     Benchmark,
     BestOfNCurve,
     BestOfNPoint,
-    Bin,
     Calibration,
     Ceiling,
-    Estimate,
     Margins,
     Mistake,
     Odds,
@@ -23,6 +21,7 @@ from plaudit.evaluation.reward_models.result import (
     Slice,
     Ties,
 )
+from plaudit.evaluation.stats import Bin, Estimate
 
 CEILING = Ceiling(
     source="repeated judgements",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plaudit.evaluation.reward_models.result import Ceiling, Estimate, Mistake, RewardEvaluation, Slice
+from plaudit.evaluation.reward_models.result import Ceiling, Mistake, RewardEvaluation, Slice
+from plaudit.evaluation.stats import Estimate
 from plaudit.report.reward_models.page import write_reward_page
 from tests.report.in_browser import CHROMIUM, cut_off, measured
 from tests.report.read_page import read_page

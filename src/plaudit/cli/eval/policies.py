@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
     from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings
     from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
-    from plaudit.evaluation.reward_models.result import Estimate
+    from plaudit.evaluation.stats import Estimate
     from plaudit.rewards.base import Reward
 
 WORLD_PROMPTS = 200

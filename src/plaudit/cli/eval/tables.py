@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
-from plaudit.evaluation.reward_models.result import BestOfNCurve, Ceiling, Estimate, RewardEvaluation, Slice
+from plaudit.evaluation.reward_models.result import BestOfNCurve, Ceiling, RewardEvaluation, Slice
+from plaudit.evaluation.stats import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,8 +21,7 @@ from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, LoadedPolicy
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling, bootstrap_mean, wilson_interval
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean, wilson_interval
 from plaudit.rewards.base import Reward
 from plaudit.rollouts.sampler import SamplingSettings
 

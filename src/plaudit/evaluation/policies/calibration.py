@@ -20,8 +20,7 @@ from plaudit.evaluation.reward_models.accuracy import (
     reliability_by_width,
 )
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.reward_models.result import Bin, Estimate
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
 
 MIN_BIN_QUESTIONS = 30
 """Questions in a bin: with fewer, chance alone makes most of the error."""

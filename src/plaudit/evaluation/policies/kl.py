@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Int
 
 from plaudit.errors import UserError
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.policy import Policy
 from plaudit.rollouts.sampler import Rollout
 from plaudit.tokens.batch import Completion, Example, batch_of

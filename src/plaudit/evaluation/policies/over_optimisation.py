@@ -13,8 +13,7 @@ from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import best_of_n_kl, best_of_n_truth, proxy_and_truth_scores
 from plaudit.evaluation.reward_models.pairs import ScoresByAnswer
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Estimate, Resampling
 
 Form = Literal["best-of-n", "policy"]
 """Whose distance it is: d(α − β·d) of best-of-n, d(α − β·ln d) of policy optimisation."""

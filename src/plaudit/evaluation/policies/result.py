@@ -17,7 +17,8 @@ from typing import Any
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs, PolicyCalibration
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation
-from plaudit.evaluation.reward_models.result import BestOfNCurve, Estimate
+from plaudit.evaluation.reward_models.result import BestOfNCurve
+from plaudit.evaluation.stats import Estimate
 from plaudit.files.atomic import AtomicFile, make_output_folder
 from plaudit.files.exact_json import restore
 

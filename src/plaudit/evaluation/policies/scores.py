@@ -26,8 +26,7 @@ from plaudit.evaluation.policies.result import (
     PolicyFigures,
     PromptAnswers,
 )
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward, TaskScores
 

@@ -20,8 +20,13 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import sign_flip_test
 from plaudit.evaluation.policies.result import CategoryFigure, Contest, Rating
 from plaudit.evaluation.reward_models.pairs import group_index
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import ControlledWinRate, Resampling, bootstrap_mean, win_rate_at_equal_features
+from plaudit.evaluation.stats import (
+    ControlledWinRate,
+    Estimate,
+    Resampling,
+    bootstrap_mean,
+    win_rate_at_equal_features,
+)
 
 NO_REASON_GIVEN = "no verdict"
 """Counted where a judge did not say why it gave none."""

@@ -27,15 +27,13 @@ from plaudit.evaluation.reward_models.pairs import (
 from plaudit.evaluation.reward_models.result import (
     BestOfNCurve,
     BestOfNPoint,
-    Bin,
     Calibration,
     Ceiling,
-    Estimate,
     Margins,
     Slice,
     Ties,
 )
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.stats import Bin, Estimate, Resampling, bootstrap_mean
 
 MIN_CATEGORY_PAIRS = 10
 """Pairs below which a category is not named as the worst: the smallest is often lowest by chance."""

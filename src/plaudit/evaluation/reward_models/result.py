@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from plaudit.evaluation.stats import Bin, Estimate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
@@ -71,25 +73,6 @@ class Probes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """A number with its 95 % interval.
-
-    Example: ``Estimate(value=0.71, low=0.66, high=0.75, n=400, prompts=180)``
-    """
-
-    value: float
-    """The estimate."""
-    low: float | None
-    """The lower end of the interval; None where one prompt alone cannot give one."""
-    high: float | None
-    """The upper end of the interval."""
-    n: int
-    """How many pairs (or answers) it rests on."""
-    prompts: int
-    """How many prompts these belong to: the units that are resampled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """The accuracy on a part of the pairs.
 
@@ -115,25 +98,6 @@ class Ties:
     """The mean distance |r₁ − r₂| of their rewards: near 0 for a model that sees that they are equal."""
     gap_elsewhere: float | None
     """The same of all other pairs, to compare."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bin:
-    """Pairs of which the model is about as sure.
-
-    Example: ``Bin(low=0.5, high=0.55, confidence=0.53, right=0.6, pairs=40)``
-    """
-
-    low: float
-    """The lowest confidence in it, or its lower edge."""
-    high: float
-    """The highest confidence in it, or its upper edge."""
-    confidence: float
-    """The mean of σ(|r₁ − r₂|), from ½ to 1."""
-    right: float
-    """How often the answer that the model prefers is the preferred one."""
-    pairs: int
-    """How many pairs it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,8 @@ from plaudit.evaluation.reward_models.pairs import (
     has_verdict,
     reward_gap,
 )
-from plaudit.evaluation.reward_models.result import Benchmark, Estimate, Section
-from plaudit.evaluation.stats import Resampling, bootstrap_mean
+from plaudit.evaluation.reward_models.result import Benchmark, Section
+from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 
 REWARDBENCH_SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Chat": ("alpacaeval-easy", "alpacaeval-length", "alpacaeval-hard", "mt-bench-easy", "mt-bench-med"),

@@ -16,8 +16,7 @@ from plaudit.evaluation.policies.calibration import (
     policy_calibration,
 )
 from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import claim_above_zero, policy_figures, read_policy_results, value_with_interval
 from plaudit.pipeline.store import PipelineFolder

@@ -9,8 +9,7 @@ import numpy as np
 
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, fit_over_optimisation
 from plaudit.evaluation.policies.result import PolicyEvaluation
-from plaudit.evaluation.reward_models.result import Estimate
-from plaudit.evaluation.stats import Resampling
+from plaudit.evaluation.stats import Estimate, Resampling
 from plaudit.lab.exercise import Exercise
 from plaudit.lab.measure import (
     AnswerStatistic,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.report.figures import interval_text
 from plaudit.report.pipeline.data import PipelineData
 from plaudit.report.words import number_text, percent, short_name, shortened

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from rich.table import Table as ConsoleTable
 
     from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
-    from plaudit.evaluation.reward_models.result import Estimate
+    from plaudit.evaluation.stats import Estimate
 
 
 _MAX_NOTES = 40

@@ -19,7 +19,7 @@ from plaudit.evaluation.policies.result import (
     PromptAnswers,
     Rating,
 )
-from plaudit.evaluation.reward_models.result import Estimate
+from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.axes import Span, truncated
 from plaudit.report.charts.bars import StackedBar, reliability_diagram, stacked_bar_chart
 from plaudit.report.charts.intervals import (

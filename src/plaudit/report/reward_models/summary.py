@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from plaudit.evaluation.reward_models.result import (
-    Calibration,
-    Ceiling,
-    Estimate,
-    RewardEvaluation,
-    Slice,
-    short_names,
-)
+from plaudit.evaluation.reward_models.result import Calibration, Ceiling, RewardEvaluation, Slice, short_names
+from plaudit.evaluation.stats import Estimate
 from plaudit.report.charts.axes import SERIES_CLASSES
 from plaudit.report.figures import NO_VALUE, Card, Cell, Table, estimate_cell, interval_text
 from plaudit.report.words import counted, number_text, percent, shortened

@@ -19,7 +19,7 @@ from torch import Tensor
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
 from plaudit.models.reward_model import Normalisation
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.batching import refusal_reasons
 
 Aggregation = Literal["mean", "min", "cautious", "weighted", "gated"]
@@ -258,6 +258,11 @@ class CombinedReward:
     def __post_init__(self) -> None:
         """Refuse members that the combination does not fit."""
         self.combination.refuse_members(len(self.members))
+
+    @property
+    def traits(self) -> RewardTraits:
+        """What it is made of."""
+        return RewardTraits(members=self.members)
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from plaudit.data.judging import Task
 from plaudit.errors import UserError
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.batching import refusal_reasons
 
 
@@ -85,12 +85,17 @@ class Cascade:
 
     def __post_init__(self) -> None:
         """Refuse a cascade without tiers, and tiers of the same name."""
-        _refuse_duplicate_names(self.name, [tier.reward for tier in self.tiers])
+        _refuse_duplicate_names(self.name, self.traits.members)
+
+    @property
+    def traits(self) -> RewardTraits:
+        """What it is made of."""
+        return RewardTraits(members=tuple(tier.reward for tier in self.tiers))
 
     @property
     def refused(self) -> Mapping[str, int]:
         """Each reason of a part for having had no verdict, with its name, and for how many answers."""
-        return _merge_refusal_reasons([tier.reward for tier in self.tiers])
+        return _merge_refusal_reasons(self.traits.members)
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
         """A row for each task; None where no tier had a verdict."""
@@ -140,6 +145,11 @@ class Blend:
                 f"{self.name}: the weights {self.weights} sum to {sum(self.weights):g}; give shares of 1, "
                 "none of them below 0"
             )
+
+    @property
+    def traits(self) -> RewardTraits:
+        """What it is made of."""
+        return RewardTraits(members=self.rewards)
 
     @property
     def refused(self) -> Mapping[str, int]:

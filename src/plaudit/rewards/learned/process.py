@@ -16,7 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 from plaudit.data.judging import Task
 from plaudit.data.records import Steps, Text
 from plaudit.errors import UserError
-from plaudit.rewards.base import TaskScores
+from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.rollouts.sampler import Rollout
 from plaudit.tokens.batch import Example
@@ -118,6 +118,11 @@ class StepReward:
     def name(self) -> str:
         """What tables and pages call it."""
         return self.model.name
+
+    @property
+    def traits(self) -> RewardTraits:
+        """That it is made of a model, where that scores whole answers too."""
+        return RewardTraits(members=(self.model,) if isinstance(self.model, Reward) else ())
 
     @property
     def refused(self) -> Mapping[str, int]:

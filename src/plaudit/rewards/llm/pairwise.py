@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Literal
+from typing import ClassVar, Literal
 
 from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_prompt
 from plaudit.data.judging import Mark, Task, Verdict
 from plaudit.data.records import Text
 from plaudit.errors import UserError
-from plaudit.rewards.base import TaskScores
+from plaudit.rewards.base import RewardTraits, TaskScores
 from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabilities
 
 AnswerPair = tuple[Text, Text, Text]
@@ -84,6 +84,9 @@ class PairwiseRanker:
 
     Example: ``PairwiseRanker(model).win_probability(task)``
     """
+
+    traits: ClassVar[RewardTraits] = RewardTraits(compares_answers=True)
+    """What it says of itself."""
 
     def __init__(self, model: LanguageJudgeModel, *, counting: RoundRobinScoring = "mean") -> None:
         """Take a model trained to compare pairs; ``counting`` is how a round robin becomes scores."""

@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.rewards.base import ScoreOrReason, TaskScores, binary_score
+from plaudit.rewards.base import RewardTraits, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError
 
 NO_TESTS = "the row has no unit tests (its field `tests`)"
@@ -60,6 +60,8 @@ class CodeReward:
     """How many programs run at the same time."""
     name: str = "code"
     """What tables and pages call it."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 

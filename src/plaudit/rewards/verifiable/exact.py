@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.rewards.base import NO_TRUTH, RuleReward, ScoreOrReason, TaskScores, binary_score
+from plaudit.rewards.base import NO_TRUTH, RewardTraits, RuleReward, ScoreOrReason, TaskScores, binary_score
 from plaudit.rewards.verifiable.math import equivalent
 
 MAX_TAIL_CHARACTERS = 20_000
@@ -273,6 +274,8 @@ class PatternReward:
     """In the syntax of Python's `re`."""
     seconds: int | float = 2
     """For all the answers of one call, to which each that hangs adds as much again."""
+    traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
+    """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
     """How often each reason for having no verdict occurred; counted while answers are scored."""
 
