@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Those that run together: a rank that dies takes along all that were to come."""
 ALL = [
-    pytest.param(group, manner, way, marks=[pytest.mark.slow] if group == "slow" else [])
+    pytest.param(group, manner, way, marks=[] if group == "quick" else [pytest.mark.slow])
     for group, members in GROUPS.items()
     for manner, way in members
 ]

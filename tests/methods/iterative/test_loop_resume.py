@@ -13,7 +13,7 @@ from plaudit.methods.iterative.rounds import read_answers, write_answers
 from plaudit.methods.policy.collect import ScoredGroup
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
-from tests.engine.distributed import launch
+from tests.engine.distributed.runs import Run, run_all
 from tests.engine.test_exact_resume import Moment, at_random, during_a_save, finish, same
 from tests.engine.toy import Toy
 from tests.engine.toy_command import Command, outcome, plaudit
@@ -144,10 +144,11 @@ def test_two_processes_draw_once_and_draw_the_same(
 ) -> None:
     """The first one draws and scores, the other waits; both train."""
     words = command("iterated", toy, tmp_path / "loop", "--loop.rounds", 1)
-    done = launch.finish(launch.torchrun("-m", "plaudit", *words, cwd=tmp_path))
-    assert done.code == 0, done.err
-    assert done.err.count("round 1: drawing") == 1
-    assert f"The model is in {tmp_path / 'loop' / 'model'}" in done.out
+    run = Run(arguments=tuple(map(str, words)), environment={})
+    ranks = run_all({"loop": run}, tmp_path, ranks=2)["loop"]
+    assert [rank.code for rank in ranks] == [0, 0], ranks[0].err
+    assert "".join(rank.err for rank in ranks).count("round 1: drawing") == 1
+    assert f"The model is in {tmp_path / 'loop' / 'model'}" in ranks[0].out
     for name in ("answers.jsonl", "rows.jsonl"):
         own, other = (home / "rounds" / "1" / name for home in (tmp_path / "loop", undisturbed["iterated"]))
         assert own.read_bytes() == other.read_bytes()

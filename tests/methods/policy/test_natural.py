@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call, jvp
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from plaudit.engine.metrics import values_of
+from plaudit.methods.policy.algorithms import trpo
+from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
+from plaudit.methods.policy.experience import ScoringModels
 from plaudit.methods.policy.objective import PolicyMicrobatch, ValueLoss, policy_objective
 from plaudit.methods.policy.trpo import TrpoStep
+from plaudit.models.policy import NoReference, Policy
 from plaudit.tensors.masked import masked_mean
+from plaudit.tokens.batch import Completion, Example, batch_of
 from tests.methods.policy.commands import make_place, well
 from tests.methods.policy.pieces import ALONE, Scene, learnt, scene
 
@@ -53,6 +63,79 @@ def test_the_curvature_is_that_of_the_tokens_that_were_drawn() -> None:
     wanted = curvature(one, v_D)
     assert float((found - wanted).norm() / wanted.norm()) < 1e-6
     assert torch.equal(flat([p.detach() for p in trained]), begin_D)
+
+
+def microbatch(example: Example) -> PolicyMicrobatch:
+    """A completion whose advantages do not matter."""
+    tokens = example.trained_tokens
+    zeros = {field.name: torch.zeros(1, tokens) for field in fields(ExperienceTensors)}
+    whole = Round(
+        number=1, examples=(example,), experience=ExperienceTensors(**zeros), metrics=(), max_tokens=tokens
+    )
+    return PolicyMicrobatch(
+        round=whole,
+        groups=(GroupRef(group=0, tokens=example.tokens),),
+        counts=whole.loss_counts([0]),
+        is_first_update=False,
+        is_only_update=False,
+    )
+
+
+# torch compiles its own rules of forward differentiation in the way that it warns of.
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+class TestFloat32:
+    """Models of several sizes in float32, beside transformers' own derivative in float64."""
+
+    @staticmethod
+    def exact_slopes(model: Any, ids_L: Tensor, prompt: int, v: dict[str, Tensor]) -> Tensor:
+        """The derivative of each completion token's log-prob along v, by forward-mode differentiation."""
+
+        def logp(weights: dict[str, Tensor]) -> Tensor:
+            logits = functional_call(
+                model, weights, (), {"input_ids": ids_L[None], "use_cache": False}
+            ).logits
+            return logits[0, prompt - 1 : -1].log_softmax(-1).gather(1, ids_L[prompt:, None])[:, 0]
+
+        _, slope_T = jvp(logp, (dict(model.named_parameters()),), (v,))
+        return slope_T.detach()
+
+    @pytest.mark.parametrize(
+        ("hidden", "layers"),
+        [(32, 2), (256, 4), (512, 8)],
+        ids=["30k", "4M", "26M"],
+    )
+    @pytest.mark.parametrize("along", ["gradient", "random"])
+    def test_the_slope_along_a_direction_is_the_exact_one(self, hidden: int, layers: int, along: str) -> None:
+        torch.manual_seed(1)
+        config = LlamaConfig(
+            vocab_size=512, hidden_size=hidden, intermediate_size=4 * hidden, num_hidden_layers=layers,
+            num_attention_heads=4, num_key_value_heads=4, attn_implementation="eager",
+        )  # fmt: skip
+        model = LlamaForCausalLM(config).eval()
+        exact = LlamaForCausalLM(deepcopy(config)).eval().double()
+        exact.load_state_dict(model.state_dict())
+        ids_L = torch.randint(0, 512, (40,))
+        completion = Completion(ids=tuple(ids_L[8:].tolist()), mask=(True,) * 32, finished=True)
+        example = Example(prompt=tuple(ids_L[:8].tolist()), completions=(completion,))
+        policy = Policy(model)
+        weights = [p for p in policy.parameters() if p.requires_grad]
+        begin_D = flat([p.detach() for p in weights]).clone()
+        policy.score(batch_of([example])).logp_NT.mean().backward()
+        v_D = flat([p.grad for p in weights if p.grad is not None])
+        if along == "random":
+            v_D = torch.randn(len(begin_D))
+        parts = v_D.double().split([p.numel() for p in weights])
+        v = {name: part.view_as(p) for (name, p), part in zip(exact.named_parameters(), parts, strict=True)}
+        wanted = self.exact_slopes(exact, ids_L, 8, v).square().mean()
+        models = ScoringModels(
+            policy=policy, reference=NoReference(), critic=None, autocast=nullcontext, temperature=1.0
+        )
+        step = TrpoStep(models, policy_objective(trpo(), models, ValueLoss()), ALONE, kl_limit=0.01)
+        # Twice: the second product begins where the first one ended.
+        for _ in range(2):
+            found_D = step._fisher_vector_product(weights, begin_D, v_D, [microbatch(example)])
+            assert float(v_D.double().dot(found_D.double())) == pytest.approx(wanted.item(), rel=5e-3)
+        assert torch.equal(flat([p.detach() for p in weights]), begin_D)
 
 
 @pytest.mark.parametrize("limit", [1e-4, 0.01, 1.0])

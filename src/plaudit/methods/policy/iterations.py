@@ -18,14 +18,18 @@ from torch import Tensor
 
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.loop import BatchRows
+from plaudit.engine.metrics import Metric, mean_metric, values_of
+from plaudit.engine.step import merge_over_ranks
 from plaudit.engine.step_report import Number
 from plaudit.errors import UserError
-from plaudit.losses.divergence import double_or_halve_beta, proportional_beta
+from plaudit.losses.divergence import double_or_halve_beta, k3, proportional_beta
+from plaudit.losses.ratio import log_ratio
 from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, RolloutCollector
 from plaudit.methods.policy.experience import ExperienceMaker
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.rollouts.sampler import WeightsVersion
+from plaudit.tensors.masked import masked_sum
 from plaudit.tokens.prompts import EncodedPrompt
 
 MAX_ROUNDS_WITHOUT_VERDICT = 3
@@ -229,9 +233,10 @@ class RolloutRounds:
         if not is_last_update:
             return
         if self.kl_control.schedule == "doubling":
-            self.memory.beta = double_or_halve_beta(
-                self.memory.beta, kl=old_kl, target=self.kl_control.target_kl
-            )
+            # Asked after the round's last move: the step's own figure is from before it. With two moves it is
+            # that of the first one, which starts where the penalty has no slope, and no loop would close.
+            kl = self._kl_to_old(self.current)
+            self.memory.beta = double_or_halve_beta(self.memory.beta, kl=kl, target=self.kl_control.target_kl)
         # No KL is reported where a mixture gave the answers; the coefficient then stays.
         if self.kl_control.schedule == "proportional" and "kl" in metrics:
             self.memory.beta = proportional_beta(
@@ -243,6 +248,25 @@ class RolloutRounds:
             )
         # Let go before the next round is made, and left out of checkpoints between rounds.
         self.current = None
+
+    def _kl_to_old(self, policy_round: Round) -> float:
+        """KL(π_old ‖ π) a token over all of a round, by the weights of this moment."""
+        models = self.experience.models
+        shares = policy_round.rank_microbatches(
+            range(len(policy_round.examples)),
+            ranks=self.ranks.world_size,
+            tokens_at_once=self.experience.tokens_at_once,
+        )
+        metrics: list[Metric] = []
+        for refs in shares[self.ranks.rank]:
+            batch, index_n = policy_round.batch(refs)
+            batch = batch.to(models.policy.device)
+            experience = policy_round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
+            with torch.no_grad(), models.autocast():
+                logp_NT = models.policy.score(batch, temperature=models.temperature).logp_NT
+            kl_NT = k3(-log_ratio(logp_NT, experience.old_logp_NT, batch.mask_NT))
+            metrics.append(mean_metric("kl", masked_sum(kl_NT, batch.mask_NT), batch.mask_NT.sum()))
+        return float(values_of(merge_over_ranks(metrics, self.ranks))["kl"])
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The state between rounds, and the round that is under way."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from plaudit.engine.metrics import Metric, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult, StepCheck
 from plaudit.errors import UserError
+from plaudit.losses.divergence import k3
 from plaudit.losses.policy import (
     clipped_high,
     clipped_low,
@@ -22,7 +23,7 @@ from plaudit.losses.policy import (
     squared_error,
     trusted_completions,
 )
-from plaudit.losses.ratio import MAX_LOG_RATIO, log_ratio, ratio
+from plaudit.losses.ratio import log_ratio, ratio
 from plaudit.losses.reduce import token_mean
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
@@ -230,9 +231,9 @@ def _surrogate_inputs(
         log_ratio_NT=log_ratio_NT,
         ratio_NT=ratio(row.ratio(log_ratio_NT, batch.mask_NT)),
         advantage_NT=experience.advantage_NT,
-        # e^ρ − 1 − ρ is never below 0, unlike −ρ, and its mean over tokens of π_old is KL(π_old ‖ π).
-        # expm1, since e^ρ − 1 has no digits left near ρ = 0, where every round begins.
-        old_kl_NT=log_ratio_NT.clamp(max=MAX_LOG_RATIO).expm1() - log_ratio_NT,
+        # e^ρ − 1 − ρ is never below 0, unlike −ρ, and its mean over tokens of π_old is KL(π_old ‖ π): k3 the
+        # other way round, whose tangent keeps pulling back what has become far likelier.
+        old_kl_NT=k3(-log_ratio_NT),
         ref_log_ratio_NT=log_ratio(scores.logp_NT, experience.ref_logp_NT, batch.mask_NT),
         mask_NT=batch.mask_NT,
         kl_penalty=penalty,

@@ -8,6 +8,7 @@ difference of log-probs along v and one backward pass. Schulman et al. 2015, arX
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -112,8 +113,18 @@ CG_STEPS = 10
 """Iterations of conjugate gradients."""
 CURVATURE_DAMPING = 0.1
 """Added to the curvature, so that directions that it knows nothing of stay short."""
-DIFFERENCE_SCALE = {torch.float64: 1e-5, torch.float32: 1e-3}
-"""How far along v the difference of log-probs is taken, as a share of the weights' own norm."""
+LOGP_NUDGE = {torch.float64: 3e-4, torch.float32: 0.01}
+"""How far log-probs move while their slope along v is measured, root mean square in nats.
+
+Less drowns in rounding, and more bends: how far weights may go for it depends on the model, so what is fixed
+is the change of the log-probs and not that of the weights.
+"""
+COARSE_LOGP_NUDGE = 0.2
+"""The same for weights with fewer digits."""
+NUDGE_FACTOR = 1.5
+"""A change within this factor of the intended one is accepted."""
+MAX_NUDGES = 8
+"""How many lengths are tried before the last one is taken."""
 
 
 class TrpoStep:
@@ -130,6 +141,8 @@ class TrpoStep:
         """``kl_limit`` is δ, the largest KL(π_old ‖ π) a token; the surrogate is the policy's loss alone."""
         self._models, self._surrogate, self._ranks = models, surrogate, ranks
         self._kl_limit = kl_limit
+        # Of the last product of a step, per unit of v: the next direction needs about the same.
+        self._difference_per_norm: float | None = None
 
     def __call__(self, microbatches: Sequence[AnyMicrobatch]) -> Sequence[Metric]:
         """The step, with its share of the longest one and the KL that it came to."""
@@ -139,6 +152,8 @@ class TrpoStep:
             for microbatch in microbatches
             if isinstance(microbatch, PolicyMicrobatch)
         ]
+        # Not handed on to the next step: a run that goes on begins there with nothing.
+        self._difference_per_norm = None
         trained = [p for p in self._models.policy.parameters() if p.requires_grad]
         # cat copies: trials write into the parameters themselves, and the way back has to be exact.
         start_D = _flatten([p.detach() for p in trained])
@@ -197,31 +212,67 @@ class TrpoStep:
         microbatches: Sequence[PolicyMicrobatch],
     ) -> Float[Tensor, " D"]:
         """The Fisher-vector product F v, by a finite difference of log-probs along v."""
-        # Steps along v have one length whatever |v| is: shorter ones drown in rounding, longer ones bend.
-        difference = DIFFERENCE_SCALE.get(v_D.dtype, 1e-2) * float(start_D.norm()) / float(v_D.norm())
-        # A central difference: its error is quadratic in the step, for one more forward pass.
-        _set_parameters(trained, start_D + difference * v_D)
-        forward_logps = [self._logp(microbatch) for microbatch in microbatches]
-        _set_parameters(trained, start_D - difference * v_D)
-        backward_logps = [self._logp(microbatch) for microbatch in microbatches]
+        slopes = self._slopes_along(trained, start_D, v_D, microbatches)
         # The backward pass below needs ∇ log π at the old weights.
         _set_parameters(trained, start_D)
         # The policy's gradient is kept in descent_D; .grad now gathers the product.
         for parameter in trained:
             parameter.grad = None
-        for microbatch, forward_NT, backward_NT in zip(
-            microbatches, forward_logps, backward_logps, strict=True
-        ):
-            # J v, the change of each token's log-prob along v; the backward pass makes Jᵀ (J v) of it.
-            change_NT = (forward_NT - backward_NT) / (2 * difference)
-            self._weighted_logp(microbatch, change_NT).backward()
+        for microbatch, slope_NT in zip(microbatches, slopes, strict=True):
+            # J v, the slope of each token's log-prob along v; the backward pass makes Jᵀ (J v) of it.
+            self._weighted_logp(microbatch, slope_NT).backward()
         # Each rank has other micro-batches: without the sum every rank would follow its own curvature.
         self._ranks.sum_gradients(trained)
         return _flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in trained])
 
+    def _slopes_along(
+        self,
+        trained: Sequence[nn.Parameter],
+        start_D: Float[Tensor, " D"],
+        v_D: Float[Tensor, " D"],
+        microbatches: Sequence[PolicyMicrobatch],
+    ) -> list[Float[Tensor, "N T"]]:
+        """J v of each micro-batch: (log π(θ + h v) − log π(θ − h v)) / 2h.
+
+        h is such that log-probs move a little. The weights are left at θ − h v.
+        """
+        wanted = LOGP_NUDGE.get(v_D.dtype, COARSE_LOGP_NUDGE)
+        norm = float(v_D.norm())
+        # A first guess, and from then on what the product before needed.
+        difference = self._difference_per_norm or 1e-4 * float(start_D.norm())
+        difference /= norm
+        changes: list[Tensor] = []
+        for _ in range(MAX_NUDGES):
+            # A central difference: its error is quadratic in the step, for one more forward pass.
+            _set_parameters(trained, start_D + difference * v_D)
+            ahead = [self._logp(microbatch) for microbatch in microbatches]
+            _set_parameters(trained, start_D - difference * v_D)
+            behind = [self._logp(microbatch) for microbatch in microbatches]
+            changes = [(two_NT - one_NT) / 2 for two_NT, one_NT in zip(ahead, behind, strict=True)]
+            moved = self._root_mean_square(changes, microbatches)
+            # Nothing moves along a flat direction, however far one goes.
+            if moved == 0 or wanted / NUDGE_FACTOR <= moved <= wanted * NUDGE_FACTOR:
+                break
+            # Far off the change is no longer proportional to h, so the way there is taken in several strides.
+            difference *= min(max(wanted / moved, 1e-3), 1e3) if math.isfinite(moved) else 1e-3
+        self._difference_per_norm = difference * norm
+        return [change_NT / difference for change_NT in changes]
+
+    def _root_mean_square(
+        self, changes: Sequence[Float[Tensor, "N T"]], microbatches: Sequence[PolicyMicrobatch]
+    ) -> float:
+        """Of all tokens of all ranks, so that every rank takes the same step."""
+        metrics: list[Metric] = []
+        for change_NT, microbatch in zip(changes, microbatches, strict=True):
+            mask_NT = microbatch.round.batch(microbatch.groups)[0].mask_NT
+            square = change_NT.detach().double().square().sum()
+            metrics.append(mean_metric("square", square, int(mask_NT.sum())))
+        return math.sqrt(float(values_of(merge_over_ranks(metrics, self._ranks))["square"]))
+
     def _logp(self, microbatch: PolicyMicrobatch) -> Float[Tensor, "N T"]:
         batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
-        with torch.no_grad(), self._models.autocast():
+        # Without autocast: half-precision products would round a change of 0.01 nats away.
+        with torch.no_grad():
             return self._models.policy.score(batch, temperature=self._models.temperature).logp_NT
 
     def _weighted_logp(

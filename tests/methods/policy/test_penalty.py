@@ -1,0 +1,85 @@
+"""PPO's penalty is steered by the KL that a round's moves have come to, in a loop that closes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from plaudit.methods.policy.objective import PolicyMicrobatch
+from plaudit.tokens.batch import batch_of
+from tests.methods.policy.pieces import Scene, learnt, scene
+
+
+def log_probs(one: Scene) -> torch.Tensor:
+    """Of every token of the script's answers, each answer through the model alone."""
+    found: list[torch.Tensor] = []
+    with torch.no_grad():
+        for example in one.rounds.current.examples if one.rounds.current else ():
+            for place in range(len(example.completions)):
+                batch = batch_of([example.select([place])])
+                logp_NT = one.policy.score(batch, temperature=one.watchers.temperature).logp_NT
+                found.append(logp_NT[batch.mask_NT])
+    return torch.cat(found)
+
+
+def two_moves(coefficient: float, target: float, rate: float = 0.02) -> tuple[Scene, float, float]:
+    """Two moves along plain gradients: the scene, its KL written out, and the last move's own figure."""
+    settings = {
+        "update_epochs": 2,
+        "penalty_coef": coefficient,
+        "penalty_coef_target": target,
+        "kl_coef": 0.0,
+    }
+    one = scene("ppo-penalty", policy=settings)
+    told: dict[str, object] = {}
+    old = torch.zeros(0)
+    for step in (1, 2):
+        pieces = one.pieces(step)
+        if step == 1:
+            old = log_probs(one)
+        _, _, told = learnt(one, pieces)  # type: ignore[assignment]
+        with torch.no_grad():
+            for weight in one.policy.parameters():
+                if weight.grad is not None:
+                    weight.sub_(rate * weight.grad)
+        if step == 2:
+            rho = log_probs(one) - old
+        one.rounds.after_step(step, told)  # type: ignore[arg-type]
+    return one, float((rho.exp() - 1 - rho).mean()), float(told["approx_kl"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("factor", "wanted"), [(1.6, 0.5), (1.4, 1.0), (1 / 1.4, 1.0), (1 / 1.6, 2.0)])
+def test_the_coefficient_follows_the_kl_after_the_last_move(factor: float, wanted: float) -> None:
+    """The target is set by the KL that is found; the figure of the last move itself is far from it."""
+    _, kl, before = two_moves(1.0, 1e-3)
+    assert before < kl / 1.5
+    one, again, _ = two_moves(1.0, kl * factor)
+    assert again == kl
+    assert one.rounds.memory.beta == wanted
+
+
+def test_a_larger_coefficient_is_seen_in_what_steers_it() -> None:
+    free, held = two_moves(1e-3, 1.0)[1], two_moves(3.0, 1.0)[1]
+    assert held < 0.9 * free
+
+
+@pytest.mark.parametrize("nats", [0.5, 9.9, 15.0, 25.0, 60.0])
+def test_a_token_that_has_become_far_likelier_is_pulled_back(nats: float) -> None:
+    """Where e^ρ is cut off only −ρ would be left, and make such a token likelier still."""
+    one = scene("ppo-penalty", policy={"update_epochs": 2, "kl_coef": 0.0})
+
+    def loss(rho: float) -> float:
+        def moved(piece: PolicyMicrobatch) -> PolicyMicrobatch:
+            told = piece.round.experience
+            old_logp_NT, none_NT = told.old_logp_NT - rho, torch.zeros_like(told.advantage_NT)
+            told = replace(told, old_logp_NT=old_logp_NT, advantage_NT=none_NT, return_NT=told.value_NT)
+            return replace(piece, round=replace(piece.round, experience=told), is_first_update=False)
+
+        pieces = [piece for piece in one.pieces(1) if isinstance(piece, PolicyMicrobatch)]
+        return learnt(one, [moved(piece) for piece in pieces])[0]
+
+    slope = (loss(nats + 1e-3) - loss(nats)) / 1e-3
+    assert slope == pytest.approx(math.expm1(min(nats, 10.0)), rel=1e-2)
