@@ -64,7 +64,7 @@ class Workload:
 class Measured:
     """What one process reports.
 
-    Example: ``Measured(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, flops=1.4e11)``
+    Example: ``Measured(seconds=(2.1, 1.9), tokens=4090, greedy=((5, 9), …), mib=310.0, rate=1.4e11)``
     """
 
     seconds: tuple[float, ...]

@@ -1,8 +1,10 @@
-"""Docs that cannot drift: docstrings of public names, records with an example, links that lead somewhere."""
+"""Docs that cannot drift: docstrings of public names, records with a true example, links that lead on."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,6 +84,67 @@ def _record_faults(source: Source, node: ast.ClassDef) -> Iterator[Fault]:
             yield _needs_docstring(source, node.body[at].lineno, f"{node.name}.{name}")
 
 
+_EXAMPLE = re.compile(r"Example: ``(.+?)``", re.DOTALL)
+"""The literal of an example."""
+
+
+def example_faults(files: Sequence[Source]) -> Iterator[Fault]:
+    """Examples of records that call what is not there, or give a record a field that it does not have."""
+    known = known_names(files)
+    fields = fields_of_records(files)
+    for source in files:
+        for node in ast.walk(source.tree):
+            text = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
+            for call in _calls_of_examples(text or ""):
+                name = name_of(call.func)
+                if "." not in name and name not in known:
+                    message = f"the example of {node.name} calls {name}, which is nowhere"
+                    yield Fault(path=source.path, line=node.lineno, message=message)
+                for keyword in call.keywords:
+                    if name in fields and keyword.arg is not None and keyword.arg not in fields[name]:
+                        message = (
+                            f"the example of {node.name} gives {name} a {keyword.arg}, which it does not have"
+                        )
+                        yield Fault(path=source.path, line=node.lineno, message=message)
+
+
+def known_names(files: Sequence[Source]) -> frozenset[str]:
+    """All that is defined or imported somewhere, and what Python itself has."""
+    found = set(dir(builtins))
+    for source in files:
+        for node in ast.walk(source.tree):
+            if isinstance(node, Definition):
+                found.add(node.name)
+            elif isinstance(node, ast.alias):
+                found.add((node.asname or node.name).partition(".")[0])
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+    return frozenset(found)
+
+
+def fields_of_records(files: Sequence[Source]) -> dict[str, set[str]]:
+    """The fields of each record; those of records with a parent, or of one name, are not known here."""
+    found: dict[str, set[str]] = {}
+    for source in files:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef) and is_record(node) and not node.bases:
+                found.setdefault(node.name, set()).update(name for _, name in _assigned_names(node.body))
+    return found
+
+
+def _calls_of_examples(docstring: str) -> Iterator[ast.Call]:
+    for match in _EXAMPLE.finditer(docstring):
+        # "…" stands for whatever else there is, which is no Python behind a named argument.
+        code = re.sub(r",\s*…\s*([)\]}])", r"\1", match.group(1)).replace("…", "...")
+        try:
+            tree = ast.parse(" ".join(code.split()))
+        except SyntaxError:
+            continue
+        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
 def _needs_docstring(source: Source, line: int, name: str) -> Fault:
     return Fault(path=source.path, line=line, message=f"{name} is public and needs a docstring")
 
@@ -90,7 +153,7 @@ def main(root: Path) -> int:
     """Checks a repository; returns the exit code."""
     files, pages = sources(root, ("src",)), markdown_pages(root)
     faults = [fault for source in files for fault in docstring_faults(source)]
-    faults += link_faults(root, pages)
+    faults += [*example_faults(files), *link_faults(root, pages)]
     return report(faults, min(len(files), len(pages)), f"{len(files)} files, {len(pages)} pages")
 
 

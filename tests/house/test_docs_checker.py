@@ -87,6 +87,28 @@ def test_what_lacks_its_words_is_named(removed, complaint, tmp_path, capsys):
     assert [line.partition(": ")[2] for line in said] == [complaint]
 
 
+@pytest.mark.parametrize(
+    ("example", "complaint"),
+    [
+        ('Fact(name="a")', None),
+        ('Fact(name="a", …)', None),
+        ('read(Path("a"), key=…).short', "the example of Fact calls read, which is nowhere"),
+        ('act().of(names=Fact(nam="a"))', "the example of Fact gives Fact a nam, which it does not have"),
+        (
+            'torch.anything(Fact(\n        name="a", age=3), …)',
+            "the example of Fact gives Fact a age, which it does not have",
+        ),
+    ],
+)
+def test_an_example_names_what_is_there(example, complaint, tmp_path, capsys):
+    text = GOOD.replace("from dataclasses", "from pathlib import Path\nfrom dataclasses").replace(
+        'Fact(name="a")', example
+    )
+    status, said = check(tmp_path, capsys, text)
+    assert [line.partition(": ")[2] for line in said] == ([] if complaint is None else [complaint])
+    assert status == (complaint is not None)
+
+
 def test_a_class_without_a_docstring_is_named(tmp_path, capsys):
     status, said = check(tmp_path, capsys, '"""A module."""\n\n\nclass Plain:\n    x = 1\n')
     assert (status, said) == (1, ["src/a.py:4: Plain is public and needs a docstring"])

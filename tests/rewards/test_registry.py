@@ -20,7 +20,8 @@ MINE = '''
 """Mine."""
 def short(answer): return -len(answer)
 def right(answer, truth): return float(answer == truth) if truth else None
-def full(prompt, answer, *, truth, facts, unused=3): return facts.get("points")
+def full(prompt, answer, *, reference_answer, metadata, unused=3): return metadata.get("points")
+def full_as_before(prompt, answer, *, truth, facts, unused=3): return facts.get("points") if truth else None
 def anything(**named): return float(len(named))
 def breaks(answer): raise KeyError("gone")
 def text(answer): return "1.0"
@@ -67,6 +68,7 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
         "short": (-2.0, -1.0),
         "right": (0.0, 1.0),
         "full": (7.0, 7.0),
+        "full_as_before": (7.0, 7.0),
         "anything": (6.0, 6.0),
         "yes": (1.0, 1.0),
         "tensor": (2.0, 2.0),

@@ -24,7 +24,7 @@ def told(talk: EpisodeDriver, *texts: str) -> Sequence[Turn | Outcome]:
 
 
 def test_the_calculator_reckons_and_pays_for_the_truth() -> None:
-    question = EpisodePrompt(prompt="What is 12 * 12 - 4?", truth="140")
+    question = EpisodePrompt(prompt="What is 12 * 12 - 4?", reference_answer="140")
     *tools, end = told(EpisodeDriver("calc", calculator, question), "calc: 12*12", "calc: 144 - 4", "So 140.")
     assert [turn.text for turn in tools if isinstance(turn, Turn)] == ["144", "140"]
     assert isinstance(end, Outcome)

@@ -148,7 +148,7 @@ class ControlSettings:
 class ControlResult:
     """What came of a run on comparisons, beside a run on the true reward.
 
-    Example: ``ControlResult(chance=-93.1, truth=48.4, learned=47.0, asked=99, answered=95,
+    Example: ``ControlResult(random=-93.1, true_reward=48.4, learned_reward=47.0, queries=99, answered=95,
         ties=30, seconds=9.0)``
     """
 

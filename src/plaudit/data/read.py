@@ -229,7 +229,7 @@ class RowStream:
 class ReadResult:
     """A source that has been read.
 
-    Example: ``ReadResult(records=(…,), layout="trl-prompt", sentence="…", rows=3, counts={"prompt": 3}, …)``
+    Example: ``ReadResult(records=(…,), format_name="trl-prompt", format_sentence="…", rows=3, …)``
     """
 
     records: tuple[Record, ...]

@@ -204,7 +204,7 @@ class AgreedStopError(Exception):
 class Ranks:
     """This process's rank, the world size, and the collectives between ranks.
 
-    Example: alone, ``Ranks(rank=0, world=1, device=torch.device("cpu"))``.
+    Example: ``Ranks(rank=0, world_size=1, device=torch.device("cpu"))``.
     """
 
     rank: int

@@ -37,7 +37,7 @@ MAX_SCANNED_ROWS = 4 * SAMPLE_SIZE
 class SamplePrompt:
     """A prompt of the user's data with the answers that its row holds.
 
-    Example: ``SamplePrompt(question=question, answers=("Mice.",))``
+    Example: ``SamplePrompt(prompt=prompt, answers=("Mice.",))``
     """
 
     prompt: EncodedPrompt

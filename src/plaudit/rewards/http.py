@@ -1,8 +1,8 @@
 """A reward that answers over HTTP: a judge, a verifier or a model that runs elsewhere.
 
-One POST for the answers of one prompt: ``{"prompt": …, "answers": […], "truth": …}`` (``truth`` where there
-is one), to which ``{"scores": [number or null, …]}`` is the answer. A prompt is a string or a list of
-``{"role", "content"}``. The server may be slow, busy or gone: attempts are repeated with growing waits and
+One POST for the answers of one prompt: ``{"prompt": …, "answers": […]}``, with ``"reference_answer"`` where
+there is one, to which ``{"scores": [number or null, …]}`` is the answer. A prompt is a string or a list
+of ``{"role", "content"}``. The server may be slow, busy or gone: attempts are repeated with growing waits and
 limits of time and bytes. What still fails is no verdict, with a reason; what no repetition mends (a wrong
 answer, a refusal, a wrong address) is an error with what to do.
 """
@@ -247,9 +247,11 @@ def _score_request_body(request: _ScoreRequest) -> bytes:
         ]
     else:
         prompt_json = prompt
-    truth = {} if request.task.reference_answer is None else {"truth": request.task.reference_answer}
+    reference_answer = request.task.reference_answer
+    # By its name of before too, for one release: servers out there read that.
+    known = {} if reference_answer is None else dict.fromkeys(("reference_answer", "truth"), reference_answer)
     answers = [plain_text(answer) for answer in request.answers]
-    return json.dumps({"prompt": prompt_json, "answers": answers, **truth}).encode()
+    return json.dumps({"prompt": prompt_json, "answers": answers, **known}).encode()
 
 
 def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[float | None, ...]:

@@ -21,15 +21,18 @@ from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
 
-_ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "truth", "facts", "steps")
+_ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps")
 _REQUIRED_ARGUMENTS = ("answer",)
+_OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
+"""What arguments were called before; functions that take them are called with them for one release more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFunctionReward:
-    """A function of the user's own, called with whichever of prompt, answer, ended, truth and facts it takes.
+    """A function of the user's own, called with whichever of its arguments it takes.
 
-    ``steps``, the answer's lines that hold a word, is there too. Asked for whole answers the function gives
+    There are prompt, answer, ended, reference_answer, metadata (the rest of its row) and steps (the answer's
+    lines that hold a word). Asked for whole answers the function gives
     a number; asked for steps a number for each of them.
 
     Example: ``UserFunctionReward(name="mine.py:polite", function=polite)``
@@ -97,14 +100,23 @@ class UserFunctionReward:
             "prompt": task.prompt,
             "answer": answer,
             "ended": task.ended[place],
-            "truth": task.reference_answer,
-            "facts": task.metadata,
+            "reference_answer": task.reference_answer,
+            "metadata": task.metadata,
             "steps": step_lines(answer),
         }
         where = (
             f"{self.name}, prompt {n} ({plain_text(task.prompt)[:40]!r}), answer {plain_text(answer)[:40]!r}"
         )
-        return where, call_user_function(where, self.function, {name: available[name] for name in accepted})
+        return where, call_user_function(where, self.function, arguments_of(accepted, available))
+
+
+def arguments_of(accepted: Sequence[str], available: Mapping[str, object]) -> dict[str, object]:
+    """The arguments that a function accepts, also by the names that they had before.
+
+    >>> arguments_of(("answer", "truth"), {"answer": "4", "reference_answer": "5", "metadata": {}})
+    {'answer': '4', 'truth': '5'}
+    """
+    return {name: available[_OLD_ARGUMENTS.get(name, name)] for name in accepted}
 
 
 def call_user_function(
@@ -284,6 +296,7 @@ def accepted_arguments(
     ]
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return available
+    old = tuple(name for name, new in _OLD_ARGUMENTS.items() if new in available)
     mandatory = [
         parameter.name
         for parameter in parameters
@@ -292,9 +305,10 @@ def accepted_arguments(
     unavailable = [
         this_parameter
         for this_parameter in mandatory
-        if this_parameter not in available or this_parameter not in [parameter.name for parameter in by_name]
+        if this_parameter not in (*available, *old)
+        or this_parameter not in [parameter.name for parameter in by_name]
     ]
-    accepted = tuple(entry.name for entry in by_name if entry.name in available)
+    accepted = tuple(entry.name for entry in by_name if entry.name in (*available, *old))
     missing = [name for name in required if name not in accepted]
     if unavailable or missing:
         missing_message = f"it does not take the {' and the '.join(missing)}"

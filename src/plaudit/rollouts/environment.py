@@ -23,17 +23,27 @@ from plaudit.errors import UserError
 class EpisodePrompt:
     """What an environment is made for.
 
-    Example: ``EpisodePrompt(prompt="What is 3 + 4?", truth="7")``
+    Example: ``EpisodePrompt(prompt="What is 3 + 4?", reference_answer="7")``
     """
 
     prompt: Text
     """The prompt of the episode."""
-    truth: str | None = None
+    reference_answer: str | None = None
     """The reference answer, when its row has one."""
-    facts: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
     origin: str = ""
     """File and row."""
+
+    @property
+    def truth(self) -> str | None:
+        """``reference_answer``, as it was called before."""
+        return self.reference_answer
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """``metadata``, as it was called before."""
+        return self.metadata
 
     @property
     def where(self) -> str:
@@ -108,7 +118,7 @@ Environment = Callable[[EpisodePrompt], Episode]
 class EpisodeDriver:
     """Drives one running episode; every fault of the environment is reported with the prompt.
 
-    >>> talk = EpisodeDriver("calculator", calculator, EpisodePrompt(prompt="What is 3 + 4?", truth="7"))
+    >>> talk = EpisodeDriver("calculator", calculator, EpisodePrompt(prompt="3 + 4?", reference_answer="7"))
     >>> talk.send(PolicyTurn(text="calc: 3+4", ended=True, over=False))
     Turn(role='tool', text='7')
     >>> talk.send(PolicyTurn(text="It is 7", ended=True, over=False)).score

@@ -136,7 +136,10 @@ class EpisodeSampler:
         for place, request in enumerate(requests):
             prompt = prompts[place // n]
             episode_prompt = EpisodePrompt(
-                prompt=prompt.text, truth=prompt.reference_answer, facts=prompt.metadata, origin=prompt.origin
+                prompt=prompt.text,
+                reference_answer=prompt.reference_answer,
+                metadata=prompt.metadata,
+                origin=prompt.origin,
             )
             driver = EpisodeDriver(self.name, self.environment, episode_prompt)
             episodes.append(_ActiveEpisode(prompt, driver, request, self.sampler.version))

@@ -25,7 +25,7 @@ PLAIN_TEXT_PROMPT = (
 class EncodedPrompt:
     """One prompt as tokens, with its reference answer and metadata.
 
-    Example: ``EncodedPrompt(text="2 + 2 =", prompt=(1, 5, 9), truth="4", origin="sums.jsonl:3")``
+    Example: ``EncodedPrompt(text="2 + 2 =", prompt=(1, 5, 9), reference_answer="4", origin="sums.jsonl:3")``
     """
 
     text: Text

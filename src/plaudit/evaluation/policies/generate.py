@@ -29,7 +29,7 @@ from plaudit.tokens.encode import Encoder, make_encoder
 class EvaluationPrompt:
     """A prompt that policies are evaluated on.
 
-    Example: ``EvaluationPrompt(prompt="What is 3 plus 4?", category="arithmetic", truth="7")``
+    Example: ``EvaluationPrompt(prompt="What is 3 plus 4?", category="arithmetic", reference_answer="7")``
     """
 
     prompt: Text

@@ -138,7 +138,7 @@ class RankerJudge:
 class JudgeSettings:
     """How judges are loaded and asked.
 
-    Example: ``JudgeSettings(manners=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
+    Example: ``JudgeSettings(retry_policy=RetryPolicy(token_from="JUDGE_TOKEN"), cache=Path("judged"))``
     """
 
     device: str = "auto"

@@ -66,7 +66,7 @@ class Diversity:
 class PolicyFigures:
     """All figures of one policy.
 
-    Example: ``PolicyFigures(name="ppo", model="runs/ppo/model", answers=400, …)``
+    Example: ``PolicyFigures(name="ppo", model="runs/ppo/model", gold=None, …)``
     """
 
     name: str

@@ -27,7 +27,7 @@ by itself.
 class ScoredPair:
     """Two answers to one prompt, with the annotators' preference and a model's rewards.
 
-    Example: ``ScoredPair(prompt="2 + 2?", answers=("4", "5"), rewards=(1.2, -0.3), chance=1.0, …)``
+    Example: ``ScoredPair(prompt="2 + 2?", answers=("4", "5"), rewards=(1.2, -0.3), p_first=1.0, …)``
     """
 
     prompt: Text

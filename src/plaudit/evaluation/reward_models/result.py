@@ -251,7 +251,7 @@ class Mistake:
 class RewardEvaluation:
     """Everything found about one reward model on one file.
 
-    Example: ``evaluate(scored, settings=Settings()).accuracy``
+    Example: ``evaluate_reward(reward, evidence).evaluation.accuracy``
     """
 
     model: str

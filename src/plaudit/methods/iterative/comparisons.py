@@ -30,7 +30,7 @@ _MAX_LISTED = 5
 class AnswerPair:
     """Two answers to one prompt.
 
-    Example: ``AnswerPair(number=1, question=question, first="Mice.", second="Bark.")``
+    Example: ``AnswerPair(number=1, prompt=prompt, first="Mice.", second="Bark.")``
     """
 
     number: int

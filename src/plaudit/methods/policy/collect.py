@@ -233,7 +233,7 @@ class RolloutCollector:
     """Generates completions and scores them.
 
     Example: ``RolloutCollector(sampler=…, reward=load_reward(folder),
-        sampling=…, completions_per_prompt=8, ranks=alone())``
+        sampling=…, completions_per_prompt=8, ranks=ranks)``
     """
 
     sampler: RolloutSampler

@@ -273,8 +273,8 @@ class ImportanceWeighting:
 class ExperienceMaker:
     """Turns the rollouts of a round into training tensors.
 
-    Example: ``ExperienceMaker(row=row, watchers=watchers, shaper=shaper, ranks=ranks,
-        …).round(collected, …)``
+    Example: ``ExperienceMaker(row=row, models=models, shaper=shaper, ranks=ranks,
+        …).make_round(collected, …)``
     """
 
     row: PolicyAlgorithm

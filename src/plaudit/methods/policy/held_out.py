@@ -60,8 +60,8 @@ PROMPTS_PER_BATCH = 64
 class HeldOutEvaluator:
     """Generates, scores and measures completions of held-out prompts.
 
-    Example: ``HeldOutEvaluator(sampler=…, reward=…, judge=None, watchers=…, sampling=…,
-        answers=1, …).look(pause)``
+    Example: ``HeldOutEvaluator(sampler=…, reward=…, judge=None, models=…, sampling=…,
+        completions_per_prompt=1, …).evaluate(check_interrupt)``
     """
 
     sampler: RolloutSampler

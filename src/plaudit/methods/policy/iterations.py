@@ -133,7 +133,7 @@ def policy_updates(
 class RolloutRounds:
     """The rounds of a run that draws its own answers, as state beside the weights.
 
-    Example: ``RolloutRounds(questions=rows.train, collector=…, experience=…,
+    Example: ``RolloutRounds(prompts=rows.train, collector=…, experience=…,
         kl_control=KlControl(), ranks=…, seed=0)``
     """
 

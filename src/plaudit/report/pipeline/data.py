@@ -64,7 +64,7 @@ class StageInput:
 class StageData:
     """One stage, as far as it has come.
 
-    Example: ``StageData(name="ppo", do="ppo", state="done", number=7, …)``
+    Example: ``StageData(name="ppo", kind="ppo", state="done", number=7, …)``
     """
 
     name: str

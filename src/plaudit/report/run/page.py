@@ -37,7 +37,7 @@ _SCORED_LINE = re.compile(r"([+-]\d+\.\d\d|\d+(?:\.\d+)?\.)  (.*)")
 class SampledText:
     """One of the texts under a prompt.
 
-    Example: ``SampledText(label="At step 90", kind="now", text="A pear.", scored=())``
+    Example: ``SampledText(label="At step 90", kind="now", text="A pear.")``
     """
 
     label: str

@@ -18,6 +18,7 @@ from plaudit.errors import UserError
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import (
     accepted_arguments,
+    arguments_of,
     call_user_function,
     names_function,
     resolve_function,
@@ -26,7 +27,7 @@ from plaudit.rewards.registry import (
 
 PairOutcome = Literal["first", "second", "tie"]
 """The outcomes of comparing two answers."""
-_ALLOWED_ARGUMENTS = ("prompt", "first", "second", "truth", "facts", "seed")
+_ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed")
 _REQUIRED_ARGUMENTS = ("first", "second")
 _TASKS_PER_CALL = 64
 
@@ -107,12 +108,12 @@ class UserFunctionComparer:
             "prompt": task.prompt,
             "first": first,
             "second": second,
-            "truth": task.reference_answer,
-            "facts": task.metadata,
+            "reference_answer": task.reference_answer,
+            "metadata": task.metadata,
             "seed": seed,
         }
         where = f"{self.name}, prompt {plain_text(task.prompt)[:40]!r}"
-        outcome = call_user_function(where, self.function, {name: available[name] for name in takes})
+        outcome = call_user_function(where, self.function, arguments_of(takes, available))
         if outcome is None or (isinstance(outcome, Verdict) and len(outcome.marks) == 2):
             return outcome
         for better in get_args(PairOutcome):
