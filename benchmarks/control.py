@@ -50,7 +50,7 @@ def row(way: QuerySettings, found: list[ControlResult]) -> tuple[object, ...]:
         way.queries,
         f"{statistics.fmean(item.answered for item in found):.0f}",
         f"{statistics.fmean(item.ties for item in found):.0f}",
-        interval([item.learned for item in found], 1),
+        interval([item.learned_reward for item in found], 1),
         interval([item.share for item in found], 3),
         f"{min(item.share for item in found):.3f}",
         f"{statistics.fmean(item.seconds for item in found):.0f}",
@@ -71,7 +71,7 @@ def study(seeds: int, comparisons: Sequence[int]) -> None:
                 for settings, truth in zip(runs, truths, strict=True)
             ]
             print(*row(way, found[n, queries]), file=sys.stderr, flush=True)
-    random_returns = [name.chance for name in next(iter(found.values()))]
+    random_returns = [name.random for name in next(iter(found.values()))]
     print(f"{machine()}; {seeds} seeds\n")
     print(f"untrained: {interval(random_returns, 1)}; on the true reward: {interval(truths, 1)}\n")
     print(

@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tools.links import link_faults, markdown_pages
@@ -93,19 +93,21 @@ def example_faults(files: Sequence[Source]) -> Iterator[Fault]:
     known = known_names(files)
     fields = fields_of_records(files)
     for source in files:
-        for node in ast.walk(source.tree):
-            text = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
-            for call in _calls_of_examples(text or ""):
-                name = name_of(call.func)
-                if "." not in name and name not in known:
-                    message = f"the example of {node.name} calls {name}, which is nowhere"
+        records = (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef))
+        for node in records:
+            for call in _calls_of_examples(ast.get_docstring(node) or ""):
+                for fault in _call_faults(call, known, fields):
+                    message = f"the example of {node.name} {fault}"
                     yield Fault(path=source.path, line=node.lineno, message=message)
-                for keyword in call.keywords:
-                    if name in fields and keyword.arg is not None and keyword.arg not in fields[name]:
-                        message = (
-                            f"the example of {node.name} gives {name} a {keyword.arg}, which it does not have"
-                        )
-                        yield Fault(path=source.path, line=node.lineno, message=message)
+
+
+def _call_faults(call: ast.Call, known: frozenset[str], fields: Mapping[str, set[str]]) -> Iterator[str]:
+    name = name_of(call.func)
+    if "." not in name and name not in known:
+        yield f"calls {name}, which is nowhere"
+    for keyword in call.keywords:
+        if name in fields and keyword.arg is not None and keyword.arg not in fields[name]:
+            yield f"gives {name} a {keyword.arg}, which it does not have"
 
 
 def known_names(files: Sequence[Source]) -> frozenset[str]:

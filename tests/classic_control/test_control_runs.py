@@ -105,8 +105,8 @@ def test_a_judge_of_the_opposite_opinion_makes_the_opposite_policy():
         for wrong in (0.0, 0.99)
     )
     before = true_return(untrained_actor(right), right)
-    assert train_on_preferences(right, 50.0, quiet).learned > before + 10
-    assert train_on_preferences(opposite, 50.0, quiet).learned < before
+    assert train_on_preferences(right, 50.0, quiet).learned_reward > before + 10
+    assert train_on_preferences(opposite, 50.0, quiet).learned_reward < before
 
 
 def test_where_nobody_answers_nothing_is_rewarded():
@@ -183,6 +183,6 @@ def test_a_thousand_comparisons_come_within_a_tenth_of_the_true_reward():
     settings = ControlSettings(seed=1)
     found = train_on_preferences(settings, train_on_true_reward(settings, quiet), quiet)
     assert found.true_reward > 40
-    assert found.chance < -80
-    assert found.asked <= 1000
+    assert found.random < -80
+    assert found.queries <= 1000
     assert found.share > 0.9
