@@ -12,6 +12,7 @@ from typing import Any
 from plaudit import __version__
 from plaudit.cli.parser import Parser
 from plaudit.errors import UserError
+from plaudit.files.user_code import exit_refused
 
 _VERBS: Mapping[str, tuple[str, str]] = {
     "chat": ("chat", "hold a conversation with one model, or the same one with several"),
@@ -66,7 +67,9 @@ def _run_verb(argv: Sequence[str] | None) -> int:
     if called is not None:
         module: Any = import_module(f"plaudit.cli.{_VERBS[called][0]}")
         module.add_parser(subparsers)
-        return module.run(parser.parse_args(words))
+        arguments = parser.parse_args(words)
+        with exit_refused(f"plaudit {called}: something that it called did not let it finish"):
+            return module.run(arguments)
     for verb, (_, purpose) in _VERBS.items():
         subparsers.add_parser(verb, help=purpose)
     parser.parse_args(words)

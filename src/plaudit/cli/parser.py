@@ -38,7 +38,7 @@ from plaudit.config import (
     resolve,
     to_yaml,
 )
-from plaudit.errors import UserError
+from plaudit.errors import CommandEnd, UserError
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ def read_config(
     config = resolve(config_type, file_values, command_line)
     if args.print_config:
         print(to_yaml(config), end="")
-        raise SystemExit(0)
+        raise CommandEnd(0)
     return config
 
 

@@ -27,7 +27,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
-from plaudit.errors import UserError
+from plaudit.errors import CommandEnd, UserError
+from plaudit.files.user_code import exit_refused
 from plaudit.models.load import device_of
 
 TORCHELASTIC_ERROR_VARIABLE = "TORCHELASTIC_ERROR_FILE"
@@ -83,7 +84,7 @@ def rank_error(
     # Every rank met the same fault, such as one bad row: the
     # first says it once, the others leave in silence.
     if first.words == error_text(error):
-        return SystemExit(2)
+        return CommandEnd(2)
     own_fault = "" if lost else f"; its own fault: {first_line(error)}"
     return UserError(f"{rank_label}: stopped, because rank {first.rank} failed{own_fault}")
 
@@ -316,7 +317,9 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     store = _join_group(local_device, world)
     ranks = Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), device=local_device)
     try:
-        yield ranks
+        # A rank that some function of the user's ended would leave the others waiting.
+        with exit_refused(f"rank {ranks.rank} of {world}"):
+            yield ranks
     # All ranks leave at the same place here, so tearing the group down cannot wait for anyone.
     except AgreedStopError:
         _leave_group()

@@ -15,7 +15,7 @@ from typing import ClassVar
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
-from plaudit.files.user_code import import_user_module
+from plaudit.files.user_code import exit_refused, import_user_module
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
@@ -123,11 +123,12 @@ def call_user_function(
     where: str, function: Callable[..., object], arguments: Mapping[str, object]
 ) -> object:
     """The result of a user's function; an exception becomes an error that names where it was called."""
-    try:
-        return function(**arguments)
-    # Nobody knows what it raises.
-    except Exception as error:
-        raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+    with exit_refused(where):
+        try:
+            return function(**arguments)
+        # Nobody knows what it raises.
+        except Exception as error:
+            raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
 
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:
@@ -267,6 +268,8 @@ def resolve_function(spec: str) -> Callable[..., object]:
 def _import_function(spec: str, module: str, name: str) -> Callable[..., object]:
     try:
         function = getattr(import_user_module(module), name)
+    except UserError:
+        raise
     except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
         raise UserError(
             f"{spec!r} cannot be imported: {error}; modules are looked for in the present folder and among "

@@ -17,6 +17,7 @@ from typing import Literal
 
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
+from plaudit.files.user_code import exit_refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,26 +151,28 @@ class EpisodeDriver:
         return answer
 
     def _start(self, environment: Environment, prompt: EpisodePrompt) -> Episode:
-        try:
-            episode = environment(prompt)
-        # The environment is the user's: whatever it raises is told with the prompt it was raised at.
-        except Exception as error:
-            raise self._error(f"it raised {type(error).__name__}: {error}") from error
+        with exit_refused(self.where):
+            try:
+                episode = environment(prompt)
+            # The environment is the user's: whatever it raises is told with the prompt it was raised at.
+            except Exception as error:
+                raise self._error(f"it raised {type(error).__name__}: {error}") from error
         if not inspect.isgenerator(episode):
             raise self._error(f"it gave {episode!r}; it has to be a generator, a function that yields")
         return episode
 
     def _advance(self, turn: PolicyTurn | None) -> object:
-        try:
-            # A fresh generator takes no value: it runs to its first yield, which is None.
-            return next(self._episode) if turn is None else self._episode.send(turn)
-        except StopIteration as stop:
-            if turn is None or not isinstance(stop.value, Outcome):
-                when = "before the policy spoke" if turn is None else f"with {stop.value!r}"
-                raise self._error(f"it ended {when}; it has to return an Outcome") from None
-            return stop.value
-        except Exception as error:
-            raise self._error(f"it raised {type(error).__name__}: {error}") from error
+        with exit_refused(self.where):
+            try:
+                # A fresh generator takes no value: it runs to its first yield, which is None.
+                return next(self._episode) if turn is None else self._episode.send(turn)
+            except StopIteration as stop:
+                if turn is None or not isinstance(stop.value, Outcome):
+                    when = "before the policy spoke" if turn is None else f"with {stop.value!r}"
+                    raise self._error(f"it ended {when}; it has to return an Outcome") from None
+                return stop.value
+            except Exception as error:
+                raise self._error(f"it raised {type(error).__name__}: {error}") from error
 
     def _refuse_non_finite(self, outcome: Outcome) -> None:
         for name, value in (("score", outcome.score), *outcome.parts.items()):
