@@ -8,6 +8,7 @@ and an edited one is not.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import platform
 import re
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -25,6 +26,9 @@ import plaudit
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, lock
+
+if TYPE_CHECKING:
+    from plaudit.engine.distributed import Ranks
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "peft", "datasets")
 _TOKENIZER_FILES = (
@@ -125,6 +129,62 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
             + "To go on: restore it, or start another run with `--out` elsewhere."
         )
     return tuple(f"{line}; results may differ in the last bits" for line in lines.values())
+
+
+def refuse_differing_ranks(ranks: Ranks, facts: Mapping[str, object], inputs: Mapping[str, Path]) -> None:
+    """Refuses a start whose ranks do not all have the same settings, versions and content of files.
+
+    They would train on without a word: each rank its own rows at its own rate, the gradients added up.
+    """
+    if ranks.world_size == 1:
+        return
+    own = {name: str(value) for name, value in facts.items()} | _versions()
+    _refuse_differences(ranks, own)
+    # Of one and the same file on one machine nobody has to read the content.
+    stamps = _gathered(ranks, {name: _file_stamp(path) for name, path in inputs.items()})
+    unsure = [name for name in inputs if len({stamp[name] for stamp in stamps}) > 1]
+    _refuse_differences(ranks, {name: _content_or_none(inputs[name]) for name in unsure})
+
+
+def _refuse_differences(ranks: Ranks, own: Mapping[str, str]) -> None:
+    of_ranks = _gathered(ranks, own)
+    names = dict.fromkeys(name for of_rank in of_ranks for name in of_rank)
+    lines: list[str] = []
+    for name in names:
+        holders: dict[str, list[str]] = {}
+        for rank, of_rank in enumerate(of_ranks):
+            holders.setdefault(of_rank.get(name, "nothing"), []).append(str(rank))
+        if len(holders) > 1:
+            said = (f"{_short_hash(value)} on rank {', '.join(who)}" for value, who in holders.items())
+            lines.append(f"  {name}: {'; '.join(said)}\n")
+    if lines:
+        raise UserError(
+            f"the ranks of this run are not started with the same:\n{''.join(lines)}"
+            "Start all of them with one command, on the same files and versions."
+        )
+
+
+def _gathered(ranks: Ranks, own: Mapping[str, str]) -> list[dict[str, str]]:
+    return [json.loads(text) for text in ranks.all_gather_strings([json.dumps(dict(own))])]
+
+
+def _versions() -> dict[str, str]:
+    found = {name: version for name in _LIBRARIES if (version := _library_version(name))}
+    return found | {"plaudit": f"{plaudit.__version__} {code_version()['commit'] or ''}".strip()}
+
+
+def _file_stamp(path: Path) -> str:
+    """What two ranks agree on only where they read the same files of the same machine."""
+    if not path.exists():
+        return "missing"
+    files = _files_below(path, ()) if path.is_dir() else iter([path])
+    stats = [(str(file.resolve()), file.stat()) for file in files]
+    marks = [(name, at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns) for name, at in stats]
+    return json.dumps([platform.node(), marks])
+
+
+def _content_or_none(path: Path) -> str:
+    return hash_path(path) if path.exists() else "missing"
 
 
 def hash_file(path: Path) -> str:
@@ -403,7 +463,7 @@ def _has_checkpoint_or_result(path: Path) -> bool:
 
 
 def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: AbstractSet[str]) -> list[str]:
-    old, new = _flat_settings(_read_config(path)), _flat_settings(resolved)
+    old, new = flat_settings(_read_config(path)), flat_settings(resolved)
     if isinstance(best := old.get("keep.best"), str):
         old["keep.best"] = current_metric_name(best)
     keys = [
@@ -426,11 +486,16 @@ def _is_changeable(key: str, may_change: AbstractSet[str]) -> bool:
     return any(".".join(names[:depth]) in may_change for depth in range(1, len(names) + 1))
 
 
-def _flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_settings(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings of all groups by their dotted names.
+
+    >>> flat_settings({"seed": 0, "lora": {"rank": 2}})
+    {'seed': 0, 'lora.rank': 2}
+    """
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            flat |= _flat_settings(value, f"{prefix}{key}.")
+            flat |= flat_settings(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat

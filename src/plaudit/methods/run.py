@@ -170,7 +170,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     ones. Where its result is there already the user is told, and ``finished`` is true.
     """
     named_checks("--allow", config.allow)
-    with process_group(config.device) as ranks, _open_folder(config, ranks) as folder:
+    with process_group(config.device) as ranks, _open_same_folder(config, ranks, method, inputs) as folder:
         path = None if folder is None else folder.path
         run = start_run(config, ranks, method, folder=path, finished=_is_finished(config, ranks))
         if folder is not None:
@@ -213,6 +213,27 @@ def reserve_run_folder(config: RunConfig) -> None:
         if not exists:
             with _open_folder(config, ranks):
                 ranks.barrier()
+
+
+@contextmanager
+def _open_same_folder(
+    config: RunConfig, ranks: Ranks, method: str, inputs: Sequence[Path]
+) -> Iterator[RunFolder | None]:
+    """The run folder, once it is known that all ranks run the same thing."""
+    held_out = {} if config.held_out_share is not None else {"held_out": Path(config.held_out)}
+    files = {"data": config.data, **held_out, "model": config.model, **{str(path): path for path in inputs}}
+    # A file may lie elsewhere on another machine: its content counts. The run's own folder is one for all.
+    values = run_folder.flat_settings(asdict(config)).items()
+    elsewhere = {*held_out, *(name for name, value in values if isinstance(value, Path))} - {"out"}
+    # Each rank has a device of its own; what it computes in has to be the same.
+    elsewhere |= {"device"}
+    settings = run_folder.flat_settings(plain_settings(config)).items()
+    facts = {name: value for name, value in settings if name not in elsewhere}
+    if config.dtype == "auto":
+        facts["dtype"] = f"auto, which is {precision(config.dtype, ranks.device).products}"
+    run_folder.refuse_differing_ranks(ranks, {"method": method, **facts}, files)
+    with _open_folder(config, ranks) as folder:
+        yield folder
 
 
 @contextmanager

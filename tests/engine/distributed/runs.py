@@ -52,6 +52,8 @@ class Run:
     """Behind ``plaudit``."""
     environment: Mapping[str, str]
     """Set while it runs."""
+    more_of_last_rank: tuple[str, ...] = ()
+    """Arguments that only the last rank is given."""
 
 
 def run_all(plan: Mapping[str, Run], folder: Path, *, ranks: int) -> dict[str, list[Said]]:
@@ -115,7 +117,9 @@ def _one(run: Run) -> Said:
     os.environ.update(run.environment)
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            code = main(run.arguments)
+            rank, ranks = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+            more = run.more_of_last_rank if rank == ranks - 1 else ()
+            code = main([*run.arguments, *more])
     except SystemExit as end:
         code = int(end.code or 0)
     finally:

@@ -17,7 +17,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from plaudit.engine.metric_docs import lower_is_better
+from plaudit.engine.run_folder import flat_settings
 from plaudit.engine.step_report import Number, StepReport, finite_or_none
 from plaudit.errors import UserError
 from plaudit.files import atomic
@@ -419,8 +420,9 @@ class MlflowSink:
         self._run_id = self._client.create_run(experiment, run_name=run.name).info.run_id
         _write_run_id(self._folder, self.name, self._run_id)
         self._client.log_dict(self._run_id, dict(run.config), "config.json")
-        for name, value in _flatten(run.config):
-            self._client.log_param(self._run_id, name, value)
+        for name, value in flat_settings(run.config).items():
+            # What every backend of MLflow takes.
+            self._client.log_param(self._run_id, name, str(value)[:500])
 
     def log(self, report: StepReport) -> None:
         """All figures of the step in one call."""
@@ -502,15 +504,6 @@ def _samples_markdown(rows: Sequence[Sample]) -> str:
     return "\n\n---\n\n".join(
         f"**asked**\n\n{row.prompt}\n\n**answered**\n\n{row.completion}" for row in rows
     )
-
-
-def _flatten(config: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as dotted names; 500 characters are what every MLflow backend takes."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", str(value)[:500]
 
 
 def _read_run_id(folder: Path, tracker: str) -> str | None:
