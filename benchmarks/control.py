@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import torch
 
+from benchmarks.intervals import numbers
 from benchmarks.table import machine, markdown
 from plaudit.classic_control.reward_model import QUERIES, QuerySettings
 from plaudit.classic_control.train import (
@@ -25,22 +26,8 @@ from plaudit.classic_control.train import (
 
 COMPARISONS = (1000, 200, 50, 20)
 """Comparisons of a run."""
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 9: 2.262}
-"""The 97.5 % point of Student's t, by degrees of freedom."""
 HEAD = ("comparisons", "queries", "answered", "ties", "true return", "share of the way", "least", "seconds")
 """What the columns are."""
-
-
-def interval(values: list[float], digits: int) -> str:
-    """The mean and half of its 95 % interval.
-
-    >>> interval([1.0, 3.0], 1)
-    '2.0 ± 12.7'
-    """
-    if len(values) - 1 not in STUDENT:
-        return f"{statistics.fmean(values):.{digits}f}"
-    half = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.fmean(values):.{digits}f} ± {half:.{digits}f}"
 
 
 def row(way: QuerySettings, found: list[ControlResult]) -> tuple[object, ...]:
@@ -50,8 +37,8 @@ def row(way: QuerySettings, found: list[ControlResult]) -> tuple[object, ...]:
         way.queries,
         f"{statistics.fmean(item.answered for item in found):.0f}",
         f"{statistics.fmean(item.ties for item in found):.0f}",
-        interval([item.learned_reward for item in found], 1),
-        interval([item.share for item in found], 3),
+        numbers([item.learned_reward for item in found], 1),
+        numbers([item.share for item in found], 3),
         f"{min(item.share for item in found):.3f}",
         f"{statistics.fmean(item.seconds for item in found):.0f}",
     )
@@ -73,7 +60,7 @@ def study(seeds: int, comparisons: Sequence[int]) -> None:
             print(*row(way, found[n, queries]), file=sys.stderr, flush=True)
     random_returns = [name.random for name in next(iter(found.values()))]
     print(f"{machine()}; {seeds} seeds\n")
-    print(f"untrained: {interval(random_returns, 1)}; on the true reward: {interval(truths, 1)}\n")
+    print(f"untrained: {numbers(random_returns, 1)}; on the true reward: {numbers(truths, 1)}\n")
     print(
         markdown(
             HEAD,
@@ -85,7 +72,7 @@ def study(seeds: int, comparisons: Sequence[int]) -> None:
     )
     for n in comparisons:
         both = zip(*(found[n, how] for how in QUERIES), strict=True)
-        lead = interval([choosy.share - random.share for choosy, random in both], 3)
+        lead = numbers([choosy.share - random.share for choosy, random in both], 3)
         print(f"\n{n:,}: disagreement is ahead of random by {lead}")
 
 

@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
-"""The 97.5 % point of Student's t, by degrees of freedom."""
+from scipy.stats import t
 
 
 def shares(values: Sequence[float]) -> str:
@@ -16,10 +15,14 @@ def shares(values: Sequence[float]) -> str:
 
 
 def numbers(values: Sequence[float], digits: int) -> str:
-    """The mean with its 95 % interval; one value alone has none."""
+    """The mean with its 95 % interval; one value alone has none.
+
+    >>> numbers([1.0, 3.0], 1)
+    '2.0 ± 12.7'
+    """
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean + (f" ± {_half(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def _half(values: Sequence[float]) -> float:
-    return STUDENT[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))

@@ -84,7 +84,7 @@ def parts(root: Path) -> tuple[Part, ...]:
             name="tests",
             command=("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations=10"),
             evidence=r"[1-9]\d* passed",
-            shown=r"^=+ slowest 10 durations =+\n(?:.+\n)+",
+            shown=r"^=+ slowest 10 durations =+\n(?:(?!=).*\n)*",
             exclusive=True,
         ),
     )

@@ -54,6 +54,7 @@ def repository(tmp_path: Path) -> Path:
         write(tmp_path, f"src/plaudit/{module}.py", '"""A module."""\n')
     write(tmp_path, "src/plaudit/errors.py", '"""A module."""\n\n_LIMIT = 3\n')
     write(tmp_path, "examples/hello.py", '"""An example."""\n\nprint("hello")\n')
+    write(tmp_path, "benchmarks/hello.py", '"""A benchmark."""\n\nprint("hello")\n')
     write(tmp_path, "tests/test_one.py", "def test_one():\n    assert 1 + 1 == 2\n")
     return tmp_path
 

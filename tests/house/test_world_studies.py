@@ -58,11 +58,10 @@ def test_studies_of_preferences_print_their_tables(
 ) -> None:
     for module, name, value in (
         (preference_lab, "ROWS", 40),
-        (preference_lab, "ASKED", 16),
+        (preference_lab, "PROMPTS", 16),
         (preference_lab, "SHOWN", 40),
         (world_preferences, "SHOWN", 40),
         (world_preferences, "FEW", 2),
-        (world_preferences, "STUDENT", {1: 12.706}),
     ):
         monkeypatch.setattr(module, name, value)
     words = ["world_preferences", "--out", str(tmp_path), "--only", "references", "precomputing"]
@@ -84,9 +83,9 @@ def test_studies_of_policies_print_their_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for module, name, value in (
-        (preference_lab, "ASKED", 16),
-        (policy_lab, "ASKED", 16),
-        (policy_lab, "ROWS", 40),
+        (preference_lab, "PROMPTS", 16),
+        (policy_lab, "PROMPTS", 16),
+        (preference_lab, "ROWS", 40),
         (policy_lab, "ROUNDS", 1),
         (policy_lab, "ANSWERS", 16),
         (policy_lab, "SHOWN", 40),
