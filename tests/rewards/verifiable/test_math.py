@@ -147,6 +147,19 @@ def test_not_the_same(answer: str, truth: str) -> None:
     assert equivalent(answer, truth) is False
 
 
+@pytest.mark.parametrize("answer", [".", "1 + .", ". 5", "1..2", "..", r"\sqrt.", "7 .", "x^."])
+def test_a_dot_alone_is_no_number(answer: str) -> None:
+    assert equivalent(answer, "12") is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [("12 sq. ft.", "12"), ("3.5 km", "3.5"), ("1,200 US dollars", "1200")],
+)
+def test_a_unit_may_have_several_words(answer: str, number: str) -> None:
+    assert equivalent(answer, number) is True
+
+
 @pytest.mark.parametrize("truth", [r"\int_0^1 f", "[1, 2", r"\begin{cases} 1 \end{cases}", "?"])
 def test_a_truth_that_cannot_be_read_gives_no_verdict(truth: str) -> None:
     assert equivalent("1", truth) is None
@@ -173,6 +186,10 @@ def test_a_truth_that_cannot_be_read_gives_no_verdict(truth: str) -> None:
         "0.1" + "1" * 400,
         "1" * 400 + "^" + "1" * 90,
         "(x+1)^999999",
+        # Plain English behind a number: long words could be divided into units in 2^n ways.
+        "12 dollars because each of the seven children gets the same share of what remains!",
+        "12 " + "a" * 480 + "!",
+        "12 " + "ab " * 150 + "1",
         "1e999",
         "a" * 400,
         ",".join("123456789" * 20),

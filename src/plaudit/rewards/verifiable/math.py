@@ -281,9 +281,10 @@ _SPELLINGS = (
     (r"(?<![\d,.])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda m: m[0].replace(",", "")),
     (r"\b(?:and|or)\b|;", ","),
 )
-# A unit has two letters or more, since 3x is a product, and is not the name of a function.
+# A unit has two letters or more, since 3x is a product, and is not the name of a function. Each of its words
+# ends at a dot, a gap or the end: a long word could else be divided in exponentially many ways.
 _UNIT = re.compile(
-    r"^\s*([-+]?[\d.,/ ]*\d)\s*(?!(?:pi|sqrt|exp|sin|cos|tan|log|abs)\b)([A-Za-z]{2,}[.]?\s*)+$"
+    r"^\s*([-+]?[\d.,/ ]*\d)\s*(?!(?:pi|sqrt|exp|sin|cos|tan|log|abs)\b)(?:[A-Za-z]{2,}(?:[.]\s*|\s+|$))+$"
 )
 _OPENING_BRACKETS, _CLOSING_BRACKETS = "([{⟦", ")]}⟧"
 _FLIPPED = {">": "<", "≥": "≤"}

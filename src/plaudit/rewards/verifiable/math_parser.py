@@ -215,8 +215,8 @@ class _Parser:
         token = self.take()
         if token in self._commands:
             return self._commands[token]()
-        # Not isdigit, which takes ⁴ too.
-        if token[0].isdecimal() or token[0] == ".":
+        # Not isdigit, which takes ⁴ too; a dot alone is no number.
+        if token[0].isdecimal() or (token[0] == "." and token != "."):
             return number(Fraction(token))
         name = token.removeprefix("\\")
         if name in FUNCTIONS:
