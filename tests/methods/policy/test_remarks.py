@@ -13,13 +13,14 @@ from plaudit.methods.policy.conflicts import configured_algorithm
 from plaudit.methods.policy.diagnostics import DOCS_PAGE, diagnostics
 from tests.engine.test_exact_resume import when_steps_are_done
 from tests.engine.toy_command import Command
-from tests.methods.policy.commands import Place, command, make_place, well
+from tests.methods.policy.commands import Place, command, go, make_place, well
 from tests.methods.policy.pieces import config_of
 
 ZERO = "the loss is close to 0"
 BELOW = "the KL is below 0"
 COLLAPSING = "the entropy is collapsing"
 FLAT = "most prompts teach nothing"
+ALL_FLAT = "no prompt teaches anything"
 CUT = "most answers are cut"
 GROWING = "answers are growing longer"
 SILENT = "the reward has no verdict"
@@ -63,6 +64,7 @@ SHOWN: dict[str, tuple[str, list[StepReport], str]] = {
     "a KL below 0": (BELOW, history(kl=[0.0, -0.5, -0.4, -0.3, -0.2, -0.3]), "ppo"),
     "collapsing": (COLLAPSING, history(entropy=line(3.0, 0.1)), "ppo"),
     "flat": (FLAT, history(frac_zero_std=[0.8] * 6, reward_std=[0.1] * 6), "grpo"),
+    "all are flat": (ALL_FLAT, history(frac_zero_std=[1.0], reward_std=[0.0]), "grpo"),
     "cut": (CUT, history(frac_finished=[0.3] * 4), "ppo"),
     "growing": (GROWING, history(length_mean=line(20, 80)), "ppo"),
     "silent": (SILENT, history(frac_no_verdict=[0.4] * 4), "ppo"),
@@ -148,3 +150,56 @@ def test_a_run_whose_loss_is_0_is_told_why(place: Place) -> None:
     assert f"note: {ZERO}, and that is expected" in went.said
     assert went.figures("grad_norm")[0] > 0
     assert all(abs(loss) < 0.02 for loss in went.figures("loss"))
+
+
+class TestNothingToCompare:
+    """Rewards by which no answer is better than another to the same prompt."""
+
+    @pytest.fixture
+    def flat(self, place: Place) -> str:
+        (place.folder / "flat.py").write_text(
+            "calls = []\n"
+            "def same(answer):\n    return 0.1\n"
+            "def by_prompt(prompt):\n    return float(len(str(prompt)))\n"
+            "def later(answer):\n    calls.append(answer)\n"
+            "    return float(len(str(answer))) if len(calls) <= 300 else None\n"
+            "def at_last(answer):\n    calls.append(answer)\n"
+            "    return 0.1 if len(calls) <= 40 else float(len(str(answer)))\n".replace(
+                "def by_prompt(prompt)", "def by_prompt(prompt, answer)"
+            )
+        )
+        return str(place.folder / "flat.py")
+
+    @pytest.mark.parametrize("name", ["grpo", "rloo", "dapo"])
+    @pytest.mark.parametrize("rule", ["same", "by_prompt"])
+    def test_the_run_says_so_and_ends_after_three_rounds(
+        self, place: Place, flat: str, name: str, rule: str
+    ) -> None:
+        more = ("--reward", f"{flat}:{rule}", "--rounds", 8, "--sample.rows", 0)
+        went = go(place, name, f"flat-{name}-{rule}", *more)
+        assert went.code == 2
+        assert "one and the same score for 3 rounds" in went.said
+        assert f"{rule} says of answers that differ" in went.said
+        assert len(went.lines) == 2
+        if name != "dapo":  # which leaves such prompts out, so that nothing is reported of them
+            assert went.said.count(ALL_FLAT) == 1
+        assert not (went.run / "model").exists()
+
+    def test_it_goes_on_where_the_scores_are_shaped_or_it_is_told_to(self, place: Place, flat: str) -> None:
+        rule = ("--reward", f"{flat}:same", "--rounds", 5, "--sample.rows", 0)
+        assert go(place, "grpo", "shaped", *rule, "--shape.per-token", 0.1).code == 0
+        assert go(place, "grpo", "patient", *rule, "--draw.flat-rounds", 0).code == 0
+
+    def test_what_came_late_counts(self, place: Place, flat: str) -> None:
+        went = go(place, "grpo", "late", "--reward", f"{flat}:at_last", "--rounds", 6, "--held-out", 0)
+        assert went.code == 0, went.said
+        assert went.figures("frac_zero_std")[0] == 1.0
+        assert went.figures("frac_zero_std")[-1] < 1.0
+
+    def test_a_round_without_a_verdict_is_said_when_it_comes(self, place: Place, flat: str) -> None:
+        went = go(place, "grpo", "silent", "--reward", f"{flat}:later", "--rounds", 30, "--held-out", 0)
+        assert went.code == 2
+        # At the next look at held-out prompts or samples.
+        told = went.said.index("note: a round taught nothing: round 12: ")
+        assert told < went.said.index("plaudit: round 13: ")
+        assert went.said.count("a round taught nothing") == 1

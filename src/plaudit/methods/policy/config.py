@@ -118,9 +118,13 @@ class DrawSettings:
     """The share of a round's prompts that come with the answers of an earlier round."""
     max_staleness: int = 4
     """How many rounds ago these may have been drawn, at most."""
+    flat_rounds: int = 3
+    """After so many rounds in which all answers to each prompt have one score a run ends; 0 is never."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn, or learnt from."""
+        if self.flat_rounds < 0:
+            raise UserError(f"draw.flat_rounds must be at least 0, not {self.flat_rounds}")
         if self.resample_limit < 0:
             raise UserError(f"draw.resample_limit must be at least 0, not {self.resample_limit}")
         if not 0 <= self.replay < 1:

@@ -20,17 +20,23 @@ WINDOW = 5
 
 
 def diagnostics(
-    row: PolicyAlgorithm, reports: Sequence[StepReport], *, sums_step_scores: bool = False
+    row: PolicyAlgorithm,
+    reports: Sequence[StepReport],
+    *,
+    sums_step_scores: bool = False,
+    objection: str = "",
 ) -> Mapping[str, str]:
     """The diagnostics that the reports so far call for: from how each sentence begins to how it goes on.
 
-    ``sums_step_scores`` says that every step of an answer is paid its own score.
+    ``sums_step_scores`` says that every step of an answer is paid its own score, ``objection`` why nothing
+    was learnt from a round.
     """
     return {
         **_zero_loss(row, reports),
         **_negative_kl(reports),
         **_entropy_collapse(reports),
-        **_zero_std_groups(reports),
+        **_zero_std_groups(row, reports),
+        **_round_without_verdict(objection),
         **_truncated_completions(reports),
         **_length_growth(reports),
         **(_step_padding(reports) if sums_step_scores else {}),
@@ -81,10 +87,16 @@ def _entropy_collapse(reports: Sequence[StepReport]) -> Mapping[str, str]:
     }
 
 
-def _zero_std_groups(reports: Sequence[StepReport]) -> Mapping[str, str]:
+def _zero_std_groups(row: PolicyAlgorithm, reports: Sequence[StepReport]) -> Mapping[str, str]:
     shares = _series("frac_zero_std", reports)[-WINDOW:]
     groups = _series("reward_std", reports)
-    # A share of exactly 1 is what single answers give, which are never unlike each other.
+    # A share of exactly 1 is also what single answers give, which are never unlike each other.
+    if "group" in row.needs and shares and math.isclose(shares[-1], 1.0):
+        return {
+            "no prompt teaches anything": ": all answers to each prompt of a round have one score. Where "
+            "that is so from the beginning the run ends after three rounds. Look at the reward, draw more "
+            f"answers, or choose other prompts. {DOCS_PAGE}#flat"
+        }
     if not shares or not groups or not fmean(shares) > 0.6 or math.isclose(fmean(shares), 1.0):
         return {}
     return {
@@ -139,6 +151,15 @@ def _no_verdict(reports: Sequence[StepReport]) -> Mapping[str, str]:
     return {
         "the reward has no verdict": f" on {fmean(shares):.0%} of the answers; they are left out and count "
         f"as nothing, not as 0. Look at what it needs. {DOCS_PAGE}#no-verdict"
+    }
+
+
+def _round_without_verdict(objection: str) -> Mapping[str, str]:
+    if not objection:
+        return {}
+    return {
+        "a round taught nothing": f": {objection}. After three such rounds in a row the run ends. "
+        f"{DOCS_PAGE}#no-verdict"
     }
 
 

@@ -25,7 +25,12 @@ from plaudit.errors import UserError
 from plaudit.losses.divergence import double_or_halve_beta, k3, proportional_beta
 from plaudit.losses.ratio import log_ratio
 from plaudit.methods.policy.batch import Round
-from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, RolloutCollector
+from plaudit.methods.policy.collect import (
+    CollectedRollouts,
+    PassRateCurriculum,
+    ReplayBuffer,
+    RolloutCollector,
+)
 from plaudit.methods.policy.experience import ExperienceMaker
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.rollouts.sampler import WeightsVersion
@@ -34,6 +39,8 @@ from plaudit.tokens.prompts import EncodedPrompt
 
 MAX_ROUNDS_WITHOUT_VERDICT = 3
 """The number of rounds in a row without a verdict after which a run ends."""
+SMALLEST_ADVANTAGE = 1e-3
+"""Advantages below this are rounding of equal scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +81,21 @@ class RoundMemory:
     """The newest round that had nothing to learn."""
     rounds_without_verdict: int = 0
     """Rounds in a row without a usable verdict."""
+    rounds_without_signal: int = 0
+    """Rounds since the beginning in which no prompt told two answers apart; −1 once one has."""
 
     def to_numbers(self) -> list[float]:
         """The state as numbers, for a checkpoint."""
-        counts = (self.score_count, self.stopped_round, self.idle_round, self.rounds_without_verdict)
-        return [self.beta, self.mean_score, *map(float, counts)]
+        counts = (self.score_count, self.stopped_round, self.idle_round)
+        in_a_row = (self.rounds_without_verdict, self.rounds_without_signal)
+        return [self.beta, self.mean_score, *map(float, counts + in_a_row)]
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> RoundMemory:
         """The state from a checkpoint's numbers."""
         beta, mean, *counts = numbers
-        scores, stopped, idle, bad = map(int, counts)
+        # A checkpoint of an earlier version does not say whether a prompt has told two answers apart.
+        scores, stopped, idle, bad, flat = map(int, counts if len(counts) == 5 else [*counts, -1])
         return cls(
             beta=beta,
             mean_score=mean,
@@ -92,6 +103,7 @@ class RoundMemory:
             stopped_round=stopped,
             idle_round=idle,
             rounds_without_verdict=bad,
+            rounds_without_signal=flat,
         )
 
 
@@ -155,6 +167,8 @@ class RolloutRounds:
     """Further micro-batches of an update: text for the PTX loss."""
     needs_comparison: bool = False
     """Whether a group of one completion carries no signal."""
+    max_flat_rounds: int = 3
+    """After so many rounds from the beginning in which no prompt told two answers apart it ends; 0 never."""
     curriculum: PassRateCurriculum | None = None
     """Samples the prompts of a round; without it they come in order."""
     replay: ReplayBuffer | None = None
@@ -164,6 +178,7 @@ class RolloutRounds:
         """Begin without a round."""
         self.memory = RoundMemory(beta=float(self.kl_control.start_coefficient))
         self.current: Round | None = None
+        self.objection = ""
 
     @property
     def updates_per_round(self) -> int:
@@ -299,8 +314,11 @@ class RolloutRounds:
                 or self.memory.rounds_without_verdict >= MAX_ROUNDS_WITHOUT_VERDICT
             ):
                 raise UserError(f"round {round_number}: {objection}")
+            self.objection = f"round {round_number}: {objection}"
         if objection is not None or not collected.groups:
             self.memory.idle_round = round_number
+            if objection is None:
+                self._count_signal(collected, None)
             return None
         self.memory.rounds_without_verdict = 0
         if self.replay is not None:
@@ -311,7 +329,29 @@ class RolloutRounds:
             collected, round_number, kl_coefficient=self._beta, mean_score=mean_score
         )
         self._update_mean_score(new_round, collected.new_completions)
+        self._count_signal(collected, new_round)
         return new_round
+
+    def _count_signal(self, collected: CollectedRollouts, new_round: Round | None) -> None:
+        """Ends a run that cannot learn: a reward that is the same for all answers gives no gradient, ever."""
+        memory = self.memory
+        if not self.needs_comparison or memory.rounds_without_signal < 0:
+            return
+        flat = collected.zero_std == len(collected.all_groups)
+        # What is done to scores (a price of length, say) may tell answers apart that the reward does not.
+        if new_round is not None and new_round.experience.advantage_NT.abs().max() > SMALLEST_ADVANTAGE:
+            flat = False
+        memory.rounds_without_signal = memory.rounds_without_signal + 1 if flat else -1
+        if self.max_flat_rounds and memory.rounds_without_signal >= self.max_flat_rounds:
+            group = collected.all_groups[0]
+            prompt = group.prompt.origin or "the first prompt"
+            raise UserError(
+                f"all answers to each prompt have had one and the same score for {self.max_flat_rounds} "
+                f"rounds (now {group.scores[0]} for those to {prompt}), so nothing is learnt. Look at what "
+                f"{self.collector.reward.name} says of answers that differ (plaudit check), draw more, "
+                "or choose prompts that are sometimes answered well and sometimes not; --draw.flat-rounds 0 "
+                "waits for ever"
+            )
 
     @property
     def _beta(self) -> float:

@@ -161,6 +161,7 @@ def make_rounds(
         weights=sources.weights,
         extra_microbatches=_ptx_microbatches(config, run),
         needs_comparison="group" in algorithm.needs,
+        max_flat_rounds=config.draw.flat_rounds,
         curriculum=_make_curriculum(config, sources),
         replay=_make_replay(config, sources),
     )
@@ -432,7 +433,12 @@ def make_job(prepared: PreparedRun, config: PolicyConfig, run: Run) -> TrainingJ
             "shaper": prepared.rounds.experience.shaper,
             **prepared.reference.state,
         },
-        diagnose=partial(diagnostics, prepared.algorithm, sums_step_scores=config.process.adds_up),
+        diagnose=lambda reports: diagnostics(
+            prepared.algorithm,
+            reports,
+            sums_step_scores=config.process.adds_up,
+            objection=prepared.rounds.objection,
+        ),
         updates_per_batch=prepared.rounds.updates_per_round,
         # Clipped apart: under one norm a young critic's gradients would scale the policy's away.
         clip_groups=() if critic is None else (prepared.actor.policy, critic),
