@@ -155,8 +155,8 @@ def _refuse_differences(ranks: Ranks, own: Mapping[str, str]) -> None:
         for rank, of_rank in enumerate(of_ranks):
             holders.setdefault(of_rank.get(name, "nothing"), []).append(str(rank))
         if len(holders) > 1:
-            said = (f"{_short_hash(value)} on rank {', '.join(who)}" for value, who in holders.items())
-            lines.append(f"  {name}: {'; '.join(said)}\n")
+            values = (f"{_short_hash(value)} on rank {', '.join(who)}" for value, who in holders.items())
+            lines.append(f"  {name}: {'; '.join(values)}\n")
     if lines:
         raise UserError(
             f"the ranks of this run are not started with the same:\n{''.join(lines)}"
