@@ -194,7 +194,7 @@ _UPDATE_DOCS = (
     MetricDoc(
         name="penalty_coef",
         what="Runs of ppo-penalty: the coefficient of KL(π_old ‖ π) in the loss. It is doubled or halved by "
-        "the KL at a round's last move.",
+        "the KL after a round's last move.",
         normal="Settling near what keeps that KL at --penalty-coef-target.",
         strange="Doubling without end: the rate is too high for any penalty.",
     ),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from plaudit.models.backbone import Backbone, Head, head_of
+from plaudit.tensors.divergences import Readout
 from plaudit.tensors.logprobs import (
     Extra,
     refuse_unknown_tokens,
@@ -46,8 +47,8 @@ class TokenScores:
     """Entropy of the distribution that it was chosen from."""
     repeat_NT: Float[Tensor, "N T"] | None = None
     """log Σ_v π_v² of that distribution, without gradient."""
-    extra_NT: Float[Tensor, "N T"] | None = None
-    """What the caller's state reader made of the same states: a critic's values, say."""
+    read: tuple[Tensor, ...] = ()
+    """What each of the caller's state readers made of the same states: a critic's values ``[N, T]``, say."""
 
 
 class Policy(nn.Module):
@@ -103,17 +104,17 @@ class Policy(nn.Module):
         *,
         also: Sequence[Extra] = (),
         temperature: float = 1.0,
-        state_reader: StateReader | None = None,
+        state_readers: Sequence[StateReader] = (),
     ) -> TokenScores:
         """Log-probs (and more) of the trained tokens; the vocabulary is projected to only there.
 
-        ``state_reader`` reads one number a token off the same states: a critic that shares them.
+        Each of ``state_readers`` reads something of a token off the same states: a critic that shares them.
         """
-        read = _ScoreReader(also=tuple(also), temperature=temperature, state_reader=state_reader)
+        read = _ScoreReader(also=tuple(also), temperature=temperature, state_readers=tuple(state_readers))
         logp_NT, greedy_NT, *more = (scatter_to_mask(value_M, batch) for value_M in self(batch, read))
-        # The reader's values come last, and leave before entropy
+        # What readers made comes last, and leaves before entropy
         # and repeat are told apart by their ends.
-        extra_NT = None if state_reader is None else more.pop()
+        more, made = more[: len(also)], tuple(more[len(also) :])
         return TokenScores(
             logp_NT=logp_NT,
             greedy_NT=greedy_NT,
@@ -121,7 +122,7 @@ class Policy(nn.Module):
             # Both scores may have been asked for: then entropy is
             # first and repeat last; alone, each is both.
             repeat_NT=more[-1] if "repeat" in also else None,
-            extra_NT=extra_NT,
+            read=made,
         )
 
     def score_equally_weighted(self, batch: TokenBatch) -> TokenScores:
@@ -155,11 +156,17 @@ class Policy(nn.Module):
         return self.backbone.attention_context(self.backbone.plain_attention)
 
 
+def readout_of(hidden_MH: Tensor, head: Head, temperature: int | float) -> Readout:
+    """The states of trained tokens with the head, for what asks about whole distributions."""
+    rule = replace(head.rule, temperature=float(temperature))
+    return Readout(hidden_MH=hidden_MH, weight_VH=head.layer.weight, bias_V=head.layer.bias, rule=rule)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScoreReader:
     also: tuple[Extra, ...]
     temperature: float
-    state_reader: StateReader | None = None
+    state_readers: tuple[StateReader, ...] = ()
 
     def __call__(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         scores = score_tokens(
@@ -173,8 +180,8 @@ class _ScoreReader:
             extras=self.also,
         )
         more = (value_M for value_M in (scores.entropy_M, scores.repeat_M) if value_M is not None)
-        extra = () if self.state_reader is None else self.state_reader(hidden_MH, head, batch)
-        return scores.logp_M, scores.greedy_M, *more, *extra
+        read = (value_M for reader in self.state_readers for value_M in reader(hidden_MH, head, batch))
+        return scores.logp_M, scores.greedy_M, *more, *read
 
 
 def _read_equally_weighted(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
@@ -192,10 +199,11 @@ def _targets(batch: TokenBatch, head: Head) -> Tensor:
 
 
 def scatter_to_mask(value_M: Tensor, batch: TokenBatch) -> Tensor:
-    """Values of the trained tokens at their places in ``[N, T]``, zero elsewhere."""
-    empty = torch.zeros(batch.mask_NT.numel(), dtype=value_M.dtype, device=value_M.device)
+    """Values of the trained tokens, one or several each, at their places in ``[N, T, …]``, zero elsewhere."""
+    each = value_M.shape[1:]
+    empty = torch.zeros((batch.mask_NT.numel(), *each), dtype=value_M.dtype, device=value_M.device)
     # By place and not by mask: backward through a mask would count it again, and wait for the device.
-    return empty.index_copy(0, batch.trained_M, value_M).view(batch.mask_NT.shape)
+    return empty.index_copy(0, batch.trained_M, value_M).view(*batch.mask_NT.shape, *each)
 
 
 PrecisionContext = Callable[[], AbstractContextManager[object]]

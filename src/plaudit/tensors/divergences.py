@@ -95,11 +95,7 @@ class _DivergenceBlocks:
 
     def blocks(self) -> Iterator[slice]:
         """Tokens in blocks whose tables stay within bounds; one empty block when there are none."""
-        total, words = self.teacher.hidden_MH.shape[0], self.teacher.weight_VH.shape[0]
-        device = self.teacher.hidden_MH.device.type
-        # At least one token a block, however large the vocabulary.
-        width = max(1, TABLE_AT_ONCE.get(device, TABLE_AT_ONCE["cuda"]) // words)
-        return (slice(start, min(start + width, total)) for start in range(0, max(1, total), width))
+        return _token_blocks(self.teacher)
 
     def block_divergence(self, raw_mV: Tensor, teacher_mV: Tensor) -> Tensor:
         """The divergence of one block from the student's raw products and the teacher's log-probs."""
@@ -116,6 +112,87 @@ class _DivergenceBlocks:
             return teacher.rule.apply(_raw_logits(hidden_mH, weight_VH, teacher.bias_V)).log_softmax(-1)
 
         return logp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoarseDistribution:
+    """The likeliest tokens at each of M places with their log-probs, all the others taken together.
+
+    Example: ``CoarseDistribution(top_MK=torch.tensor([[7]]), logp_MC=torch.tensor([[0.9, 0.1]]).log())``
+    """
+
+    top_MK: Int[Tensor, "M K"]
+    """The K likeliest tokens."""
+    logp_MC: Float[Tensor, "M C"]
+    """Their log-probs, and at last the log of what all others have together; C = K + 1."""
+
+
+@torch.no_grad()
+def coarse_distribution(readout: Readout, top: int) -> CoarseDistribution:
+    """Of each place the ``top`` likeliest tokens, or all there are, and the rest as one.
+
+    >>> sure = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.tensor([[2.0], [1.0], [0.0]]))
+    >>> found = coarse_distribution(sure, 2)
+    >>> found.top_MK.tolist(), [round(p, 3) for p in found.logp_MC[0].exp().tolist()]
+    ([[0, 1]], [0.665, 0.245, 0.09])
+    """
+    tops: list[Tensor] = []
+    logps: list[Tensor] = []
+    for logp_mV in _log_prob_blocks(readout):
+        top_mK = logp_mV.topk(min(top, logp_mV.shape[1])).indices
+        tops.append(top_mK)
+        logps.append(_coarse(logp_mV, top_mK))
+    return CoarseDistribution(top_MK=torch.cat(tops), logp_MC=torch.cat(logps))
+
+
+@torch.no_grad()
+def coarse_kl(old: CoarseDistribution, readout: Readout) -> Float[Tensor, " M"]:
+    """KL(old ‖ readout's) at each place over the old one's likeliest tokens and the rest as one.
+
+    Without gradient. It is the KL of whole distributions where nothing is left as rest, and else never above
+    it: taking tokens together can only hide differences.
+
+    >>> even = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.zeros(2, 1))
+    >>> sure = Readout(hidden_MH=torch.ones(1, 1), weight_VH=torch.tensor([[1.0], [-1.0]]))
+    >>> round(coarse_kl(coarse_distribution(even, 2), sure).item(), 4)
+    0.4338
+    """
+    kls: list[Tensor] = []
+    for rows, logp_mV in zip(_token_blocks(readout), _log_prob_blocks(readout), strict=True):
+        old_mC = old.logp_MC[rows].to(logp_mV.dtype)
+        new_mC = _coarse(logp_mV, old.top_MK[rows])
+        # Where nothing is left as rest both are −∞, which differ by nothing.
+        log_ratio_mC = (old_mC - new_mC).masked_fill(old_mC == -torch.inf, 0.0)
+        kls.append((old_mC.exp() * log_ratio_mC).sum(-1))
+    return torch.cat(kls)
+
+
+def _coarse(logp_mV: Tensor, top_mK: Tensor) -> Tensor:
+    """The log-probs of some tokens, and of all the others together: summed, since 1 − Σ would be rounding."""
+    rest_mV = logp_mV.scatter(1, top_mK, -torch.inf)
+    return torch.cat([logp_mV.gather(1, top_mK), rest_mV.logsumexp(-1, keepdim=True)], -1)
+
+
+def _log_prob_blocks(readout: Readout) -> Iterator[Tensor]:
+    """log π over the whole vocabulary, in blocks of tokens."""
+    dtype = _product_dtype(readout.hidden_MH)
+    with torch.autocast(readout.hidden_MH.device.type, enabled=False):
+        weight_VH = readout.weight_VH.detach().to(dtype)
+        for rows in _token_blocks(readout):
+            raw_mV = _raw_logits(readout.hidden_MH[rows].detach().to(dtype), weight_VH, readout.bias_V)
+            yield readout.rule.apply(raw_mV).log_softmax(-1)
+
+
+def _token_blocks(readout: Readout) -> Iterator[slice]:
+    """Tokens in blocks whose tables stay within bounds; one empty block when there are none."""
+    total, words, device = (
+        readout.hidden_MH.shape[0],
+        readout.weight_VH.shape[0],
+        readout.hidden_MH.device.type,
+    )
+    # At least one token a block, however large the vocabulary.
+    width = max(1, TABLE_AT_ONCE.get(device, TABLE_AT_ONCE["cuda"]) // words)
+    return (slice(start, min(start + width, total)) for start in range(0, max(1, total), width))
 
 
 class _DivergenceBetween(torch.autograd.Function):

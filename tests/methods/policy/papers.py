@@ -28,6 +28,8 @@ class Known:
     line: Line
     score: float
     old: list[float]
+    every_old: list[list[float]]
+    """log π_old of every token of the vocabulary, place by place."""
     ref: list[float]
     value: list[float]
     greedy: float
@@ -45,6 +47,8 @@ class Now:
     logp_T: Tensor
     entropy_T: Tensor
     value_T: Tensor
+    every: list[list[float]]
+    """log π of every token of the vocabulary, place by place."""
     known: Known
 
     @property
@@ -205,10 +209,13 @@ def rolled_back(now: Now, other: Now | None) -> Tensor:
 
 
 def triggered(limit: float, slope: float) -> Loss:
+    """Wang et al. 2019, (9) and (11): by D(s) = KL(π_old(·|s) ‖ π(·|s)), a sum over all actions."""
+
     def loss(now: Now, other: Now | None) -> Tensor:
         found = []
-        for r, a in zip(now.ratio_T, now.known.advantage, strict=True):
-            kl = r.item() - 1 - math.log(r.item())
+        places = zip(now.ratio_T, now.known.advantage, now.known.every_old, now.every, strict=True)
+        for r, a, olds, news in places:
+            kl = math.fsum(math.exp(p) * (p - q) for p, q in zip(olds, news, strict=True))
             held = kl >= limit and r.item() * a >= a
             found.append(-(1 - slope * (r - 1)) * a if held else -r * a)
         return torch.stack(found)

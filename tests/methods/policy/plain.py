@@ -30,10 +30,10 @@ def before(
             )
             place = torch.tensor(line.ids)[:, None]
             with torch.no_grad():
-                old, ref = (
-                    plain_scores(model, prompt, line.ids).gather(-1, place)[:, 0].tolist()
-                    for model in (policy, reference)
+                every_old, every_ref = (
+                    plain_scores(model, prompt, line.ids) for model in (policy, reference)
                 )
+                old, ref = (scores.gather(-1, place)[:, 0].tolist() for scores in (every_old, every_ref))
                 value = plain_values(critic, prompt, line.ids).tolist()
             greedy = said[-1].score
             every.append(
@@ -43,6 +43,7 @@ def before(
                     line=line,
                     score=line.score - late,
                     old=old,
+                    every_old=every_old.tolist(),
                     ref=ref,
                     value=value if paper.critic else [0.0] * len(old),
                     greedy=0.0 if greedy is None else greedy,
@@ -109,6 +110,7 @@ def look(one: Known, policy: PreTrainedModel, critic: PreTrainedModel) -> Now:
     return Now(
         logp_T=scores_TV.gather(-1, torch.tensor(one.line.ids)[:, None])[:, 0],
         entropy_T=-(scores_TV.exp() * scores_TV).sum(-1),
+        every=scores_TV.detach().tolist(),
         value_T=plain_values(critic, one.prompt, one.line.ids),
         known=one,
     )

@@ -35,13 +35,15 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "replay": ("grpo", ("--draw.replay", 0.4, "--draw.max-staleness", 2, "--update-epochs", 2)),
     "curriculum": ("grpo", ("--draw.curriculum", "--update-epochs", 2)),
     "shared": ("ppo", ("--critic.shared", "--update-epochs", 2)),
+    "tr-ppo": ("tr-ppo", ("--update-epochs", 3)),
+    "tr-ppo, shared": ("tr-ppo-rb", ("--critic.shared", "--update-epochs", 2)),
     "remax": ("remax", ("--minibatches", 2)),
     "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
     "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2, "--shape.scale")),
     "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--update-epochs", 2)),
     "nash-ema": ("nash-md", ("--mixture-coef", 1, *FOLLOWING, "--update-epochs", 2)),
 }
-QUICK = ("ppo", "dapo", "following", "nash-md")
+QUICK = ("ppo", "dapo", "following", "nash-md", "tr-ppo")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
 
 
@@ -128,6 +130,7 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
     "dapo": ("dapo", ("--group-size", 4)),
     "one held out": ("remax", ("--held-out", 0.01)),
     "trpo": ("trpo", ()),
+    "tr-ppo": ("tr-ppo", ("--update-epochs", 3, "--max-kl", 1e-4)),
     "ptx": ("ppo-ptx", ("--update-epochs", 2, "--ptx.rows", 3)),
     "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
     "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2)),
@@ -138,7 +141,7 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
     "manners",
     [
         ("ppo", "grpo"),
-        pytest.param(("dapo", "trpo", "ptx"), marks=pytest.mark.slow),
+        pytest.param(("dapo", "trpo", "tr-ppo", "ptx"), marks=pytest.mark.slow),
         pytest.param(("one held out", "ipo-md", "nash-md"), marks=pytest.mark.slow),
     ],
 )

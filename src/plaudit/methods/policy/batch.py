@@ -20,8 +20,14 @@ from torch import Tensor
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric
 from plaudit.methods.policy.row import LossCounts
+from plaudit.models.backbone import Head
+from plaudit.models.policy import Policy, readout_of
+from plaudit.tensors.divergences import coarse_distribution
 from plaudit.tokens.batch import Completion, Example, Extra, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
+
+OLD_TOP_TOKENS = 64
+"""The likeliest tokens that are kept of a distribution; the rest is kept as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +50,24 @@ class ExperienceTensors:
     """The return: the critic's target."""
     weight_NT: Float[Tensor, "N T"]
     """The loss weight of each token; 0 leaves it out of the loss but counts it."""
+    old_top_NTK: Int[Tensor, "N T K"] | None = None
+    """The likeliest tokens at each place for the policy that the round begins with, where a cell asks."""
+    old_coarse_NTC: Float[Tensor, "N T C"] | None = None
+    """Their log-probs, and of all the others together."""
 
     def rows(self, index_n: Int[Tensor, " n"], width: int, device: torch.device) -> ExperienceTensors:
         """The tensors of some completions, cut to the given width."""
-        rows = {field.name: getattr(self, field.name)[index_n, :width] for field in fields(self)}
+        rows = {name: value[index_n, :width] for name, value in self.tensors().items()}
         # A round lies on the host, and a copy from there to a device need not be waited for.
         return ExperienceTensors(
             # A micro-batch is padded to its own longest completion: what is cut off here is padding alone.
             **{name: row.to(device, non_blocking=row.device.type == "cpu") for name, row in rows.items()}
         )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that there are, by their names."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +149,7 @@ class Round:
         payload = torch.frombuffer(bytearray(json.dumps(record).encode()), dtype=torch.uint8)
         return {
             "facts": payload,
-            **{field.name: getattr(self.experience, field.name) for field in fields(ExperienceTensors)},
+            **self.experience.tensors(),
             **{
                 _extra_key(group, name): extra.value
                 for group, example in enumerate(self.examples)
@@ -156,7 +171,11 @@ class Round:
             ),
             metrics=tuple(Metric(**metric) for metric in record["figures"]),
             experience=ExperienceTensors(
-                **{field.name: tensors[field.name] for field in fields(ExperienceTensors)}
+                **{
+                    field.name: tensors[field.name]
+                    for field in fields(ExperienceTensors)
+                    if field.name in tensors
+                }
             ),
         )
 
@@ -192,16 +211,41 @@ def split_evenly(order: Sequence[int], parts: int) -> list[list[int]]:
 
 def assemble_over_ranks(
     rows: Sequence[tuple[Tensor, Tensor]], size: tuple[int, int], ranks: Ranks
-) -> Float[Tensor, "N T"]:
+) -> Float[Tensor, "N T *each"]:
     """The values that each rank computed for its own completions, assembled on all ranks; on the CPU."""
     # In the dtype of what was computed: float64 log-probs would be rounded in a float32 buffer.
     dtype = rows[0][1].dtype if rows else torch.float32
-    all_NT = torch.zeros(size, dtype=dtype, device=ranks.device)
+    # Some values are several numbers a token.
+    each = rows[0][1].shape[2:] if rows else ()
+    all_NT = torch.zeros((*size, *each), dtype=dtype, device=ranks.device)
     for index_n, value_nt in rows:
         all_NT[index_n.to(ranks.device), : value_nt.shape[1]] = value_nt.to(ranks.device)
     # Every row is 0 on all ranks but the one that computed it, so that the sum rounds nothing.
     ranks.all_reduce_sum([all_NT])
     return all_NT.cpu()
+
+
+def packed_distributions(policy: Policy, batch: TokenBatch, temperature: float) -> Float[Tensor, "N T X"]:
+    """Of each token its log-prob, the likeliest tokens, and their log-probs with that of the rest."""
+
+    def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+        del batch
+        found = coarse_distribution(readout_of(hidden_MH, head, temperature), OLD_TOP_TOKENS)
+        # One tensor, as ranks add up one: float32 holds every token's number below 2^24 exactly.
+        return (torch.cat([found.top_MK.to(found.logp_MC.dtype), found.logp_MC], -1),)
+
+    scores = policy.score(batch, temperature=temperature, state_readers=[read])
+    [read_NTX] = scores.read
+    return torch.cat([scores.logp_NT[..., None].to(read_NTX.dtype), read_NTX], -1)
+
+
+def unpacked_distributions(packed_NTX: Float[Tensor, "N T X"]) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Log-probs of the drawn tokens; and the distributions as `ExperienceTensors` have them."""
+    top = packed_NTX.shape[-1] // 2 - 1
+    logp_NT1, top_NTK, coarse_NTC = packed_NTX.split([1, top, top + 1], dim=-1)
+    # Contiguous, as a checkpoint stores them.
+    distributions = {"old_top_NTK": top_NTK.int(), "old_coarse_NTC": coarse_NTC.contiguous()}
+    return logp_NT1[..., 0].contiguous(), distributions
 
 
 def _as_placeholder(ref: GroupRef) -> GroupRef:

@@ -223,15 +223,17 @@ def rollback(
     )
 
 
+@needs("old_distribution")
 def kl_trigger(
     inputs: SurrogateInputs, /, max_kl: MaxKl = 0.01, rollback_alpha: RollbackAlpha = 0.0
 ) -> Tensor:
-    """PPO clipped where KL(π_old ‖ π) ≥ δ."""
-    # Detached: the KL decides which tokens are clipped, and is itself not minimised.
+    """PPO clipped where KL(π_old ‖ π) of the whole distribution at a token is ≥ δ."""
+    # Of the drawn token alone it would be a function of the ratio, and this PPO's clip by another name.
+    assert inputs.whole_old_kl_NT is not None
     return policy.kl_triggered(
         inputs.ratio_NT,
         inputs.advantage_NT,
-        inputs.old_kl_NT.detach(),
+        inputs.whole_old_kl_NT,
         limit=max_kl,
         slope=rollback_alpha,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from statistics import fmean
 
 import torch
@@ -30,7 +30,14 @@ from plaudit.errors import UserError
 from plaudit.losses.divergence import k3
 from plaudit.losses.policy import explained_variance
 from plaudit.losses.ratio import completion_log_ratio, log_ratio, truncated_importance_weight
-from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round, assemble_over_ranks
+from plaudit.methods.policy.batch import (
+    ExperienceTensors,
+    GroupRef,
+    Round,
+    assemble_over_ranks,
+    packed_distributions,
+    unpacked_distributions,
+)
 from plaudit.methods.policy.collect import CollectedRollouts
 from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
@@ -320,11 +327,12 @@ class ExperienceMaker:
             max_tokens=self.max_tokens,
         )
         sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.base.dtype)
-        token_scores = self._token_scores(rollout_round, sampler_logp_NT)
+        token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT)
         old_logp_NT, ref_NT, _ = token_scores
         inputs = self._advantage_inputs(
             collected, batch, token_scores, kl_coefficient=kl_coefficient, mean_score=mean_score
         )
+        known = {"old_logp_NT": old_logp_NT, "ref_logp_NT": ref_NT, **old_distribution}
         gap_metrics: tuple[Metric, ...] = ()
         if self.needs_old_logps:
             # Replayed answers came of older weights; only new ones have to agree with the sampler.
@@ -335,13 +343,13 @@ class ExperienceMaker:
                 sampler_logp_NT[new_completions],
                 compared_NT[new_completions],
             )
-        with_experience = self._with_experience(
-            rollout_round, inputs, (old_logp_NT, ref_NT, sampler_logp_NT), collected
-        )
+        with_experience = self._with_experience(rollout_round, inputs, known, sampler_logp_NT, collected)
         return replace(with_experience, metrics=(*with_experience.metrics, *gap_metrics))
 
-    def _token_scores(self, rollout_round: Round, sampler_logp_NT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probs of the policy and the reference and values, by the pieces of the first epoch's moves."""
+    def _token_scores(
+        self, rollout_round: Round, sampler_logp_NT: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
+        """Log-probs, values and, where needed, the policy's distributions, by the first epoch's own pieces."""
         microbatches = [
             microbatch
             for minibatch in rollout_round.minibatches(1, self.minibatches, 0)[0]
@@ -350,12 +358,15 @@ class ExperienceMaker:
                 minibatch, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
             )[self.ranks.rank]
         ]
-        # With a single update the sampler's log-probs hold the place until the update's own pass.
-        old_logp_NT = (
-            self._score_round(rollout_round, microbatches, self._policy_logps)
-            if self.needs_old_logps
-            else sampler_logp_NT
-        )
+        old_distribution: Mapping[str, Tensor] = {}
+        if not self.needs_old_logps:
+            # With a single update the sampler's log-probs hold the place until the update's own pass.
+            old_logp_NT = sampler_logp_NT
+        elif "old_distribution" in self.row.needs:
+            packed_NTX = self._score_round(rollout_round, microbatches, self._policy_distributions)
+            old_logp_NT, old_distribution = unpacked_distributions(packed_NTX)
+        else:
+            old_logp_NT = self._score_round(rollout_round, microbatches, self._policy_logps)
         # Without a reference it is π_old itself: every log-ratio is 0, for no forward pass.
         ref_NT = (
             self._score_round(rollout_round, microbatches, self._reference_logps)
@@ -367,7 +378,7 @@ class ExperienceMaker:
             if self.models.critic is None
             else self._score_round(rollout_round, microbatches, self._critic_values)
         )
-        return old_logp_NT, ref_NT, value_NT
+        return (old_logp_NT, ref_NT, value_NT), old_distribution
 
     def _checked_sampler_gap(
         self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
@@ -452,10 +463,12 @@ class ExperienceMaker:
         self,
         rollout_round: Round,
         inputs: AdvantageInputs,
-        token_logps: tuple[Tensor, Tensor, Tensor],
+        known: Mapping[str, Tensor],
+        sampler_logp_NT: Tensor,
         collected: CollectedRollouts,
     ) -> Round:
-        old_logp_NT, ref_NT, sampler_logp_NT = token_logps
+        """The round with all its tensors; ``known`` are those of policy and reference."""
+        old_logp_NT = known["old_logp_NT"]
         mask_NT = inputs.mask_NT
         raw_NT = self.row.advantage(inputs).to(old_logp_NT.dtype)
         # A + V is the return; a bandit's V stands for the whole answer, at whichever token it is asked.
@@ -469,8 +482,7 @@ class ExperienceMaker:
         advantage_NT = whiten(raw_NT, mask_NT) if self.row.whitens_advantages else raw_NT
         weight_NT = self._token_weights(old_logp_NT, sampler_logp_NT, inputs, collected.new_completions)
         experience = ExperienceTensors(
-            old_logp_NT=old_logp_NT,
-            ref_logp_NT=ref_NT,
+            **known,
             advantage_NT=advantage_NT,
             value_NT=inputs.value_NT,
             return_NT=return_NT,
@@ -528,6 +540,11 @@ class ExperienceMaker:
         with self.models.autocast():
             return self.models.policy.score(batch, temperature=self.models.temperature).logp_NT
 
+    def _policy_distributions(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+        del examples
+        with self.models.autocast():
+            return packed_distributions(self.models.policy, batch, self.models.temperature)
+
     def _reference_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
         return self.models.reference.logp(examples, batch)
 
@@ -578,4 +595,5 @@ def _sampler_logps(collected: CollectedRollouts, batch: TokenBatch, dtype: torch
 
 def _empty_experience(batch: TokenBatch) -> ExperienceTensors:
     zero_NT = torch.zeros(batch.mask_NT.shape)
-    return ExperienceTensors(**{field.name: zero_NT for field in fields(ExperienceTensors)})
+    needed = (field.name for field in fields(ExperienceTensors) if field.default is MISSING)
+    return ExperienceTensors(**dict.fromkeys(needed, zero_NT))

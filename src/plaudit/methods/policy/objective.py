@@ -29,8 +29,10 @@ from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels, stale_sampler_check
 from plaudit.methods.policy.row import LossCounts, PolicyAlgorithm, SurrogateInputs
 from plaudit.methods.supervised.objective import SupervisedMicrobatch, likelihood_objective
-from plaudit.models.policy import Policy, TokenScores
+from plaudit.models.backbone import Head
+from plaudit.models.policy import Policy, StateReader, TokenScores, readout_of
 from plaudit.models.reward_model import RewardModel, ValueHead
+from plaudit.tensors.divergences import CoarseDistribution, coarse_kl
 from plaudit.tensors.masked import masked_mean_rows, masked_sum, masked_sum_rows
 from plaudit.tokens.batch import TokenBatch
 
@@ -114,7 +116,7 @@ def policy_objective(
         batch, index_n = microbatch.round.batch(microbatch.groups)
         batch = batch.to(models.policy.device)
         experience = microbatch.round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
-        scores = _token_scores(row, models, batch)
+        scores = _token_scores(row, models, batch, experience)
         checks: list[StepCheck] = []
         # A single update has no pass before it: the sampler's log-probs stand for π_old until here.
         if microbatch.is_only_update:
@@ -165,15 +167,39 @@ def ptx_objective(
     return objective
 
 
-def _token_scores(row: PolicyAlgorithm, models: ScoringModels, batch: TokenBatch) -> TokenScores:
-    """What the policy that moves says of the tokens, with entropies and values where they are needed."""
+def _token_scores(
+    row: PolicyAlgorithm, models: ScoringModels, batch: TokenBatch, experience: ExperienceTensors
+) -> TokenScores:
+    """What the policy that moves says of the tokens, with entropies and values where they are needed.
+
+    And at last how far its distributions are from those of the round's beginning, where the round knows them.
+    """
+    # A shared head reads the states of this very pass; a critic of its own takes a second one.
+    readers: list[StateReader] = [models.critic.read] if isinstance(models.critic, ValueHead) else []
+    if experience.old_top_NTK is not None:
+        readers.append(_old_kl_reader(experience, models.temperature))
     with models.autocast():
-        extra_scores = ("entropy",) if row.entropy_coef else ()
-        # A shared head reads the states of this very pass; a critic of its own takes a second one.
-        value_reader = models.critic.read if isinstance(models.critic, ValueHead) else None
         return models.policy.score(
-            batch, also=extra_scores, temperature=models.temperature, state_reader=value_reader
+            batch,
+            also=("entropy",) if row.entropy_coef else (),
+            temperature=models.temperature,
+            state_readers=readers,
         )
+
+
+def _old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> StateReader:
+    """Reads KL(π_old ‖ π) off the states of each trained token."""
+
+    def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+        assert experience.old_top_NTK is not None
+        assert experience.old_coarse_NTC is not None
+        old = CoarseDistribution(
+            top_MK=experience.old_top_NTK.flatten(0, 1)[batch.trained_M].long(),
+            logp_MC=experience.old_coarse_NTC.flatten(0, 1)[batch.trained_M],
+        )
+        return (coarse_kl(old, readout_of(hidden_MH, head, temperature)),)
+
+    return read
 
 
 def _token_losses(
@@ -237,6 +263,10 @@ def _surrogate_inputs(
         ref_log_ratio_NT=log_ratio(scores.logp_NT, experience.ref_logp_NT, batch.mask_NT),
         mask_NT=batch.mask_NT,
         kl_penalty=penalty,
+        # In a round of a single update the policy is still the one that it began with.
+        whole_old_kl_NT=torch.zeros_like(scores.logp_NT)
+        if experience.old_top_NTK is None
+        else scores.read[-1],
     )
 
 
@@ -250,7 +280,7 @@ def _value_loss(
     if models.critic is None:
         return None
     # The values of a shared head came with the policy's own pass.
-    value_NT = scores.extra_NT
+    value_NT = scores.read[0] if isinstance(models.critic, ValueHead) else None
     if value_NT is None:
         with models.autocast():
             value_NT = models.critic.values(batch, at="before")

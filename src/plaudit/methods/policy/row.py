@@ -97,6 +97,8 @@ class SurrogateInputs:
     """Which tokens are the policy's."""
     kl_penalty: int | float
     """The coefficient of the penalty, where it is adapted."""
+    whole_old_kl_NT: Float[Tensor, "N T"] | None = None
+    """KL(π_old ‖ π) of the whole distributions, without gradient, for surrogates that need it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +200,7 @@ class PolicyAlgorithm:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What its cells need: critic, reference, group, pairs, rival, greedy_baseline, adaptive_penalty."""
+        """What its cells need: critic, reference, group, pairs, rival, old_distribution …"""
         reference = frozenset({"reference"}) if self.divergence != "none" else frozenset[str]()
         return needs_of(self.advantage, self.surrogate, self.ratio, self.reduction) | reference
 
