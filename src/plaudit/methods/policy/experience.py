@@ -349,7 +349,7 @@ class ExperienceMaker:
     def _token_scores(
         self, rollout_round: Round, sampler_logp_NT: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
-        """Log-probs, values and, where needed, the policy's distributions, by the first epoch's own pieces."""
+        """Log-probs, values and, where asked for, distributions, by the pieces of the first epoch."""
         microbatches = [
             microbatch
             for minibatch in rollout_round.minibatches(1, self.minibatches, 0)[0]
