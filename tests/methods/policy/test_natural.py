@@ -15,6 +15,7 @@ from torch.func import functional_call, jvp
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from plaudit.engine.metrics import values_of
+from plaudit.methods.policy import trpo as trpo_module
 from plaudit.methods.policy.algorithms import trpo
 from plaudit.methods.policy.batch import ExperienceTensors, GroupRef, Round
 from plaudit.methods.policy.experience import ScoringModels
@@ -63,6 +64,19 @@ def test_the_curvature_is_that_of_the_tokens_that_were_drawn() -> None:
     wanted = curvature(one, v_D)
     assert float((found - wanted).norm() / wanted.norm()) < 1e-6
     assert torch.equal(flat([p.detach() for p in trained]), begin_D)
+
+
+@pytest.mark.parametrize("tries", [1, 2, 8])
+def test_the_slope_is_that_of_the_length_that_was_gone(tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no length is accepted before the tries are over."""
+    monkeypatch.setattr(trpo_module, "MAX_NUDGES", tries)
+    one = scene("trpo")
+    trained = [p for p in one.policy.parameters() if p.requires_grad]
+    begin_D = flat([p.detach() for p in trained]).clone()
+    v_D = torch.randn(len(begin_D), dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    found = natural(one, 0.01)._fisher_vector_product(trained, begin_D, v_D, policy_pieces(one))
+    wanted = curvature(one, v_D)
+    assert float((found - wanted).norm() / wanted.norm()) < 1e-3
 
 
 def microbatch(example: Example) -> PolicyMicrobatch:

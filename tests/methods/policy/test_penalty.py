@@ -40,15 +40,15 @@ def two_moves(coefficient: float, target: float, rate: float = 0.02) -> tuple[Sc
         pieces = one.pieces(step)
         if step == 1:
             old = log_probs(one)
-        _, _, told = learnt(one, pieces)  # type: ignore[assignment]
+        _, _, told = learnt(one, pieces)
         with torch.no_grad():
             for weight in one.policy.parameters():
                 if weight.grad is not None:
                     weight.sub_(rate * weight.grad)
         if step == 2:
             rho = log_probs(one) - old
-        one.rounds.after_step(step, told)  # type: ignore[arg-type]
-    return one, float((rho.exp() - 1 - rho).mean()), float(told["approx_kl"])  # type: ignore[arg-type]
+        one.rounds.after_step(step, told)
+    return one, float((rho.exp() - 1 - rho).mean()), float(told["approx_kl"])
 
 
 @pytest.mark.parametrize(("factor", "wanted"), [(1.6, 0.5), (1.4, 1.0), (1 / 1.4, 1.0), (1 / 1.6, 2.0)])

@@ -26,7 +26,7 @@ def seen(one: Scene, step: int) -> list[SurrogateInputs]:
         found.append(inputs)
         return inner(inputs)
 
-    spying.needs = frozenset({"old_distribution"})  # type: ignore[attr-defined]
+    spying.needs = frozenset({"old_distribution"})
     row = replace(one.found, surrogate=spying)
     improve = objective.policy_objective(row, one.watchers, objective.ValueLoss())
     for piece in one.pieces(step):
@@ -74,7 +74,7 @@ def test_with_few_tokens_kept_it_is_a_lower_bound(top: int, monkeypatch: pytest.
     exact_M = kl_divergence(Categorical(logits=old_MV), Categorical(logits=new_MV))
     learnt(one, [replace(piece, is_first_update=False)])
     [inputs] = seen_of(one, replace(piece, is_first_update=False))
-    found_M = inputs.whole_old_kl_NT[inputs.mask_NT]  # type: ignore[index]
+    found_M = inputs.whole_old_kl_NT[inputs.mask_NT]
     assert (found_M <= exact_M + 1e-12).all()
     if top == 61:
         torch.testing.assert_close(found_M, exact_M)
@@ -84,7 +84,7 @@ def test_with_few_tokens_kept_it_is_a_lower_bound(top: int, monkeypatch: pytest.
 
 def seen_of(one: Scene, piece: Any) -> list[SurrogateInputs]:
     """The same of one piece."""
-    single = replace(one, rounds=_Once(piece))  # type: ignore[arg-type]
+    single = replace(one, rounds=_Once(piece))
     return seen(single, 1)
 
 

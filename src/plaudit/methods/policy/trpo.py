@@ -241,7 +241,7 @@ class TrpoStep:
         # A first guess, and from then on what the product before needed.
         difference = self._difference_per_norm or 1e-4 * float(start_D.norm())
         difference /= norm
-        changes: list[Tensor] = []
+        slopes: list[Tensor] = []
         for _ in range(MAX_NUDGES):
             # A central difference: its error is quadratic in the step, for one more forward pass.
             _set_parameters(trained, start_D + difference * v_D)
@@ -250,13 +250,15 @@ class TrpoStep:
             behind = [self._logp(microbatch) for microbatch in microbatches]
             changes = [(two_NT - one_NT) / 2 for two_NT, one_NT in zip(ahead, behind, strict=True)]
             moved = self._root_mean_square(changes, microbatches)
+            # By the length that was gone, which is not the next one's where none is accepted.
+            slopes = [change_NT / difference for change_NT in changes]
             # Nothing moves along a flat direction, however far one goes.
             if moved == 0 or wanted / NUDGE_FACTOR <= moved <= wanted * NUDGE_FACTOR:
                 break
             # Far off the change is no longer proportional to h, so the way there is taken in several strides.
             difference *= min(max(wanted / moved, 1e-3), 1e3) if math.isfinite(moved) else 1e-3
         self._difference_per_norm = difference * norm
-        return [change_NT / difference for change_NT in changes]
+        return slopes
 
     def _root_mean_square(
         self, changes: Sequence[Float[Tensor, "N T"]], microbatches: Sequence[PolicyMicrobatch]
