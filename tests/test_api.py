@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import plaudit
+from plaudit.engine.sinks.console import NotebookBar, in_notebook
 from plaudit.errors import UserError
+from plaudit.given import hold
 from tests.engine.toy import make_model
 
+WORDS = [{"prompt": f"{n}", "completion": "a word"} for n in range(6)]
+"""Demonstrations."""
 PAIRS = [
     {"prompt": prompt, "chosen": f"{prompt} is a good question.", "rejected": "No."}
     for prompt in ("one", "two", "three", "four", "five", "six")
@@ -69,7 +74,9 @@ def test_a_loss_of_ones_own_is_trained(given: Any, tmp_path: Path) -> None:
     assert run.metrics[0]["loss"] == pytest.approx(3 * math.log(2), abs=1e-5)
     assert run.summary["step"] == 2
     assert run.report.exists()
-    assert isinstance(run.load(device="cpu"), plaudit.Policy)
+    model = run.load(device="cpu")
+    assert isinstance(model, plaudit.LanguageModel)
+    assert isinstance(model.policy, plaudit.Policy)
 
 
 def test_an_algorithm_in_a_file_and_groups_as_dicts_and_records(given: Any, tmp_path: Path) -> None:
@@ -124,6 +131,96 @@ def test_a_table_is_a_list_of_dicts_with_columns() -> None:
     assert isinstance(table.to_pandas(), pandas.DataFrame)
 
 
+def test_rows_are_taken_as_libraries_have_them(tmp_path: Path) -> None:
+    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    datasets = pytest.importorskip("datasets")
+    expected = [row["chosen"] for row in PAIRS]
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS), "utf-8")
+    frame = pandas.DataFrame([*PAIRS[:-1], {**PAIRS[-1], "rating": 3.0}])
+    split = datasets.Dataset.from_list(PAIRS)
+    rows = iter(PAIRS)
+    for given in (str(file), file, PAIRS, rows, frame, arrow.Table.from_pylist(PAIRS), split):
+        found = plaudit.load_rows(given)
+        assert [row.chosen for row in found if isinstance(row, plaudit.Comparison)] == expected
+    with pytest.raises(UserError, match="give a list of rows, or one of these by its name"):
+        plaudit.load_rows(datasets.DatasetDict(train=split, test=split))
+    with pytest.raises(UserError, match="not a int"):
+        plaudit.load_rows(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_rows_that_are_left_out_are_told() -> None:
+    rows = [{"prompt": str(n), "chosen": "yes", "rejected": "no"} for n in range(200)]
+    with pytest.warns(UserWarning, match="1 of 201 rows were left out; rows:201"):
+        assert len(plaudit.load_rows([*rows, {"prompt": "x", "chosen": 3, "rejected": "no"}])) == 200
+
+
+def test_a_value_that_no_file_can_hold_is_named(given: Any, tmp_path: Path) -> None:
+    rows = [*PAIRS, {**PAIRS[0], "chosen": object()}]
+    with pytest.raises(UserError, match="data: row 7 cannot be written: a object is no text"):
+        plaudit.train("dpo", out=tmp_path / "run", **{**given, "data": rows})
+
+
+def ends_well(answer: str, prompt: object) -> float:
+    """A reward of a notebook's."""
+    del prompt
+    return float(len(answer))
+
+
+def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -> None:
+    short = {**given, "draw": {"answers": 2, "max_tokens": 4}, "check": False}
+    run = plaudit.train("grpo", out=tmp_path / "grpo", reward=ends_well, **short)
+    assert run.metrics.column("reward")[0] > 0
+    # The same call finds its run finished; another function is another setting.
+    assert plaudit.train("grpo", out=tmp_path / "grpo", reward=ends_well, **short).folder == run.folder
+    with pytest.raises(UserError, match="reward"):
+        plaudit.train("grpo", out=tmp_path / "grpo", reward=lambda answer: 1.0, **short)
+    whole = plaudit.FunctionReward(name="long", function=lambda prompt, answer: float(len(answer)))
+    assert plaudit.train("grpo", out=tmp_path / "object", reward=whole, **short).summary["step"] == 2
+    learnt = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": PAIRS})
+    scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
+    assert scored.summary["step"] == 2
+
+
+def test_a_function_of_another_process_is_asked_for_again() -> None:
+    word = hold(ends_well)
+    assert plaudit.resolve_reward(word).name == word
+    with pytest.raises(UserError, match=r"ends_well was given to plaudit\.train in Python"):
+        plaudit.resolve_reward(word[:-1])
+
+
+def test_a_model_in_memory_is_trained_and_talks(base: Path, given: Any, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    by_folder = plaudit.train("dpo", out=tmp_path / "folder", **given)
+    in_memory = {**given, "model": model, "tokenizer": tokenizer}
+    by_object = plaudit.train("dpo", out=tmp_path / "object", **in_memory)
+    assert figures(by_folder) == figures(by_object)
+    with pytest.raises(UserError, match="needs its tokenizer"):
+        plaudit.train("dpo", out=tmp_path / "none", **{**given, "model": model})
+    # What was trained is a model for the next run.
+    second = plaudit.train("sft", out=tmp_path / "second", **{**given, "model": by_object, "data": WORDS})
+    talker = plaudit.load(second)
+    assert isinstance(talker, plaudit.LanguageModel)
+    asked = [{"role": "user", "content": "Hello"}]
+    answer = talker.chat("Hello", max_tokens=5, temperature=0)
+    assert answer == talker.chat(asked, max_tokens=5, temperature=0)
+    assert [len(group) for group in talker.sample(["one", asked], n=3, max_tokens=3)] == [3, 3]
+    with pytest.raises(UserError, match="no setting of sampling; did you mean temperature"):
+        talker.chat("Hello", temperatur=0)
+
+
+def test_a_notebook_shows_curves_and_a_bar(given: Any, tmp_path: Path) -> None:
+    run = plaudit.train("dpo", out=tmp_path / "run", **given)
+    assert "&lt;svg" in run._repr_html_()
+    assert run.charts.html.count("<figure") >= 2
+    bar = NotebookBar()
+    bar.add_task("run", total=4, completed=1, words="loss <1>")
+    assert bar._repr_html_().startswith('<progress max="4" value="1"></progress> 1/4')
+    assert "loss &lt;1&gt;" in bar._repr_html_()
+    assert not in_notebook()
+
+
 def loss_in_place_of_an_algorithm(chosen: Any, rejected: Any, context: Any) -> None:
     """A loss."""
 
@@ -143,7 +240,7 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (lambda: plaudit.train(3, **PLACE), "a int is no algorithm"),
         (lambda: plaudit.train(plaudit.dpo(), **PLACE, beta=0.2), "unknown key beta"),
         (lambda: plaudit.train(loss_in_place_of_an_algorithm, **PLACE), r"PreferenceAlgorithm\(loss=loss_in"),
-        (lambda: plaudit.train("grpo", **PLACE, reward=len), "reward='mine.py:len'"),
+        (lambda: plaudit.train("dpo", **{**PLACE, "data": {"a": []}}), "this is a dict of 'a'"),
         (
             lambda: plaudit.evaluate("length:1-20", data="d", judges=[]),
             "no setting of an evaluation of a",

@@ -173,7 +173,10 @@ def resolve_reward(spec: str) -> Reward:
 
         return load_reward(Path(spec))
     if names_function(spec):
-        return UserFunctionReward(name=spec, function=resolve_function(spec))
+        found = resolve_object(spec)
+        if isinstance(found, Reward) and not isinstance(found, type):
+            return found
+        return UserFunctionReward(name=spec, function=_as_function(spec, found))
     raise UserError(_unknown_reward_message(spec, kind))
 
 
@@ -259,15 +262,16 @@ def resolve_function(spec: str) -> Callable[..., object]:
     >>> resolve_function("math:sqrt")(4.0)
     2.0
     """
+    return _as_function(spec, resolve_object(spec))
+
+
+def resolve_object(spec: str) -> object:
+    """What ``module:name`` or ``file.py:name`` names: a function, or a `Reward` that was made there."""
     module, _, name = spec.rpartition(":")
     if not module or not name.isidentifier():
         raise UserError(f"{spec!r} is no function; name it as module:function or file.py:function")
-    return _import_function(spec, module, name)
-
-
-def _import_function(spec: str, module: str, name: str) -> Callable[..., object]:
     try:
-        function = getattr(import_user_module(module), name)
+        return getattr(import_user_module(module), name)
     except UserError:
         raise
     except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
@@ -275,9 +279,12 @@ def _import_function(spec: str, module: str, name: str) -> Callable[..., object]
             f"{spec!r} cannot be imported: {error}; modules are looked for in the present folder and among "
             f"those installed.{_spelling_suggestion(module)}"
         ) from error
-    if not callable(function):
-        raise UserError(f"{spec!r} is a {type(function).__name__}, and a function is needed")
-    return function
+
+
+def _as_function(spec: str, found: object) -> Callable[..., object]:
+    if not callable(found):
+        raise UserError(f"{spec!r} is a {type(found).__name__}, and a function is needed")
+    return found
 
 
 def accepted_arguments(

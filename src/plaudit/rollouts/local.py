@@ -423,6 +423,11 @@ class LocalSampler:
         return self._weights.number
 
     @property
+    def policy(self) -> Policy:
+        """What answers."""
+        return self._engine.policy
+
+    @property
     def encoder(self) -> Encoder:
         """Encodes prompts and decodes completions."""
         return self._encoder

@@ -1,16 +1,20 @@
-"""The run as a person watches it: a bar on a terminal, a line now and then anywhere else.
+"""The run as a person watches it: a bar on a terminal or in a notebook, a line now and then elsewhere.
 
 Everything goes to the error stream, so that what a command prints for other programs stays clean.
 """
 
 from __future__ import annotations
 
+import html
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from plaudit.engine.sinks.base import RunStart, Sample, Summary
@@ -42,9 +46,11 @@ class ConsoleSink:
         self._console = console or Console(stderr=True)
         self._quiet = quiet
         self._clock = clock
-        live = is_live(self._console, os.environ)
+        notebook = in_notebook() and console is None
+        live = notebook or is_live(self._console, os.environ)
         # A bar is redrawn by the step that moved it: a redrawing thread would take time from training.
-        self._bar = _progress_bar(self._console) if live and not quiet else None
+        bar = NotebookBar() if notebook else _progress_bar(self._console)
+        self._bar = bar if live and not quiet else None
         self._every = 0.25 if live else every
         self._run = RunStart(name="", steps=0)
         self._started_at = self._shown_at = 0.0
@@ -121,6 +127,55 @@ def is_live(console: Console, environment: Mapping[str, str]) -> bool:
     """Whether a bar can be drawn: a real terminal, and not a CI log that calls itself one."""
     in_ci = environment.get("CI", "").lower() not in ("", "0", "false")
     return console.is_terminal and not console.is_dumb_terminal and not in_ci
+
+
+def in_notebook() -> bool:
+    """Whether this is a cell of a notebook, and not a terminal or a script."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    return running is not None and hasattr(running, "kernel")
+
+
+class NotebookBar:
+    """A bar under a cell of a notebook; it is called as rich's is, which would need widgets for one."""
+
+    task_ids = (TaskID(0),)
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        self._shown: Any = None
+        self._state: dict[str, Any] = {}
+
+    def add_task(self, name: str, **state: Any) -> None:
+        """What is counted: ``total``, ``completed`` and ``words`` behind the bar."""
+        del name
+        self._state = state
+
+    def start(self) -> None:
+        """Show the bar."""
+        display = import_module("IPython.display").display
+        self._shown = display(self, display_id=True)
+
+    def update(self, task: TaskID, **state: Any) -> None:
+        """Change the numbers; `refresh` shows them."""
+        del task
+        self._state |= state
+
+    def refresh(self) -> None:
+        """Show the numbers of now."""
+        self._shown.update(self)
+
+    def stop(self) -> None:
+        """Leave the bar as it is."""
+
+    def __repr__(self) -> str:
+        """The bar where nothing can be drawn."""
+        return f"{self._state['completed']}/{self._state['total']}  {self._state['words']}"
+
+    def _repr_html_(self) -> str:
+        done, total = self._state["completed"], self._state["total"]
+        words = html.escape(self._state["words"])
+        return f'<progress max="{total}" value="{done}"></progress> {done}/{total} &nbsp; {words}'
 
 
 def duration(seconds: Number) -> str:

@@ -92,6 +92,15 @@ def report_html(run_data: RunData, command: str) -> str:
     )
 
 
+def curves_page(run: Path) -> tuple[str, int]:
+    """A page with the curves of a run alone, and how many there are: what notebooks show."""
+    run_data = read_run_data(run)
+    sentence = run_sentence(run_data.history, finished=run_data.finished)
+    charts = [curve_figures(run_data.history), *reward_against_kl(run_data.history)]
+    page = render("curves", title=run_data.name, sentence=sentence, charts=charts)
+    return page, page.count("<figure")
+
+
 def _sampled_texts(exchange: Exchange) -> list[SampledText]:
     """The first completion, the last one and the one in the data, as far as there are such."""
     (first, first_text), (last, _) = exchange.first, exchange.last

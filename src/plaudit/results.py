@@ -1,0 +1,318 @@
+"""What comes back in Python: tables of figures, training runs, pipelines, and models that answer."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from plaudit.config import did_you_mean
+from plaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from plaudit.data.records import Message, Text
+    from plaudit.evaluation.policies.result import PolicyEvaluation
+    from plaudit.models.policy import Policy
+    from plaudit.report.pipeline.data import PipelineData
+    from plaudit.rewards.base import Reward
+    from plaudit.rollouts.sampler import SamplingSettings
+
+
+class Table(list[dict[str, Any]]):
+    """Rows with the same columns: a list of dicts that prints as a table and goes to pandas and Arrow.
+
+    >>> print(Table([{"step": 1, "loss": 0.693147}, {"step": 2, "loss": 0.5}]))
+    step  loss
+    1     0.6931
+    2     0.5
+    """
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in the order in which they first appear."""
+        return list(dict.fromkeys(name for row in self for name in row))
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column; None where a row has none.
+
+        >>> Table([{"loss": 0.5, "held_out/loss": 0.6}, {"loss": 0.4}]).column("held_out/loss")
+        [0.6, None]
+        """
+        if name not in self.columns:
+            raise UserError(f"there is no column {name}{did_you_mean(name, self.columns)}")
+        return [row.get(name) for row in self]
+
+    def select(self, *names: str) -> Table:
+        """The table with these columns only."""
+        columns = {name: self.column(name) for name in names}
+        return Table({name: values[at] for name, values in columns.items()} for at in range(len(self)))
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        return _import_library("pandas", "to_pandas").DataFrame(list(self), columns=self.columns)
+
+    def to_arrow(self) -> Any:
+        """The table as an Arrow table."""
+        columns = {name: self.column(name) for name in self.columns}
+        return _import_library("pyarrow", "to_arrow").table(columns)
+
+    def _cells(self) -> list[list[str]]:
+        names = self.columns
+        return [names, *([_cell(row.get(name)) for name in names] for row in self)]
+
+    def __str__(self) -> str:
+        """The table as text, with aligned columns."""
+        widths = [max(map(len, column)) for column in zip(*self._cells(), strict=True)]
+        lines = (
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            for row in self._cells()
+        )
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        rows = [
+            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+            for tag, row in zip(["th", *["td"] * len(self)], self._cells(), strict=True)
+        ]
+        return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _import_library(name: str, method: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UserError(f"{method} needs {name}: pip install {name}") from error
+
+
+class LanguageModel:
+    """A model that answers.
+
+    Example: ``plaudit.load("runs/dpo").chat("Name three fruits.", temperature=0)``
+    """
+
+    def __init__(self, folder: Path, *, device: str = "auto") -> None:
+        """Load a Hugging Face folder; ``device`` is auto (a GPU where there is one), cpu or cuda."""
+        from plaudit.rollouts.build import sampler_of_folder
+
+        self.folder = folder
+        self._sampler = sampler_of_folder(folder, device=device)
+
+    @property
+    def policy(self) -> Policy:
+        """The model as training sees it: ``policy.score(batch).logp_NT``."""
+        return self._sampler.policy
+
+    @property
+    def tokenizer(self) -> Any:
+        """Its tokenizer, of transformers."""
+        return self._sampler.encoder.info.tokenizer
+
+    def chat(self, message: str | Sequence[Any], *, system: str | None = None, **sampling: Any) -> str:
+        """The answer to a question, or to a conversation that ends with one.
+
+        message: a text, or turns as dicts with role and content.
+        sampling: temperature, top_k, top_p, min_p, max_tokens (256), stop, seed.
+        """
+        from plaudit.data.records import Message
+
+        turns = _turns(message)
+        if system is not None:
+            turns = (Message(role="system", content=system), *turns)
+        [[answer]] = self._sampler.generate_answers([turns], _sampling({"max_tokens": 256, **sampling}))
+        return answer.text
+
+    def sample(self, prompts: str | Sequence[Any], *, n: int = 1, **sampling: Any) -> list[list[str]]:
+        """``n`` answers to each prompt: to a text or several, or to conversations.
+
+        sampling: temperature, top_k, top_p, min_p, max_tokens (64), stop, seed.
+        """
+        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        texts: list[Text] = [text if isinstance(text, str) else _turns(text) for text in several]
+        groups = self._sampler.generate_answers(texts, _sampling(sampling), n=n)
+        return [[answer.text for answer in group] for group in groups]
+
+
+def _turns(message: str | Sequence[Any]) -> tuple[Message, ...]:
+    from plaudit.data.read import read_records
+    from plaudit.data.records import Prompt, user_turn
+
+    if isinstance(message, str):
+        return user_turn(message)
+    if not isinstance(message, Sequence) or not message or not isinstance(message[0], Mapping):
+        return cast("tuple[Message, ...]", tuple(message))
+    # Through the reader of rows: roles and contents are checked there.
+    [record] = read_records([{"prompt": list(message)}], format="trl-prompt", threshold=0).records
+    assert isinstance(record, Prompt)
+    return cast("tuple[Message, ...]", record.prompt)
+
+
+def _sampling(settings: Mapping[str, Any]) -> SamplingSettings:
+    from plaudit.rollouts.sampler import SamplingSettings
+
+    known = [field.name for field in fields(SamplingSettings)]
+    for name in settings:
+        if name not in known:
+            raise UserError(f"{name} is no setting of sampling{did_you_mean(name, known)}")
+    stop = settings.get("stop", ())
+    return SamplingSettings(**{**settings, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
+
+
+@dataclass(frozen=True, slots=True)
+class Charts:
+    """Curves of a run, drawn as on its page: a notebook shows them.
+
+    Example: ``plaudit.train("dpo", model="base", data="pairs.jsonl", out="runs/dpo").charts``
+    """
+
+    html: str
+    """The page that holds them."""
+    height: int
+    """How many pixels of a notebook they are given."""
+
+    def _repr_html_(self) -> str:
+        """The charts as notebooks show them: a page of its own in a frame, which lets nothing be loaded."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" sandbox="" title="curves of a run" '
+            f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What a training run left in its folder.
+
+    Example: ``plaudit.train("dpo", model="base", data="pairs.jsonl", out="runs/dpo").metrics``
+    """
+
+    folder: Path
+    """The run folder; ``plaudit.TrainingResult(Path("runs/dpo"))`` opens one that was trained before."""
+
+    @property
+    def metrics(self) -> Table:
+        """A row for each step: loss, rewards, KL and whatever else the method reports (docs/metrics.md)."""
+        from plaudit.engine.sinks.files import read_reports
+
+        return Table({"step": report.step, **report.flattened()} for report in read_reports(self.folder))
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Its last and best figures, and its notes: summary.json."""
+        return json.loads((self.folder / "summary.json").read_text("utf-8"))
+
+    @property
+    def model_folder(self) -> Path:
+        """The model, as a Hugging Face folder."""
+        from plaudit.rewards.load import model_folder
+
+        return model_folder(self.folder)
+
+    @property
+    def report(self) -> Path:
+        """The page of the run."""
+        return self.folder / "report.html"
+
+    @property
+    def charts(self) -> Charts:
+        """Its curves."""
+        from plaudit.report.run.page import curves_page
+
+        page, figures = curves_page(self.folder)
+        # Two figures stand side by side in a notebook's column.
+        return Charts(html=page, height=120 + 290 * ((figures + 1) // 2))
+
+    def _repr_html_(self) -> str:
+        """The run as notebooks show it."""
+        return self.charts._repr_html_()
+
+    def load(self, *, device: str = "auto") -> LanguageModel | Reward:
+        """What was trained: a `LanguageModel`, or a `Reward` where answers are scored."""
+        return load(self.folder, device=device)
+
+
+def load(model: Any, *, device: str = "auto") -> LanguageModel | Reward:
+    """A model to talk to, or a reward: of its folder, or of a run.
+
+    ``plaudit.load("runs/dpo").chat("Name three fruits.")``
+    """
+    if isinstance(model, TrainingResult):
+        model = model.folder
+    if is_reward(model):
+        return load_any_reward(model, device, "auto")
+    from plaudit.rewards.load import model_folder
+
+    return LanguageModel(model_folder(Path(model)), device=device)
+
+
+def is_reward(model: Any) -> bool:
+    """Whether a model scores answers: a reward's folder, the words of a rule or a function, or a `Reward`."""
+    if not isinstance(model, str | os.PathLike):
+        return hasattr(model, "scores")
+    folder = Path(model)
+    if not folder.exists():
+        # What is no folder is a rule ("length:1-20") or a function ("mine.py:name"): both have a colon.
+        return ":" in str(model)
+    from plaudit.rewards.load import check_reward
+
+    try:
+        check_reward(folder)
+    except UserError:
+        return False
+    return True
+
+
+def load_any_reward(model: Any, device: str, dtype: str) -> Reward:
+    """A reward by its folder, by a word or as it is."""
+    if not isinstance(model, str | os.PathLike):
+        return model
+    from plaudit.rewards.load import load_reward
+    from plaudit.rewards.registry import resolve_reward
+
+    folder = Path(model)
+    return load_reward(folder, device=device, dtype=dtype) if folder.exists() else resolve_reward(str(model))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What a pipeline left in its folder.
+
+    Example: ``plaudit.run("pipeline.yaml", out="runs/mine").training("dpo").metrics``
+    """
+
+    folder: Path
+    """The pipeline's folder; ``plaudit.PipelineResult(Path("runs/mine"))`` opens one that was run before."""
+
+    @property
+    def report(self) -> Path:
+        """The page with all stages, curves and comparisons."""
+        return self.folder / "report.html"
+
+    @property
+    def evaluation(self) -> PolicyEvaluation | None:
+        """How its policies compare; None where no stage evaluates them."""
+        return self._data.evaluation
+
+    def training(self, stage: str) -> TrainingResult:
+        """What a stage trained: its metrics, its summary, its model."""
+        stages = {found.name: found for found in self._data.stages}
+        if stage not in stages:
+            raise UserError(f"{self.folder}: there is no stage {stage!r}{did_you_mean(stage, stages)}")
+        folder = stages[stage].folder / "run"
+        if not (folder / "metrics.jsonl").exists():
+            raise UserError(f"{self.folder}: stage {stage} trains nothing, or has not run")
+        return TrainingResult(folder)
+
+    @property
+    def _data(self) -> PipelineData:
+        from plaudit.report.pipeline.data import read_pipeline_folder
+
+        return read_pipeline_folder(self.folder)
