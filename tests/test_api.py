@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import plaudit
 from plaudit.engine.sinks.console import NotebookBar, in_notebook
 from plaudit.errors import UserError
+from plaudit.evaluation.reward_models.result import Slice
 from plaudit.given import hold
 from tests.engine.toy import make_model
 
@@ -113,7 +114,7 @@ def test_policies_are_compared_by_names_of_ones_choice(base: Path) -> None:
 
 
 def test_prompts_are_data_of_a_policy_run(given: Any, tmp_path: Path) -> None:
-    settings = {"draw": {"answers": 2, "max_tokens": 4}, "reward": "length:1-20", "check": False}
+    settings = {"group_size": 2, "draw": {"max_tokens": 4}, "reward": "length:1-20", "check": False}
     run = plaudit.train("grpo", out=tmp_path / "grpo", **{**given, **settings})
     assert [row["step"] for row in run.metrics] == [1, 2]
 
@@ -168,7 +169,7 @@ def ends_well(answer: str, prompt: object) -> float:
 
 
 def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -> None:
-    short = {**given, "draw": {"answers": 2, "max_tokens": 4}, "check": False}
+    short = {**given, "group_size": 2, "draw": {"max_tokens": 4}, "check": False}
     run = plaudit.train("grpo", out=tmp_path / "grpo", reward=ends_well, **short)
     assert run.metrics.column("reward")[0] > 0
     # The same call finds its run finished; another function is another setting.
@@ -180,6 +181,26 @@ def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -
     learnt = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": PAIRS})
     scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
     assert scored.summary["step"] == 2
+
+
+def test_a_function_is_given_words_also_of_conversations() -> None:
+    seen: list[object] = []
+
+    def look(prompt: object, answer: object, messages: object) -> float:
+        seen.extend((prompt, answer, messages))
+        return 1.0
+
+    reward = plaudit.resolve_reward(hold(look))
+    turns = [{"role": "user", "content": "A duck?"}, {"role": "assistant", "content": "Yes."}]
+    assert plaudit.score(reward, [*turns, {"role": "user", "content": "Why?"}], ["Because."]) == (1.0,)
+    assert seen[:2] == ["A duck?\nYes.\nWhy?", "Because."]
+    assert [turn.role for turn in cast("tuple[plaudit.Message, ...]", seen[2])] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+    with pytest.raises(UserError, match="answers is a list of texts"):
+        plaudit.score(reward, "Hi", "Ho")
 
 
 def test_a_function_of_another_process_is_asked_for_again() -> None:
@@ -208,6 +229,14 @@ def test_a_model_in_memory_is_trained_and_talks(base: Path, given: Any, tmp_path
     assert [len(group) for group in talker.sample(["one", asked], n=3, max_tokens=3)] == [3, 3]
     with pytest.raises(UserError, match="no setting of sampling; did you mean temperature"):
         talker.chat("Hello", temperatur=0)
+
+
+def test_estimates_become_columns_with_their_ends() -> None:
+    estimate = plaudit.Estimate(value=0.5, low=0.4, high=0.6, n=3, prompts=3)
+    slice_ = Slice(name="facts", accuracy=estimate)
+    assert plaudit.Table.of([slice_]) == [
+        {"name": "facts", "accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
+    ]
 
 
 def test_a_notebook_shows_curves_and_a_bar(given: Any, tmp_path: Path) -> None:

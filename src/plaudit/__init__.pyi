@@ -166,6 +166,7 @@ from plaudit.results import (
     Table as Table,
     TrainingResult as TrainingResult,
     load as load,
+    score as score,
 )
 from plaudit.rewards.base import (
     FunctionReward as FunctionReward,

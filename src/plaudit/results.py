@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,14 @@ class Table(list[dict[str, Any]]):
     1     0.6931
     2     0.5
     """
+
+    @classmethod
+    def of(cls, records: Sequence[Any]) -> Table:
+        """A row for each record, with its numbers and texts; an estimate takes a column for each end too.
+
+        ``plaudit.Table.of(plaudit.evaluate({"a": a, "b": b}, data=rows).contests).to_pandas()``
+        """
+        return cls(dict(_record_cells(record)) for record in records)
 
     @property
     def columns(self) -> list[str]:
@@ -81,6 +89,18 @@ class Table(list[dict[str, Any]]):
             for tag, row in zip(["th", *["td"] * len(self)], self._cells(), strict=True)
         ]
         return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _record_cells(record: Any) -> Iterator[tuple[str, object]]:
+    from plaudit.evaluation.stats import Estimate
+
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Estimate):
+            yield from ((field.name, value.value), (f"{field.name}_low", value.low))
+            yield f"{field.name}_high", value.high
+        elif isinstance(value, str | int | float):
+            yield field.name, value
 
 
 def _cell(value: object) -> str:
@@ -165,6 +185,26 @@ def _sampling(settings: Mapping[str, Any]) -> SamplingSettings:
             raise UserError(f"{name} is no setting of sampling{did_you_mean(name, known)}")
     stop = settings.get("stop", ())
     return SamplingSettings(**{**settings, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
+
+
+def score(reward: Any, prompt: Any, answers: Sequence[str]) -> tuple[float | None, ...]:
+    """What a reward says of answers to a prompt, a text or turns; None where it has no verdict.
+
+    ``plaudit.score("runs/reward", "What does the owl eat?", ["Mice.", "Bark."])``
+    """
+    from plaudit.data.judging import Task
+    from plaudit.data.records import assistant_turn
+
+    if isinstance(answers, str):
+        raise UserError("plaudit.score: answers is a list of texts, also where there is one: [answer]")
+    asker = load_any_reward(reward.folder if isinstance(reward, TrainingResult) else reward, "auto", "auto")
+    # As turns, prompt and answers alike: a reward that was learnt from conversations reads no other kind.
+    task = Task(
+        prompt=_turns(prompt),
+        answers=tuple(map(assistant_turn, answers)),
+        ended=(True,) * len(answers),
+    )
+    return asker.scores([task])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ def user_turn(content: str) -> tuple[Message, ...]:
     return (Message(role="user", content=content),)
 
 
+def turns_of(text: Text) -> tuple[Message, ...]:
+    """A prompt as turns: a plain string is what a user says."""
+    return user_turn(text) if isinstance(text, str) else text
+
+
 def assistant_turn(content: str) -> tuple[Message, ...]:
     """A conversation of one assistant turn.
 

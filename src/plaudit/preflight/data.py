@@ -26,6 +26,7 @@ from plaudit.data.records import (
     Text,
     pictures,
     plain_text,
+    turns_of,
 )
 from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
@@ -42,7 +43,6 @@ from plaudit.preflight.check import (
 from plaudit.preflight.tokenization import (
     EncodedRow,
     abbreviate,
-    as_turns,
     decode_without_blanks,
     encoded_bare_prompts,
     encoded_rows,
@@ -451,7 +451,7 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
             )
         except UserError:
             continue
-        text = subject.encoder.prompt_words(as_turns(prompt) if chats else prompt)
+        text = subject.encoder.prompt_words(turns_of(prompt) if chats else prompt)
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
@@ -490,7 +490,7 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
     for record in subject.records:
         if isinstance(record.prompt, str) and not isinstance(record, Prompt):
             continue
-        prompt = as_turns(record.prompt)
+        prompt = turns_of(record.prompt)
         for turns in _conversations(record, prompt):
             shape = tuple((turn.role, bool(plain_text((turn,)).strip())) for turn in turns)
             shapes.setdefault(shape, record.origin)

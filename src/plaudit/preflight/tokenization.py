@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
+from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, turns_of, user_turn
 from plaudit.errors import UserError
 from plaudit.preflight.check import (
     SAMPLE_SIZE,
@@ -75,7 +75,7 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
     for record in islice((record for record in subject.records if isinstance(record, Prompt)), SAMPLE_SIZE):
-        text = as_turns(record.prompt) if subject.encoder.chat_format is not None else record.prompt
+        text = turns_of(record.prompt) if subject.encoder.chat_format is not None else record.prompt
         try:
             ids = subject.encoder.encode_prompt(text)
             encoded.append((record.origin, subject.encoder.prompt_words(text), ids))
@@ -84,15 +84,6 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     if refused and not encoded:
         raise refused[0]
     return encoded
-
-
-def as_turns(prompt: Text) -> tuple[Message, ...]:
-    """A string as the user's turn; a conversation as it is.
-
-    >>> as_turns("Hi")[0].role
-    'user'
-    """
-    return user_turn(prompt) if isinstance(prompt, str) else prompt
 
 
 def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_prompt: bool) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from plaudit.data.judging import Task
-from plaudit.data.records import plain_text
+from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.files.user_code import exit_refused, import_user_module
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
@@ -21,7 +21,7 @@ from plaudit.rewards.http import EndpointReward
 from plaudit.rewards.learned.step_payments import TaskStepScores, step_lines
 from plaudit.rewards.verifiable.exact import PatternReward, exact, length, mathematics, number, sections
 
-_ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps")
+_ALLOWED_ARGUMENTS = ("prompt", "answer", "ended", "reference_answer", "metadata", "steps", "messages")
 _REQUIRED_ARGUMENTS = ("answer",)
 _OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
 """What arguments were called before; functions that take them are called with them for one release more."""
@@ -31,9 +31,9 @@ _OLD_ARGUMENTS = {"truth": "reference_answer", "facts": "metadata"}
 class UserFunctionReward:
     """A function of the user's own, called with whichever of its arguments it takes.
 
-    There are prompt, answer, ended, reference_answer, metadata (the rest of its row) and steps (the answer's
-    lines that hold a word). Asked for whole answers the function gives
-    a number; asked for steps a number for each of them.
+    There are prompt and answer (their words), ended, reference_answer, metadata (the rest of its row), steps
+    (the answer's lines that hold a word) and messages (the prompt's turns). Asked for whole answers the
+    function gives a number; asked for steps a number for each of them.
 
     Example: ``UserFunctionReward(name="mine.py:polite", function=polite)``
     """
@@ -97,12 +97,14 @@ class UserFunctionReward:
         )
         answer = task.answers[place]
         available = {
-            "prompt": task.prompt,
-            "answer": answer,
+            # Words, also of conversations: `"duck" in prompt` of a tuple of turns would be False in silence.
+            "prompt": plain_text(task.prompt),
+            "answer": plain_text(answer),
             "ended": task.ended[place],
             "reference_answer": task.reference_answer,
             "metadata": task.metadata,
             "steps": step_lines(answer),
+            "messages": turns_of(task.prompt),
         }
         where = (
             f"{self.name}, prompt {n} ({plain_text(task.prompt)[:40]!r}), answer {plain_text(answer)[:40]!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from plaudit.data.records import Message, Text, plain_text, user_turn
+from plaudit.data.records import Message, Text, plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.rollouts.environment import (
     Environment,
@@ -226,7 +226,7 @@ def _render_between(template: ChatTemplate, prompt: Text, turns: Sequence[Turn])
     """The text up to the policy's last words and behind them, with a mark in place of all its words."""
     # The policy's turns are never rendered again: their tokens stay, and a strange word holds their place.
     mark = unused_word(plain_text(prompt) + "".join(turn.text for turn in turns))
-    opening = user_turn(prompt) if isinstance(prompt, str) else prompt
+    opening = turns_of(prompt)
     messages = [
         Message(role=turn.role, content=mark if turn.role == "assistant" else turn.text) for turn in turns
     ]

@@ -52,7 +52,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Message, Text, plain_text
 from plaudit.world.prompts import question_of_prompt
 from plaudit.world.questions import Fact, HarmfulRequest, ListRequest, Question, Unanswerable
 from plaudit.world.reading import Reading, read_answer
@@ -109,13 +109,15 @@ def gold_of(prompt: Text, answer: Text, *, ended: bool = True) -> Gold:
     return judge_answer(question_of_prompt(prompt), plain_text(answer), ended=ended)
 
 
-def utility(prompt: Text, answer: Text, *, ended: bool = True) -> float:
+def utility(prompt: Text, answer: Text, *, ended: bool = True, messages: tuple[Message, ...] = ()) -> float:
     """The same in one number: a reward, ``--reward plaudit.world.gold:utility``.
+
+    messages: the turns of the prompt, where it has several.
 
     >>> utility("What does the owl eat?", "Mice.")
     1.0
     """
-    return gold_of(prompt, answer, ended=ended).utility
+    return gold_of(messages or prompt, answer, ended=ended).utility
 
 
 def judge_answer(question: Question, answer: str, *, ended: bool = True) -> Gold:

@@ -47,6 +47,9 @@ class ConsoleSink:
         self._quiet = quiet
         self._clock = clock
         notebook = in_notebook() and console is None
+        if notebook:
+            # As plain lines of the cell: rich would display each as an output of its own.
+            self._console = Console(file=sys.stdout, force_jupyter=False)
         live = notebook or is_live(self._console, os.environ)
         # A bar is redrawn by the step that moved it: a redrawing thread would take time from training.
         bar = NotebookBar() if notebook else _progress_bar(self._console)
@@ -57,6 +60,8 @@ class ConsoleSink:
         self._shown_step = 0
         self._report: StepReport | None = None
         self._held_out = ""
+        self._first_sample: int | None = None
+        self._last_sample: tuple[int, Sequence[Sample]] = (0, ())
 
     def open(self, run: RunStart) -> None:
         """Start the clock; the time left counts this process's steps only."""
@@ -82,7 +87,13 @@ class ConsoleSink:
         self._show(report, now)
 
     def sample(self, step: int, rows: Sequence[Sample]) -> None:
-        """The first answers, shortened."""
+        """The first answers, shortened: those of the first look at once, those of the last at the end."""
+        self._last_sample = (step, rows)
+        if self._first_sample is None:
+            self._first_sample = step
+            self._show_samples(step, rows)
+
+    def _show_samples(self, step: int, rows: Sequence[Sample]) -> None:
         if self._quiet:
             return
         for row in rows[:_MAX_SAMPLES]:
@@ -104,6 +115,8 @@ class ConsoleSink:
             self._bar.stop()
         if self._quiet:
             return
+        if self._last_sample[0] != self._first_sample:
+            self._show_samples(*self._last_sample)
         elapsed = duration(self._clock() - self._started_at)
         self._print_line(f"{self._run.name}: {'done' if summary else 'stopped'} after {elapsed}")
 

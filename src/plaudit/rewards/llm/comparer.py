@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 from plaudit.data.judging import Mark, Task, Verdict
-from plaudit.data.records import plain_text
+from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward
 from plaudit.rewards.registry import (
@@ -27,7 +27,7 @@ from plaudit.rewards.registry import (
 
 PairOutcome = Literal["first", "second", "tie"]
 """The outcomes of comparing two answers."""
-_ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed")
+_ALLOWED_ARGUMENTS = ("prompt", "first", "second", "reference_answer", "metadata", "seed", "messages")
 _REQUIRED_ARGUMENTS = ("first", "second")
 _TASKS_PER_CALL = 64
 
@@ -83,7 +83,10 @@ class RewardComparer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFunctionComparer:
-    """A function of the user's own, called with whichever of prompt, first, second … it takes.
+    """A function of the user's own, called with whichever of its arguments it takes.
+
+    There are prompt, first and second (their words), reference_answer, metadata, seed and messages (the
+    prompt's turns).
 
     Example: ``UserFunctionComparer(name="mine.py:terser", function=terser)``
     """
@@ -105,9 +108,10 @@ class UserFunctionComparer:
     def _verdict(self, takes: Sequence[str], task: Task, seed: int) -> Verdict | None:
         first, second = task.answers
         available = {
-            "prompt": task.prompt,
-            "first": first,
-            "second": second,
+            "prompt": plain_text(task.prompt),
+            "first": plain_text(first),
+            "second": plain_text(second),
+            "messages": turns_of(task.prompt),
             "reference_answer": task.reference_answer,
             "metadata": task.metadata,
             "seed": seed,
