@@ -17,6 +17,9 @@ test: .venv  ## every test that this machine can run
 check: .venv  ## format, lint, types, imports, budgets, duplication, words, docs, tests
 	./check $(ARGS)
 
+site: .venv-docs  ## the docs as a site that works without a network: build/site/index.html
+	PYTHONPATH=src .venv-docs/bin/python -m tools.site.build
+
 bench-peer:  ## the environments with TRL that benchmarks/ compares with; 1.12 is the last line with PPO
 	@tools/venv.sh .peers/trl "torch>=2.11,<2.14" trl==1.16.0 datasets peft
 	@tools/venv.sh .peers/trl-1.12 "torch>=2.11,<2.14" trl==1.12.0 datasets peft
@@ -25,10 +28,13 @@ peer-values: .venv bench-peer  ## record again what TRL says: the numbers that t
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 
 clean:  ## remove what the targets above made, never a run
-	rm -rf .venv .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-docs .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv:
 	@tools/venv.sh .venv -c constraints.txt -e ".[all,dev]"
 
-.PHONY: help demo test check bench-peer peer-values clean .venv
+.venv-docs:
+	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
+
+.PHONY: help demo test check site bench-peer peer-values clean .venv .venv-docs

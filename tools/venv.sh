@@ -38,7 +38,8 @@ key() {
 import hashlib, pathlib, sys, tomllib
 metadata = tomllib.loads(pathlib.Path("pyproject.toml").read_text("utf-8"))
 constraints = pathlib.Path("constraints.txt").read_text("utf-8")
-parts = [sys.version, *sys.argv[1:], str(metadata["build-system"]), str(metadata["project"]), constraints]
+files = [path.read_text("utf-8") for path in map(pathlib.Path, sys.argv[1:]) if path.suffix == ".txt" and path.is_file()]
+parts = [sys.version, *sys.argv[1:], str(metadata["build-system"]), str(metadata["project"]), constraints, *files]
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PYTHON_END
 }

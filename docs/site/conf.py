@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 from sphinx.pycode import ModuleAnalyzer
@@ -49,11 +50,15 @@ def setup(app):
     def home_of(_, module, name):
         return homes.get((module, name.partition(".")[0]), module)
 
-    def source_of(_, module):
+    @cache
+    def read(module):
         path = ROOT.joinpath("src", *module.split("."))
         file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         analyzer = ModuleAnalyzer.for_string(file.read_text("utf-8"), module)
         return analyzer.code, analyzer.find_tags()
+
+    def source_of(_, module):
+        return read(module)
 
     def without_way_back(_, page, template, context, doctree):
         # A module is home to names of several packages, and Sphinx leads back to one package alone.

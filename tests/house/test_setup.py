@@ -15,8 +15,10 @@ WHEEL = "tiny-1.0-py3-none-any.whl"
 ARGUMENTS = ("--no-index", "-c", "constraints.txt", f"./{WHEEL}")
 
 
-def setup(root: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    command = [root / "tools" / "venv.sh", ".venv", *ARGUMENTS]
+def setup(
+    root: Path, python: str = sys.executable, arguments: tuple[str, ...] = ARGUMENTS
+) -> subprocess.CompletedProcess[str]:
+    command = [root / "tools" / "venv.sh", ".venv", *arguments]
     environment = {"PATH": "/usr/bin:/bin", "PYTHON": python}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
@@ -66,6 +68,14 @@ def test_an_environment_is_made_once_and_then_reused(repository):
     (repository / "constraints.txt").write_text("tiny==1.0\nother==2.0\n")
     assert "installing into .venv" in (changed := setup(repository).stderr)
     assert "making .venv" not in changed
+
+    wanted = repository / "wanted.txt"
+    wanted.write_text(f"./{WHEEL}\n")
+    from_file = ("--no-index", "-r", wanted.name)
+    assert "installing into .venv" in setup(repository, arguments=from_file).stderr
+    assert setup(repository, arguments=from_file).stderr == ""
+    wanted.write_text(f"# another line\n./{WHEEL}\n")
+    assert "installing into .venv" in setup(repository, arguments=from_file).stderr
 
 
 @pytest.mark.slow

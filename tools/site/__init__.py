@@ -1,1 +1,1 @@
-"""The docs as a site: pages, API reference, algorithms and papers as Markdown, which Sphinx turns into HTML."""
+"""The docs as a site: pages, API reference, algorithms and papers as Markdown, for Sphinx to make HTML of."""

@@ -1,4 +1,4 @@
-"""The API reference: a page for each row of the tables of docs/python.md, from docstrings, read and not run."""
+"""The API reference: a page for each row of the tables of docs/python.md, from docstrings; nothing is run."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def groups(root: Path) -> list[Group]:
 
 
 def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    for title, cell in re.findall(r"^\| ([^|]+) \| (`.*) \|$", text.partition("## The names")[2], re.MULTILINE):
+    for title, cell in re.findall(
+        r"^\| ([^|]+) \| (`.*) \|$", text.partition("## The names")[2], re.MULTILINE
+    ):
         yield title, re.findall(r"`(\w+)`", cell)
 
 
@@ -92,9 +94,9 @@ def api_pages(root: Path) -> dict[str, str]:
     pages = {group.page: _page(root, group, modules) for group in made}
     parts: list[str] = ["# API reference\n"]
     parts.append(
-        "Every public name with its signature and what it says of itself. `import plaudit` is quick: torch is loaded by the\n"
-        "first name that needs it. What is not here is not public, and may move. How they are used together:\n"
-        "[From Python](/python.md).\n"
+        "Every public name with its signature and what it says of itself. `import plaudit` is quick: torch\n"
+        "is loaded by the first name that needs it. What is not here is not public, and may move. How they\n"
+        "are used together: [From Python](/python.md).\n"
     )
     for group in made:
         parts.append(f"## [{_title(group)}](/{group.page}.md)\n")
@@ -124,8 +126,7 @@ def reference(public: PublicName, *, of_package: bool = False) -> str:
 
 def _page(root: Path, group: Group, modules: dict[str, ast.Module]) -> str:
     parts = [f"# {_title(group)}\n", f"```{{py:currentmodule}} {group.names[0].package}\n```\n"]
-    for public in group.names:
-        parts.append(_entry(public.name, definition(root, public, modules)))
+    parts += [_entry(public.name, definition(root, public, modules)) for public in group.names]
     return "\n".join(parts)
 
 
@@ -173,7 +174,7 @@ def _docstring(found: Found) -> str:
 
 def _string(body: Sequence[ast.stmt], at: int) -> str:
     statement = docstring_of(body, at)
-    return statement.value.value.strip() if statement and isinstance(statement.value, ast.Constant) else ""
+    return str(ast.literal_eval(statement.value)).strip() if statement else ""
 
 
 def _entry(name: str, found: Found) -> str:
@@ -240,5 +241,8 @@ def _field_entry(node: ast.AnnAssign, doc: str) -> str:
 
 def _directive(kind: str, signature: str, content: str, options: Mapping[str, str], colons: int = 4) -> str:
     marks = ":" * colons
+    # Members would crowd the list of contents, and the navigation is made anew from that list on every page.
+    if kind in ("py:attribute", "py:method", "py:property"):
+        options = {**options, "no-contents-entry": ""}
     given = [f":{name}: {value}".rstrip() for name, value in options.items()]
     return "\n".join([f"{marks}{{{kind}}} {' '.join(signature.split())}", *given, "", content, marks, ""])

@@ -1,4 +1,4 @@
-"""make site: the docs as HTML in build/site, with any warning, dead link or request to elsewhere as a failure."""
+"""make site: the docs as HTML in build/site; a warning, a dead link or a request to elsewhere fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -60,15 +60,18 @@ def site_faults(site: Path) -> Iterator[str]:
     for file, page in pages.items():
         where = file.relative_to(site).as_posix()
         for target in dict.fromkeys([*page.links, *page.loads]):
-            if not _SCHEME.match(target):
-                problem = _problem(site, file, target, pages)
-                if problem:
-                    yield f"{where}: {target}: {problem}"
-            elif target in page.loads and not target.startswith("data:"):
-                yield f"{where}: it loads {target}; a page must work without a network"
+            problem = None if _SCHEME.match(target) else _problem(site, file, target, pages)
+            if problem:
+                yield f"{where}: {target}: {problem}"
+        yield from _foreign(where, page.loads)
     for file in sorted(site.rglob("*.css")):
-        for match in _CSS_LOAD.finditer(file.read_text("utf-8")):
-            yield f"{file.relative_to(site).as_posix()}: it loads {match[1]}; a page must work without a network"
+        yield from _foreign(file.relative_to(site).as_posix(), _CSS_LOAD.findall(file.read_text("utf-8")))
+
+
+def _foreign(where: str, loads: Sequence[str]) -> Iterator[str]:
+    for target in dict.fromkeys(loads):
+        if _SCHEME.match(target) and not target.startswith("data:"):
+            yield f"{where}: it loads {target}; a page must work without a network"
 
 
 def _problem(site: Path, file: Path, target: str, pages: dict[Path, PageLinks]) -> str | None:
@@ -88,7 +91,17 @@ def main(root: Path) -> int:
     started = time.perf_counter()
     build = root / "build"
     prepare(root, build / "site-source")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "--jobs", "auto", "--builder", "html"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--quiet",
+        "--jobs",
+        "auto",
+        "--builder",
+        "html",
+    ]
     folders = ["--conf-dir", root / SETTINGS, "--doctree-dir", build / "site-doctrees", build / "site-source"]
     # A page that is gone must not live on in the site.
     command += ["--fresh-env", "--write-all"]

@@ -44,7 +44,11 @@ def _joined(blocks: Iterator[str]) -> Iterator[str]:
     held = ""
     for block in blocks:
         seam = "\n```"
-        if held.endswith(seam) and block.startswith("```") and held.split("\n")[0] == block.split("\n")[0]:
+        if (
+            held.endswith(seam)
+            and block.startswith("```")
+            and held.partition("\n")[0] == block.partition("\n")[0]
+        ):
             held = held.removesuffix(seam) + "\n\n" + block.split("\n", 1)[1]
             continue
         if held:
@@ -89,7 +93,7 @@ def with_targets(text: str, change: Callable[[str], str]) -> str:
     """A page with each target of a link or a picture changed; code stays as it is.
 
     >>> with_targets("[a](b.md) `[c](d.md)`", str.upper)
-    '[a](B.MD) `[c](d.md)`'
+    '[a](B.MD) `[c](d.md)`\\n'
     """
 
     def changed(match: re.Match[str]) -> str:
@@ -101,10 +105,8 @@ def with_targets(text: str, change: Callable[[str], str]) -> str:
     for line in text.splitlines():
         if _FENCE.match(line):
             inside = not inside
-        elif not inside:
-            parts = re.split(r"(`[^`]*`(?!\]\())", line)
-            line = "".join(
-                part if at % 2 else _TARGET.sub(changed, part) for at, part in enumerate(parts)
-            )
-        found.append(line)
+        parts = re.split(r"(`[^`]*`(?!\]\())", line)
+        if not inside:
+            parts[::2] = [_TARGET.sub(changed, part) for part in parts[::2]]
+        found.append("".join(parts))
     return "\n".join(found) + "\n"

@@ -34,7 +34,7 @@ class Section:
 class Navigation:
     """What leads to each page.
 
-    Example: ``Navigation(sections=(Section(title="Start", pages=("checks",)),), below={"checks": ("checks/mask",)})``
+    Example: ``Navigation(sections=(Section(title="Trust", pages=("checks",)),), below={"checks": ("a",)})``
     """
 
     sections: tuple[Section, ...]

@@ -1,4 +1,4 @@
-"""What Sphinx reads: the pages of docs, what they link to elsewhere in the repository, and pages from the code."""
+"""What Sphinx reads: the pages of docs, what they link to in the repository, and pages from the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from tools.site.navigation import ELSEWHERE, navigation_faults, read_navigation,
 
 HOMES_FILE = "homes.json"
 """Where the module of each public name is written down, for links to its source."""
-_LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".sh": "bash", ".json": "json"}
+_LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".sh": "bash",
+    ".json": "json",
+}
 
 
 def docs_pages(root: Path) -> dict[str, str]:
@@ -112,7 +119,9 @@ def _relinked(root: Path, page: Path, text: str) -> str:
 def _elsewhere(root: Path, path: Path) -> tuple[str, list[Path]]:
     """The page of a file outside of docs, and what it links to outside of docs."""
     if (root / path).is_dir():
-        names = sorted(child.name for child in (root / path).iterdir() if not child.name.startswith((".", "__pyc")))
+        names = sorted(
+            child.name for child in (root / path).iterdir() if not child.name.startswith((".", "__pyc"))
+        )
         return _page_of(path, "\n".join(f"- `{name}`" for name in names)), []
     text = (root / path).read_text("utf-8")
     if path.suffix == ".md":
@@ -125,7 +134,7 @@ def _page_of(path: Path, content: str) -> str:
 
 
 def _orphan(text: str, *, searched: bool = True) -> str:
-    """A page that may stand outside of the navigation; one that is not searched does not crowd the results."""
+    """A page that may stand outside of the navigation; one that is not searched crowds no results."""
     return "\n".join(["---", "orphan: true", *([] if searched else ["nosearch: true"]), "---", "", text])
 
 
