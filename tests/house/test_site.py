@@ -82,6 +82,12 @@ def test_the_reference_has_every_public_name_with_its_fields(written):
             name for name in import_module(chapter).__all__ if name not in ("losses", "advantages")
         }
     settings = text_of(written, "api/settings")
+    own = text_of(written, "api/an-algorithm-of-your-own")
+    # Fields of a private base are told with the class that users make.
+    assert own.count("{py:attribute} beta") == own.count("{py:class} PreferenceAlgorithm") + own.count(
+        "{py:class} UnpairedAlgorithm"
+    )
+    assert "It has all that {py:obj}`RunConfig` has." in settings
     assert re.search(r"\{py:attribute\} rank\n:type: int\n:value: 0\n", settings)
 
 

@@ -138,11 +138,13 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign
 class Found:
     """A definition, with the string that stands under it where it is an assignment.
 
-    Example: ``Found(node=ast.parse("A = int").body[0], below="What A is.")``
+    Example: ``Found(node=module.body[3], module=module, below="What A is.")``
     """
 
     node: Definition
     """The definition itself."""
+    module: ast.Module
+    """What stands around it."""
     below: str = ""
     """The string after an assignment."""
 
@@ -151,12 +153,12 @@ def definition(root: Path, public: PublicName, modules: dict[str, ast.Module]) -
     """Where a public name is defined; its home must define it and not import it."""
     if public.home not in modules:
         modules[public.home] = ast.parse(module_file(root, public.home).read_text("utf-8"))
-    body = modules[public.home].body
-    for at, node in enumerate(body):
+    module = modules[public.home]
+    for at, node in enumerate(module.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == public.name:
-            return Found(node=node)
+            return Found(node=node, module=module)
         if isinstance(node, ast.Assign) and public.name in [name_of(target) for target in node.targets]:
-            return Found(node=node, below=_string(body, at + 1))
+            return Found(node=node, module=module, below=_string(module.body, at + 1))
     raise SystemExit(f"{public.home} does not define {public.name}, which the index of {public.package} says")
 
 
@@ -180,7 +182,7 @@ def _string(body: Sequence[ast.stmt], at: int) -> str:
 def _entry(name: str, found: Found) -> str:
     node = found.node
     if isinstance(node, ast.ClassDef):
-        return _class_entry(node)
+        return _class_entry(node, found.module.body)
     if isinstance(node, ast.Assign):
         value = " ".join(ast.unparse(node.value).split())
         return _directive("py:data", name, docstring_markdown(found.below), {"value": value})
@@ -209,20 +211,34 @@ def _arguments(arguments: ast.arguments, *, drop_first: bool) -> str:
     return re.sub(r"^(self|cls)(, /)?(, |$)", "", text) if drop_first else text
 
 
-def _class_entry(node: ast.ClassDef) -> str:
+def _class_entry(node: ast.ClassDef, siblings: Sequence[ast.stmt]) -> str:
     parts = [docstring_markdown(ast.get_docstring(node) or "")]
-    signature = node.name
+    bases = [name_of(base) for base in node.bases if name_of(base) not in ("Protocol", "Generic")]
+    inherited = [f"{{py:obj}}`{base}`" for base in bases if is_public(base)]
+    if inherited:
+        parts.append(f"It has all that {' and '.join(inherited)} has.\n")
+    if is_record(node):
+        parts.append("A record; each field is given by its name:\n")
+    # A base that is private is no name to look up: what it has is told here.
+    classes = {each.name: each for each in siblings if isinstance(each, ast.ClassDef)}
+    for owner in (*(classes[base] for base in bases if not is_public(base) and base in classes), node):
+        parts += _member_entries(owner)
+    made = [
+        f"({_arguments(each.args, drop_first=True)})"
+        for each in node.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    ]
+    signature = node.name + "".join(made)
+    return _directive("py:class", signature, "\n\n".join(parts), {}, 5)
+
+
+def _member_entries(node: ast.ClassDef) -> Iterator[str]:
     for at, member in enumerate(node.body):
         if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-            if member.name == "__init__":
-                signature += f"({_arguments(member.args, drop_first=True)})"
-            elif is_public(member.name) and not _is_variant(member):
-                parts.append(_function_entry(member, "py:method"))
+            if is_public(member.name) and not _is_variant(member):
+                yield _function_entry(member, "py:method")
         elif isinstance(member, ast.AnnAssign) and is_public(name_of(member.target)):
-            parts.append(_field_entry(member, _string(node.body, at + 1)))
-    if is_record(node):
-        parts.insert(1, "A record; each field is given by its name:\n")
-    return _directive("py:class", signature, "\n\n".join(parts), {}, 5)
+            yield _field_entry(member, _string(node.body, at + 1))
 
 
 def _is_variant(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
