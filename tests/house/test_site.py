@@ -126,6 +126,9 @@ def test_links_out_of_docs_lead_to_pages_of_the_site(written):
     assert "nosearch: true" in page
     assert "```python" in page
     assert "](../../policy.md#what-comes-of-it)" not in text_of(written, "repository/README")
+    notebook = text_of(written, "repository/examples/notebooks/first-dpo.ipynb")
+    assert notebook.startswith("---\norphan: true\n---\n\n# ")
+    assert "```python\nimport sys\n\nimport plaudit" in notebook
     assert "](../ten-minutes.md)" in text_of(written, "repository/README")
 
 

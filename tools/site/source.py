@@ -124,9 +124,18 @@ def _elsewhere(root: Path, path: Path) -> tuple[str, list[Path]]:
         )
         return _page_of(path, "\n".join(f"- `{name}`" for name in names)), []
     text = (root / path).read_text("utf-8")
+    if path.suffix == ".ipynb":
+        text, path = _notebook(text, path.name), path.with_name(path.name + ".md")
     if path.suffix == ".md":
         return _orphan(_relinked(root, path, text)), [*_leaving(root, path, text)]
     return _page_of(path, fenced(text.rstrip("\n"), _LANGUAGES.get(path.suffix, "text"))), []
+
+
+def _notebook(text: str, name: str) -> str:
+    """A notebook as a page: its words, and its cells as code."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    shown = [source if kind == "markdown" else fenced(source, "python") for kind, source in cells]
+    return "\n\n".join([*shown, f"All of this is a notebook, `{name}`.", ""])
 
 
 def _page_of(path: Path, content: str) -> str:
