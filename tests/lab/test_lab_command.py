@@ -95,12 +95,12 @@ def test_a_config_is_written_to_be_changed_and_never_over_something(tmp_path: Pa
 def test_an_exercise_goes_from_the_command_to_its_page(out: Path) -> None:
     page = read_page(out / "pooling" / "lab.html")
     assert page.words["h1"] == ["Where should a reward be read?"]
-    assert [*page.sections][1:4] == ["What was seen", "Pictures", "What was done"]
+    assert [*page.sections][1:4] == ["What was seen", "Pictures", "Stages"]
     seen = page.sections["What was seen"]
     assert len(re.findall(r"[✓✗?] (holds|does not hold|not decided)", seen)) == 5
     assert page.tags["figure"] >= 5
     assert "own.n: 24, not 1500" in page.sections["head"]
-    assert f"plaudit lab pooling --out {out}" in page.sections["How to make it again"]
+    assert f"plaudit lab pooling --out {out}" in page.sections["Reproduce"]
     every = read_page(out / "lab.html")
     assert "pooling/lab.html" in every.values("a", "href")
     assert all(name in every.sections["Not run yet"] for name in NAMES if name != "pooling")

@@ -48,7 +48,7 @@ def test_figures_and_curves_of_both_are_on_the_page(tmp_path: Path) -> None:
     page = read_page(tmp_path / "both.html")
 
     assert page.words["h1"] == ["2 runs beside each other"]
-    assert "ppo is best: its answers are worth 0.800" in page.sections["head"]
+    assert "ppo, dpo and grpo answer better than sft." in page.sections["head"]
     told = [words for words in page.words["desc"] if words.startswith("base: valley 0.310")]
     assert "ppo: valley 0.800 (0.770 to 0.830), valley-2 0.600 (0.570 to 0.630)" in told[0]
     assert any(

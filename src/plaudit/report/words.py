@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 Number = int | float
@@ -73,6 +74,16 @@ def counted(count: Number, noun: str) -> str:
     ('1 step', '1,200 steps')
     """
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Names in a sentence.
+
+    >>> names_text(["dpo", "grpo", "ppo"]), names_text(["ppo"])
+    ('dpo, grpo and ppo', 'ppo')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def trim_exponent(text: str) -> str:

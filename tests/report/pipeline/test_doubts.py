@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
+from plaudit.evaluation.policies.result import (
+    Contest,
+    PolicyEvaluation,
+    PolicyFigures,
+    write_policy_evaluation,
+)
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.pipeline.data import read_pipeline_folder
 from plaudit.report.pipeline.findings import (
@@ -143,10 +148,55 @@ def test_an_interval_says_who_is_better_only_where_it_leaves_out_one_half(
 def test_the_finding_says_whether_it_may_be_chance() -> None:
     sure, open_ = best_policy_summary(two()), best_policy_summary(two(won=contest("ppo", 0.51)))
 
-    assert "ppo is best: its answers are worth 0.800 (0.770 to 0.830) on average, those of sft 0.700" in sure
-    assert "so on prompts like these it is better than sft" in sure
-    assert "so it cannot be said that it is better than sft" in open_
-    assert "overlaps with that of dpo, grpo" in best_policy_summary(FOUND)
+    assert sure.startswith("ppo answers better than sft. ppo's answers are worth 0.800 (0.770 to 0.830)")
+    assert "those of sft 0.700" in sure
+    assert open_.startswith("That ppo is better than sft cannot be said.")
+    assert best_policy_summary(two(won=contest("ppo", 0.2))).startswith(
+        "Nothing is better than sft: ppo answers worse."
+    )
+    # Three whose intervals overlap: all are better than the reference, and none is called the best.
+    assert best_policy_summary(FOUND).startswith(
+        "ppo, dpo and grpo answer better than sft. These prompts do not show which of them is best."
+    )
+
+
+def test_what_may_overturn_the_finding_stands_in_it() -> None:
+    gamed = two(replace(PPO, gold=share(0.63, 0.03)))
+    text = best_policy_summary(gamed, policy_warnings(gamed))
+    assert "But ppo: its learnt reward rose from 0 to 0.804 and its true worth fell" in text
+    longer = two(replace(PPO, length=share(13.2)))
+    assert "But" not in best_policy_summary(longer, policy_warnings(longer))
+
+
+def test_a_judge_that_was_optimised_is_no_evidence() -> None:
+    blind = replace(two(), gold=None, reward="gold")
+    assert "wins are counted by the learnt reward alone" in said(blind)
+    assert "learnt reward alone" in best_policy_summary(blind, policy_warnings(blind))
+    assert "learnt reward alone" not in said(replace(blind, reward="other"))
+
+
+def test_prompts_that_were_trained_on_are_told(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "valley")
+    found = read_pipeline_folder(folder).evaluation
+    assert found is not None
+    # The figures alone are written there: answers, as an evaluation leaves them, are added.
+    found = replace(found, all_answers=found.shown)
+    write_policy_evaluation(found, folder / "stages" / "evaluation")
+    asked = [row.prompt for row in found.all_answers][:5]
+
+    def doubts(prompts: list[str]) -> str:
+        rows = "".join(
+            json.dumps({"prompt": one, "chosen": "Yes.", "rejected": "No."}) + "\n" for one in prompts
+        )
+        made = folder / "stages" / "comparisons"
+        (made / "rows.jsonl").write_text(rows)
+        stage = json.loads((made / "stage.json").read_text())
+        (made / "stage.json").write_text(json.dumps({**stage, "outputs": {"rows.jsonl": "0f" * 32}}))
+        return "\n".join(one.finding for one in report_warnings(read_pipeline_folder(folder)))
+
+    assert "were trained on" not in doubts(["Something else?"])
+    whole = len({row.prompt for row in found.all_answers})
+    assert f"5 of the {whole} prompts of the evaluation were trained on" in doubts(asked)
 
 
 def test_without_a_truth_the_wins_decide() -> None:
@@ -154,8 +204,9 @@ def test_without_a_truth_the_wins_decide() -> None:
         FOUND, gold=None, policies=tuple(replace(one, gold=None, by_category=()) for one in FOUND.policies)
     )
 
-    assert best_policy_summary(blind).startswith(
-        "Against sft ppo wins 66.2 % (62.7 to 69.7), a tie counted as half, by gold:"
+    assert best_policy_summary(blind) == (
+        "ppo and dpo answer better than sft. These prompts do not show which of them is best. By gold ppo "
+        "wins 66.2 % (62.7 to 69.7) of the prompts against sft, a tie counting half."
     )
     assert (
         best_policy_summary(replace(blind, contests=()))

@@ -16,21 +16,21 @@ from tests.report.pipeline.pipelines import FOUND, contest, share, trust, write_
 from tests.report.read_page import Page, read_page
 
 SECTIONS = (
-    "What was done",
-    "What came of it",
-    "Who wins",
-    "What it is better at",
-    "How it learnt",
-    "How far it went",
-    "What the reward is worth",
-    "How sure it may be",
-    "What it likes beyond what it should",
-    "How long and how varied",
-    "What they say",
-    "What the checks found",
+    "Results",
     "What to doubt",
-    "Where it comes from",
-    "How to make it again",
+    "Win rates",
+    "By category",
+    "Samples",
+    "Training curves",
+    "Distance from the reference",
+    "Reward model",
+    "Calibration of the reward",
+    "Biases of the reward",
+    "Length and diversity",
+    "Checks",
+    "Stages",
+    "Lineage",
+    "Reproduce",
 )
 
 
@@ -47,10 +47,20 @@ def page(written: Path) -> Page:
 def test_every_part_is_there_in_its_order(page: Page) -> None:
     assert tuple(page.words["h2"]) == SECTIONS
     assert page.words["h1"] == ["valley"]
+    contents = [words for words in page.words["li"] if words in SECTIONS]
+    assert tuple(contents) == SECTIONS
+
+
+def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page: Page) -> None:
+    head = page.sections["head"].replace("\xa0", " ")
+    assert "ppo, dpo and grpo answer better than sft." in head
+    assert "True worth of an answer" in head
+    assert "What to doubt" in head
+    assert "grpo: at equal length it would win 53.8 %" in head
 
 
 def test_the_headline_has_every_policy_with_its_intervals(page: Page) -> None:
-    said = page.sections["What came of it"]
+    said = page.sections["Results"]
 
     for words in (
         "ppo0.800 0.770 to 0.830",
@@ -65,8 +75,8 @@ def test_the_headline_has_every_policy_with_its_intervals(page: Page) -> None:
 
 
 def test_the_pipeline_is_drawn_and_told(page: Page, written: Path) -> None:
-    assert "ppo needs" not in page.sections["What was done"]
-    assert "Held-out reward rose from 0.02 to 1.13." in page.sections["What was done"]
+    assert "ppo needs" not in page.sections["Stages"]
+    assert "Held-out reward rose from 0.02 to 1.13." in page.sections["Stages"]
     told = next(words for words in page.words["desc"] if "demonstrations needs nothing" in words)
     assert "ppo needs reward, prompts" in told
     assert "sft needs demonstrations" in told
@@ -89,7 +99,7 @@ def test_every_training_stage_has_curves_and_policies_their_way_along_kl(page: P
 
 def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) -> None:
     assert page.tags["article"] == 20
-    said = page.sections["What they say"]
+    said = page.sections["Samples"]
 
     assert "What does the owl of farm 19 eat?" in said
     assert page.words["mark"].count("mice") == 40
@@ -99,7 +109,7 @@ def test_samples_stand_side_by_side_with_their_differences_marked(page: Page) ->
 
 
 def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
-    found = page.sections["What the checks found"]
+    found = page.sections["Checks"]
 
     assert "15 checks. Pass: 5. Do not: 5. Nothing to see: 5." in found
     assert "To mend it: Set --template." in found
@@ -110,7 +120,7 @@ def test_what_the_checks_found_and_what_runs_noted_is_said(page: Page) -> None:
 
 
 def test_any_number_leads_back_to_rows_and_code(page: Page, written: Path) -> None:
-    origins = page.sections["Where it comes from"]
+    origins = page.sections["Lineage"]
     digest = hashlib.sha256((written.parent / "stages/evaluation/policies.json").read_bytes()).hexdigest()
 
     assert f"policies.json {digest[:12]}…" in origins
@@ -119,7 +129,7 @@ def test_any_number_leads_back_to_rows_and_code(page: Page, written: Path) -> No
     links = [value for value in page.values("a", "href")]
     assert len(links) > 30
     assert all(link.removeprefix("#") in ids for link in links)
-    again = page.sections["How to make it again"]
+    again = page.sections["Reproduce"]
     assert f"plaudit run {written.parent}/pipeline.yaml --out {written.parent}-again" in again
     assert "plaudit train ppo --out runs/ppo" in again
 
@@ -160,8 +170,8 @@ def test_what_policies_know_of_their_knowledge_stands_beside_each_other(tmp_path
     page = read_page(write_report(write_pipeline(tmp_path / "valley", replace(FOUND, policies=policies))))
 
     after = tuple(page.words["h2"])
-    assert after[SECTIONS.index("How long and how varied") + 1] == "Do they know what they know"
-    said = page.sections["Do they know what they know"].replace("\xa0", " ")
+    assert after[SECTIONS.index("Length and diversity") + 1] == "Calibration of the policies"
+    said = page.sections["Calibration of the policies"].replace("\xa0", " ")
     assert "400 questions with choices" in said
     assert "ppo78.0 % 74.0 to 82.0" in said
     told = [words for words in page.words["desc"] if "120 questions" in words]
@@ -187,9 +197,9 @@ def test_without_a_truth_and_by_several_judges(tmp_path: Path) -> None:
     )
     page = read_page(write_report(write_pipeline(tmp_path / "blind", blind)))
 
-    assert "What it is better at" not in page.sections
-    assert "How far it went" not in page.sections
-    assert "true worth" not in page.sections["What came of it"]
+    assert "By category" not in page.sections
+    assert "Distance from the reference" not in page.sections
+    assert "true worth" not in page.sections["Results"]
     titles = " ".join(page.words["h3"])
     assert "Share of wins, by reward" in titles
     assert "Share of wins, by openai:http://localhost:1/v1#m" in titles

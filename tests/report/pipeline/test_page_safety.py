@@ -88,9 +88,9 @@ def test_words_from_outside_are_shown_and_not_obeyed(attack: str, tmp_path: Path
     page = read_page(write_report(folder))
 
     harmless(page)
-    assert len(page.sections["What they say"]) > 1000
+    assert len(page.sections["Samples"]) > 1000
     if attack is MARKUP:
-        assert page.sections["What they say"].count("<script>alert(1)</script>") >= 100
+        assert page.sections["Samples"].count("<script>alert(1)</script>") >= 100
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=["markup", "style", "arrows", "long", "wide"])

@@ -41,7 +41,7 @@ def test_an_unfinished_pipeline_says_what_is_missing(tmp_path: Path) -> None:
     page = read_page(write_report(folder))
     assert "Not finished" in page.sections["head"]
     assert "reward (begun), reward-judged (to do)" in page.sections["head"]
-    assert page.sections["What came of it"] == "No stage has compared policies yet."
+    assert page.sections["Results"] == "No stage has compared policies yet."
 
 
 def test_without_its_config_the_stages_that_are_there_are_shown(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_evaluation_alone_has_a_page(tmp_path: Path) -> None:
 
     page = read_page(write_folder_report(tmp_path / "evaluation"))
     assert page.sections["head"].startswith("evaluationFinished")
-    assert "What they say" in page.sections
+    assert "Samples" in page.sections
 
 
 def test_a_training_run_has_its_own_page(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from tests.report.reward_models.page_zoo import BARE, FULL, OTHER
 
 SECTIONS = [
     "Where it is right",
-    "How sure it may be",
-    "What it likes beyond what it should",
+    "Calibration of the reward",
+    "Biases of the reward",
     "What a policy would make of it",
     "RewardBench",
     "Where it is sure and wrong",
@@ -85,7 +85,7 @@ def test_every_category_strength_annotator_and_group_is_in_a_drawing_and_in_a_ta
 def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Path) -> None:
     page = page_of(tmp_path, FULL)
 
-    probed = page.sections["What it likes beyond what it should"]
+    probed = page.sections["Biases of the reward"]
     assert "the true utility of both answers held fixed" in probed
     assert all(f"{probe.words}." in probed for probe in FULL.probes.features)
     assert described(page, "Odds").startswith(
@@ -121,7 +121,7 @@ def test_calibration_says_in_which_direction_it_is_off(tmp_path: Path) -> None:
         assert FULL.calibration is not None
         bins = tuple(replace(one, right=one.confidence + right) for one in FULL.calibration.by_mass)
         found = replace(FULL, calibration=replace(FULL.calibration, by_mass=bins))
-        return page_of(tmp_path, found).sections["How sure it may be"]
+        return page_of(tmp_path, found).sections["Calibration of the reward"]
 
     assert said(-0.06).startswith("The model is surer than it may be: ")
     assert said(0.03).startswith("The model is less sure than it might be: ")
@@ -185,7 +185,7 @@ def test_a_model_of_which_nothing_is_known_makes_a_page_that_says_so(tmp_path: P
         "How right a model could be at most is not known."
     )
     assert "No ceiling: no pair was judged twice." in page.sections["head"]
-    assert page.sections["What it likes beyond what it should"] == "There are too few pairs for a regression."
+    assert page.sections["Biases of the reward"] == "There are too few pairs for a regression."
     assert "3 of 3 pairs have no verdict" in page.sections["What was left out"]
 
 

@@ -17,7 +17,7 @@ from plaudit.report.run.page import write_report
 from tests.engine.toy_runs import CONFIG, ORIGIN, ToyRun, write_run
 from tests.report.read_page import Page, read_page
 
-SECTIONS = ["Curves", "What the model said", "Notes", "Where it comes from", "Settings", "Going on"]
+SECTIONS = ["Curves", "What the model said", "Notes", "Lineage", "Settings", "Going on"]
 
 
 def page_of(folder: Path, run: ToyRun) -> Page:
@@ -114,7 +114,7 @@ def test_before_the_first_step_there_is_a_page_all_the_same(tmp_path: Path) -> N
 
     assert lede(page) == "No step has been taken."
     assert page.words["h2"] == SECTIONS
-    assert page.sections["Where it comes from"] == "The run ended before it wrote lineage.json."
+    assert page.sections["Lineage"] == "The run ended before it wrote lineage.json."
     assert page.tags["svg"] == 0
 
 
@@ -241,10 +241,8 @@ def test_hashes_are_short_on_the_page_and_whole_in_their_titles(tmp_path: Path) 
         ORIGIN.template,
         ORIGIN.tokenizer,
     ]
-    assert "data: data/support.jsonl9f86d081884c…" in page.sections["Where it comes from"]
-    assert (
-        "version 0.1.0, commit f856f57dabd2, with files that differed" in page.sections["Where it comes from"]
-    )
+    assert "data: data/support.jsonl9f86d081884c…" in page.sections["Lineage"]
+    assert "version 0.1.0, commit f856f57dabd2, with files that differed" in page.sections["Lineage"]
 
 
 def test_a_line_that_a_kill_tore_is_left_out(tmp_path: Path) -> None:

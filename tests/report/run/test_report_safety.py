@@ -42,7 +42,7 @@ def test_markup_from_outside_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert page.words["h1"] == ["<b>'run' & \"co\""]
     assert page.sections["What the model said"] == f"Prompt 1{ATTACK}At step 2{ATTACK}In the data{ATTACK}"
     assert page.sections["Notes"] == f"{ATTACK} (after step 2)"
-    assert f'data: data/{ATTACK}.jsonl"><script>00…' in page.sections["Where it comes from"]
+    assert f'data: data/{ATTACK}.jsonl"><script>00…' in page.sections["Lineage"]
     assert page.words["pre"][0] == f"data: >\n  {ATTACK}\n"
     assert {"script", "img", "b", "link", "iframe"} & set(page.tags) == {"b"}
     assert page.words["b"] == ["Not finished"]

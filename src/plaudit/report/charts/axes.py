@@ -193,15 +193,25 @@ def draw_axes(plot: Plot) -> Iterator[Markup]:
     yield from draw_x_axis(plot)
 
 
+_LETTER_WIDTH = 6.5
+"""Of a tick's label."""
+
+
 def draw_x_axis(plot: Plot) -> Iterator[Markup]:
     """The lower axis alone."""
     yield element("path", {"class": "base", "d": f"M{plot.left} {plot.bottom}H{plot.right}"})
+    free = -math.inf
     for value, label in plot.x.ticks:
-        x = plot.x_position(value)
+        x, width = plot.x_position(value), _LETTER_WIDTH * len(label)
         yield element("path", {"class": "base", "d": f"M{x} {plot.bottom}v4"})
         # A label in the middle of its tick would be cut off at the right edge.
-        kind = "tick end" if x > plot.right - 15 else "tick"
-        yield element("text", {"class": kind, "x": f"{x}", "y": f"{plot.bottom + 16}"}, label)
+        at_end = x > plot.right - 15
+        left = x - width if at_end else x - width / 2
+        # Of labels that would touch, the first stays: its tick is still drawn.
+        if left >= free:
+            kind = "tick end" if at_end else "tick"
+            yield element("text", {"class": kind, "x": f"{x}", "y": f"{plot.bottom + 16}"}, label)
+            free = left + width + _LETTER_WIDTH
 
 
 def svg_text(kind: str, x: Number, y: Number, text: str) -> Markup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -34,6 +35,8 @@ from plaudit.report.words import Number, number_text
 _BANDS_LEFT, _BANDS_RIGHT, _BANDS_TOP, _BANDS_BOTTOM = 44, 352, 34, 208
 _LETTER_SPACING = 7
 """How far apart the names above must be, for each of their letters."""
+_MIN_ARROW_PIECE = 16
+"""Pieces of a path that are shorter have no room for a tip between their marks."""
 _MAX_MARKED_POINTS = 40
 """A line of more points has no shapes: they would hide it."""
 
@@ -50,6 +53,8 @@ class BandLine:
     points: tuple[tuple[Number, Span], ...]
     """Where on the lower axis, and what was found there, in the order of the line; one with
     a band goes from left to right."""
+    directed: bool = False
+    """Whether its order is time: arrows show which way it goes, also where it turns back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +131,10 @@ def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
         lower = [f"{plot.x_position(at)} {plot.y_position(low)}" for at, low, _ in reversed(with_interval)]
         yield _line_path(f"band {kind}", upper + lower)
     yield _line_path(f"line {kind}", [_point_position(point, plot) for point in line.points])
+    if line.directed:
+        yield from _arrows(
+            kind, [(plot.x_position(at), plot.y_position(span.value)) for at, span in line.points]
+        )
     for at, span in line.points if len(line.points) <= _MAX_MARKED_POINTS else ():
         tip = f"{line.label} {span.text(number_text)} at {number_text(at)}"
         yield point_mark(kind, plot.x_position(at), plot.y_position(span.value), tip)
@@ -133,6 +142,23 @@ def _band_line(kind: str, line: BandLine, plot: Plot) -> Iterator[Markup]:
 
 def _point_position(point: tuple[Number, Span], plot: Plot) -> str:
     return f"{plot.x_position(point[0])} {plot.y_position(point[1].value)}"
+
+
+def _arrows(kind: str, positions: Sequence[tuple[float, float]]) -> Iterator[Markup]:
+    """A tip in the middle of each piece that is long enough for one."""
+    for (left, up), (right, down) in pairwise(positions):
+        length = math.hypot(right - left, down - up)
+        if length < _MIN_ARROW_PIECE:
+            continue
+        x, y = (right - left) / length, (down - up) / length
+        middle = ((left + right) / 2 + 4 * x, (up + down) / 2 + 4 * y)
+        wings = [(middle[0] - 8 * x - side * 3.5 * y, middle[1] - 8 * y + side * 3.5 * x) for side in (1, -1)]
+        d = (
+            "M"
+            + "L".join(f"{across:.1f} {below:.1f}" for across, below in (wings[0], middle, wings[1]))
+            + "Z"
+        )
+        yield element("path", {"class": f"tip {kind}", "d": d})
 
 
 def _line_path(kind: str, positions: Sequence[str]) -> Markup:

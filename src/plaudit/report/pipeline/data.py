@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import yaml
 
+from plaudit.data.read import read_records
+from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
@@ -158,6 +160,35 @@ class PipelineData:
         return ((stage, stage.training_run) for stage in self.stages if stage.training_run is not None)
 
 
+def trained_prompts(pipeline: PipelineData) -> set[str]:
+    """The words of all prompts that a training stage learnt from, as far as their files are still there."""
+    stages = {stage.name: stage for stage in pipeline.stages}
+    files: set[Path] = set()
+    for stage, _ in pipeline.training_stages:
+        for entry in stage.inputs:
+            made = stages.get(entry.source) if entry.from_stage else None
+            if made is not None:
+                files |= {made.folder / name for name in made.outputs if name.endswith(_ROWS_ENDING)}
+            elif not entry.from_stage and entry.name in _ROW_INPUTS:
+                files.add(Path(entry.source))
+    return {prompt for file in sorted(files) for prompt in _prompts_of(file)}
+
+
+def _prompts_of(file: Path) -> Iterator[str]:
+    try:
+        records = read_records(file, threshold=1.0).records
+    except UserError:
+        # Moved, or changed since: what the stage itself read is no longer known here.
+        return
+    for record in records:
+        if record.prompt is not None:
+            yield plain_text(record.prompt)
+
+
+_ROWS_ENDING = "rows.jsonl"
+"""What files of rows that a stage makes are called."""
+_ROW_INPUTS = frozenset({"data", "prompts"})
+"""Inputs of training stages that hold rows."""
 CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE = (
     "pipeline.yaml",
     "stages",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PolicyFigures
 from plaudit.evaluation.stats import Estimate
 from plaudit.report.figures import interval_text
-from plaudit.report.pipeline.data import PipelineData
-from plaudit.report.words import number_text, percent, short_name, shortened
+from plaudit.report.pipeline.data import PipelineData, trained_prompts
+from plaudit.report.words import names_text, number_text, percent, short_name, shortened
 
 LENGTH_FACTOR = 1.25
 """A mean length so many times the reference's, or the reference's so many times it."""
@@ -30,6 +30,10 @@ MIN_FINISHED = 0.9
 """The share of answers that should come to an end by themselves."""
 MIN_PROMPTS = 100
 """The fewest prompts from which a share of wins is judged."""
+MAX_TRAINED = 0.01
+"""The share of the evaluation's prompts that may have been trained on by chance."""
+MAX_CAUTION_LENGTH = 180
+"""Letters of a warning that have room in the page's first sentences."""
 MAX_NOTE_LENGTH = 600
 """Letters of a note that have room."""
 
@@ -52,21 +56,73 @@ def interval_verdict(estimate: Estimate | None) -> str:
     return "better" if estimate.low > 0.5 else "worse" if estimate.high < 0.5 else "open"
 
 
-def best_policy_summary(evaluation: PolicyEvaluation) -> str:
-    """The finding in sentences: which policy is best, against which, and whether luck alone could have made
-    it so.
+def best_policy_summary(evaluation: PolicyEvaluation, warnings: Sequence[ReportWarning] = ()) -> str:
+    """The finding in sentences (`finding_sentences`) as one text."""
+    return " ".join(finding_sentences(evaluation, warnings))
+
+
+def finding_sentences(
+    evaluation: PolicyEvaluation, warnings: Sequence[ReportWarning] = ()
+) -> tuple[str, ...]:
+    """Who is better than the reference; how much, how sure, and what speaks against it.
+
+    Policies whose intervals overlap with the highest one are named together: none of them is called the best.
     """
     others = [policy for policy in evaluation.policies if policy.name != evaluation.reference]
     best = _best_policy(evaluation, others)
     if best is None:
-        return "There is no figure by which the policies could be ranked."
-    return " ".join(
-        (
-            *_worth_sentence(evaluation, best),
-            *_win_rate_sentence(evaluation, best),
-            *_overlap_sentence(others, best),
-        )
+        return ("There is no figure by which the policies could be ranked.",)
+    leaders = [best, *_overlapping(evaluation, others, best)]
+    return (
+        *_verdict_sentence(evaluation, leaders),
+        *_worth_sentence(evaluation, best, alone=len(leaders) == 1),
+        *_win_rate_sentence(evaluation, best),
+        *(
+            f"But {warning.about}: {shortened(warning.finding, MAX_CAUTION_LENGTH)}."
+            for warning in warnings
+            if warning.grave
+        ),
     )
+
+
+def _overlapping(
+    evaluation: PolicyEvaluation, others: Sequence[PolicyFigures], best: PolicyFigures
+) -> Iterator[PolicyFigures]:
+    """The other policies that may be as good, as far as intervals of each alone can tell."""
+
+    def interval(policy: PolicyFigures) -> tuple[float, float] | None:
+        contest = contest_against_reference(evaluation, policy.name)
+        estimate = policy.gold if best.gold is not None else contest and contest.raw
+        if estimate is None or estimate.low is None or estimate.high is None:
+            return None
+        return estimate.low, estimate.high
+
+    highest, verdict = interval(best), _verdict(evaluation, best)
+    for policy in others:
+        ends = None if policy is best else interval(policy)
+        if ends and highest and ends[1] >= highest[0] and _verdict(evaluation, policy) == verdict:
+            yield policy
+
+
+def _verdict(evaluation: PolicyEvaluation, policy: PolicyFigures) -> str:
+    contest = contest_against_reference(evaluation, policy.name)
+    return interval_verdict(contest and contest.raw)
+
+
+def _verdict_sentence(evaluation: PolicyEvaluation, leaders: Sequence[PolicyFigures]) -> Iterator[str]:
+    best, names = leaders[0], names_text(short_name(policy.name) for policy in leaders)
+    contest = contest_against_reference(evaluation, best.name)
+    if contest is None or contest.raw is None:
+        return
+    against, several = short_name(contest.against), len(leaders) > 1
+    order = " These prompts do not show which of them is best." if several else ""
+    yield {
+        "better": f"{names} {'answer' if several else 'answers'} better than {against}.{order}",
+        "worse": f"Nothing is better than {against}: {names} {'answer' if several else 'answers'} worse.",
+        "open": f"That {names} {'are' if several else 'is'} better than {against} cannot be said.",
+        "unknown": f"There are too few prompts to say whether {names} "
+        f"{'are' if several else 'is'} better than {against}.",
+    }[interval_verdict(contest.raw)]
 
 
 def _best_policy(evaluation: PolicyEvaluation, others: Sequence[PolicyFigures]) -> PolicyFigures | None:
@@ -86,13 +142,13 @@ def _best_policy(evaluation: PolicyEvaluation, others: Sequence[PolicyFigures]) 
     )
 
 
-def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Iterator[str]:
+def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures, *, alone: bool) -> Iterator[str]:
     if best.gold is None:
         return
     reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
-    sentence = (
-        f"{short_name(best.name)} is best: its answers are worth {_value_with_interval(best.gold)} on average"
-    )
+    name = short_name(best.name)
+    sentence = f"{name}'s answers" if alone else f"Those of {name}, the highest,"
+    sentence = f"{sentence} are worth {_value_with_interval(best.gold)} on average"
     if reference is None or reference.gold is None:
         yield f"{sentence}."
     else:
@@ -109,33 +165,8 @@ def _win_rate_sentence(evaluation: PolicyEvaluation, best: PolicyFigures) -> Ite
         return
     share = f"{percent(contest.raw.value)} ({interval_text(contest.raw, share=True)})"
     name, judge = short_name(contest.against), short_name(contest.judge)
-    winner = short_name(best.name) if best.gold is None else "it"
-    yield f"Against {name} {winner} wins {share}, a tie counted as half, by {judge}:"
-    yield {
-        "better": f"the interval leaves out one half, so on prompts like these it is better than {name}.",
-        "worse": f"the interval lies below one half, so on prompts like these it is worse than {name}.",
-        "open": f"the interval holds one half, so it cannot be said that it is better than {name}.",
-        "unknown": "there are too few prompts for an interval.",
-    }[interval_verdict(contest.raw)]
-
-
-def _overlap_sentence(others: Sequence[PolicyFigures], best: PolicyFigures) -> Iterator[str]:
-    """Who may be as good, as far as intervals of each alone can tell."""
-    if best.gold is None or best.gold.low is None:
-        return
-    overlapping = [
-        short_name(policy.name)
-        for policy in others
-        if policy is not best
-        and policy.gold
-        and policy.gold.high is not None
-        and policy.gold.high >= best.gold.low
-    ]
-    if overlapping:
-        yield (
-            f"Its interval overlaps with that of {', '.join(overlapping)}: do not take their order for "
-            "certain."
-        )
+    winner = short_name(best.name)
+    yield f"By {judge} {winner} wins {share} of the prompts against {name}, a tie counting half."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +183,19 @@ class ReportWarning:
     """What was found, with its figure."""
     reason: str
     """The threshold from which it is reported, and why it matters."""
+    grave: bool = False
+    """Whether the finding at the head of the page may be wrong because of it."""
 
 
 def report_warnings(pipeline: PipelineData) -> tuple[ReportWarning, ...]:
     """All warnings of a pipeline: of its files, its runs and its policies."""
     policies = policy_warnings(pipeline.evaluation) if pipeline.evaluation else ()
-    return (*_file_warnings(pipeline), *_run_warnings(pipeline), *policies)
+    return (
+        *_file_warnings(pipeline),
+        *_trained_prompts_warning(pipeline),
+        *_run_warnings(pipeline),
+        *policies,
+    )
 
 
 def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
@@ -179,6 +217,7 @@ def policy_warnings(evaluation: PolicyEvaluation) -> tuple[ReportWarning, ...]:
             for warning in _distance_and_end_warnings(policy, reference)
         ),
         *(warning for policy in later for warning in _win_rate_warnings(evaluation, policy)),
+        *_optimised_judge_warning(evaluation),
         *(warning for contest in evaluation.contests for warning in _judge_warnings(contest)),
     )
 
@@ -191,6 +230,7 @@ def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
                 finding=f"{name} is not as the stage left it",
                 reason="Its sha256 is not the one that was written down: figures of this page may be made "
                 "up.",
+                grave=True,
             )
     codes = {(stage.code.get("plaudit"), stage.code.get("commit")) for stage in pipeline.stages if stage.code}
     if len(codes) > 1:
@@ -198,6 +238,20 @@ def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
             about="stages",
             finding=f"they were made by {len(codes)} versions of the code",
             reason="Figures of different code are compared. To make all of them again: plaudit run --fresh.",
+        )
+
+
+def _trained_prompts_warning(pipeline: PipelineData) -> Iterator[ReportWarning]:
+    asked = {row.prompt for row in pipeline.evaluation.all_answers} if pipeline.evaluation else set()
+    if not asked:
+        return
+    seen = asked & trained_prompts(pipeline)
+    if len(seen) > MAX_TRAINED * len(asked):
+        yield ReportWarning(
+            about="prompts",
+            finding=f"{len(seen):,} of the {len(asked):,} prompts of the evaluation were trained on",
+            reason="What was learnt by heart looks like a better policy. Ask prompts that no stage saw.",
+            grave=True,
         )
 
 
@@ -263,6 +317,7 @@ def _reward_hacking_warning(policy: PolicyFigures, reference: PolicyFigures) -> 
             about=short_name(policy.name),
             finding=f"its learnt reward rose from {reward} and its true worth fell from {gold}",
             reason="The intervals are apart: the reward is gamed. Stop earlier, or raise β.",
+            grave=True,
         )
 
 
@@ -353,6 +408,18 @@ def _win_rate_warnings(evaluation: PolicyEvaluation, policy: PolicyFigures) -> I
             finding=f"at equal length it would win {percent(controlled.value)} against {against} ({ends})",
             reason="Raw it is better and at equal length that cannot be said: its wins may be those of "
             "length.",
+        )
+
+
+def _optimised_judge_warning(evaluation: PolicyEvaluation) -> Iterator[ReportWarning]:
+    """Where nothing but the learnt reward judges: a policy that pleases it was made to."""
+    judges = {contest.judge for contest in evaluation.contests}
+    if evaluation.reward is not None and evaluation.gold is None and judges == {evaluation.reward}:
+        yield ReportWarning(
+            about=short_name(evaluation.reward),
+            finding="wins are counted by the learnt reward alone, which policies may have been optimised for",
+            reason="To please it is what training is for, and no evidence. Add a judge that no stage saw.",
+            grave=True,
         )
 
 

@@ -31,8 +31,8 @@ from plaudit.report.pipeline.data import (
 )
 from plaudit.report.pipeline.findings import (
     MAX_NOTE_LENGTH,
-    best_policy_summary,
     contest_against_reference,
+    finding_sentences,
     report_warnings,
 )
 from plaudit.report.pipeline.sections import (
@@ -42,6 +42,7 @@ from plaudit.report.pipeline.sections import (
     contests_table,
     diversity_table,
     kl_charts,
+    lead_chart,
     length_chart,
     reference_name,
     reward_models_parts,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 
 _MAX_NOTES = 40
+_FIRST_WARNINGS = 3
 _MAX_SENTENCE_LENGTH = 280
 _MAX_PATH_LENGTH = 160
 _MAX_OUTPUTS = 6
@@ -129,7 +131,10 @@ def pipeline_page(pipeline: PipelineData) -> str:
         "pipeline",
         pipeline=pipeline,
         progress=progress_text(pipeline),
-        finding=best_policy_summary(evaluation) if evaluation else _no_evaluation_sentence(pipeline),
+        finding=finding_sentences(evaluation, warnings)
+        if evaluation
+        else (_no_evaluation_sentence(pipeline),),
+        first_warnings=sorted(warnings, key=lambda warning: not warning.grave)[:_FIRST_WARNINGS],
         unfinished=_unfinished_stages(pipeline),
         flow=stages_chart(pipeline),
         stages=reported_stages(pipeline),
@@ -149,10 +154,11 @@ def pipeline_page(pipeline: PipelineData) -> str:
 def _evaluation_parts(evaluation: PolicyEvaluation | None) -> dict[str, object]:
     """What the page shows of an evaluation of policies; each part is empty where there is nothing to show."""
     if evaluation is None:
-        names = ("headline", "wins", "categories", "distance", "confidence", "samples")
+        names = ("lead", "headline", "wins", "categories", "distance", "confidence", "samples")
         return dict.fromkeys(names, ())
     confidence, confidence_charts = confidence_table(evaluation)
     return {
+        "lead": lead_chart(evaluation),
         "headline": _headline_table(evaluation),
         "measured": " ".join(_measurement_note(evaluation)),
         "wins": win_rate_charts(evaluation),
@@ -176,7 +182,9 @@ def _headline_table(evaluation: PolicyEvaluation) -> Table:
         *(wins, "of those that differ", "at equal length", "KL, nats", "tokens", "ended"),
     ]
     rows = [(short_name(policy.name), _headline_cells(evaluation, policy)) for policy in evaluation.policies]
-    return Table(caption="Each figure with its 95 % interval over prompts", columns=columns, rows=rows)
+    caption = "Each figure with its 95 % interval over prompts"
+    # Not stacked: policies are compared down a column, also on a phone, where the table scrolls sideways.
+    return Table(caption=caption, columns=columns, rows=rows, stacked=False)
 
 
 def _headline_cells(evaluation: PolicyEvaluation, policy: PolicyFigures) -> list[Cell]:

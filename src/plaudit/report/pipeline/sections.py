@@ -44,6 +44,7 @@ from plaudit.report.figures import (
     value_cell,
 )
 from plaudit.report.pipeline.data import PipelineData, StageData
+from plaudit.report.pipeline.findings import contest_against_reference
 from plaudit.report.reward_models.sections import calibration_blocks, calibration_table, probes_blocks
 from plaudit.report.reward_models.summary import finding, reported_models
 from plaudit.report.run.data import RunData
@@ -99,6 +100,32 @@ def split_curves(metric_names: Container[str]) -> tuple[Sequence[Curve], Sequenc
     kind = "policy" if "reward" in metric_names else "pairs" if "margin" in metric_names else "other"
     first = [curve for curve in CURVES if curve.title in _MAIN_CURVES[kind]]
     return first, [curve for curve in CURVES if curve not in first]
+
+
+def lead_chart(evaluation: PolicyEvaluation) -> Markup | None:
+    """Every policy with its interval beside the reference: by true worth, or else by its share of wins."""
+    reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
+    policies = evaluation.policies[:_MAX_POINTS]
+    if evaluation.gold is not None and reference is not None and reference.gold is not None:
+        rows = [
+            IntervalRow(label=short_name(policy.name), spans=(estimate_span(policy.gold),))
+            for policy in policies
+        ]
+        guide = _reference_guide(reference.gold.value, reference.name)
+        data = IntervalRows(rows=rows, series=("worth",), guide=guide)
+        return amount_chart("True worth of an answer", f"by {short_name(evaluation.gold)}", data)
+    contests = {policy.name: contest_against_reference(evaluation, policy.name) for policy in policies}
+    rows = [
+        IntervalRow(label=_contest_label(contest), spans=(estimate_span(contest.raw),))
+        for contest in contests.values()
+        if contest is not None
+    ]
+    half = GuideLine(low=0.5, high=0.5, label="as often as not")
+    return (
+        share_chart("Share of wins", "of prompts", IntervalRows(rows=rows, series=("raw",), guide=half))
+        if rows
+        else None
+    )
 
 
 def reward_models_parts(pipeline: PipelineData) -> dict[str, object]:
@@ -383,12 +410,53 @@ class SampledAnswer:
     """Its worth, reward and length."""
 
 
-def sampled_answers(evaluation: PolicyEvaluation) -> list[tuple[PromptAnswers, list[SampledAnswer]]]:
-    """A few prompts with every policy's answers, beside each other."""
-    if not evaluation.shown:
-        return []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The prompts that are shown, and how they were chosen.
+
+    Example: ``Samples(sentence="Of 400 prompts …", rows=(…,))``
+    """
+
+    sentence: str
+    """How many differ, and which stand here."""
+    rows: list[tuple[PromptAnswers, list[SampledAnswer]]]
+    """Each prompt with every policy's answers."""
+
+
+def sampled_answers(evaluation: PolicyEvaluation) -> Samples | None:
+    """The prompts on which policies differ most from the reference, with everybody's answers."""
+    rows = evaluation.all_answers or evaluation.shown
+    if not rows:
+        return None
     reference = reference_name(evaluation)
-    return [(row, [*_sampled_answers(row, reference)]) for row in evaluation.shown[:MAX_PROMPTS]]
+    changes = {place: change for place, row in enumerate(rows) if (change := _change(row, reference)) > 0}
+    # Alike in size, they stay in the order of the prompts: sorted is stable.
+    chosen = sorted(changes, key=lambda place: -changes[place])[:MAX_PROMPTS]
+    scale = (
+        "worth"
+        if any(answer.gold is not None for row in rows for answer in row.answers)
+        else "score or words"
+    )
+    sentence = (
+        f"On {len(changes):,} of {counted(len(rows), 'prompt')} some policy's answer differs from that of "
+        f"{short_name(reference)} in {scale}; here are those that differ most, for better or for worse, so "
+        "they say what changes and not how often."
+    )
+    return Samples(
+        sentence=sentence, rows=[(rows[at], [*_sampled_answers(rows[at], reference)]) for at in chosen]
+    )
+
+
+def _change(row: PromptAnswers, reference: str) -> float:
+    """How far the answers to a prompt are from the reference's: in worth, or in reward, or at all."""
+    base = next((answer for answer in row.answers if answer.policy == reference), row.answers[0])
+    others = [answer for answer in row.answers if answer is not base]
+    for name in ("gold", "reward"):
+        before = getattr(base, name)
+        values = [value for answer in others if (value := getattr(answer, name)) is not None]
+        if before is not None and values:
+            return max(abs(value - before) for value in values)
+    return float(any(answer.text != base.text for answer in others))
 
 
 def reference_name(evaluation: PolicyEvaluation) -> str:

@@ -180,7 +180,9 @@ def reward_against_kl(history: MetricHistory) -> Iterator[Markup]:
     for name, (title, label, note) in _SCORE_LABELS.items():
         scores = history.columns.get(name)
         if root_kl is not None and scores is not None and (points := _kl_points(root_kl, scores)):
-            chart = BandChart(lines=(BandLine(label=label, points=points),), vertical_line=best)
+            chart = BandChart(
+                lines=(BandLine(label=label, points=points, directed=True),), vertical_line=best
+            )
             yield band_chart(title, "mean of held-out answers", chart, note=note)
 
 
