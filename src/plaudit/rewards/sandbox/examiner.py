@@ -12,7 +12,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
 from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer
@@ -54,14 +54,23 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
 
 def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     """Whether all tests pass, and what went wrong; None where the tests themselves cannot be run."""
+    try:
+        codes = [compile(test, f"test {n}", "exec") for n, test in enumerate(tests, 1)]
+        source = "\n".join(tests)
+        asked, missing = asked_names(source), missing_packages(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return None, f"the tests are not Python: {error}"
+    # Said before the answer is looked at: what the tests lack is the fault of none of them.
+    if missing:
+        return None, f"the tests need {', '.join(missing)}, and the sandbox has the standard library only"
+    if not asked:
+        return None, "the tests use nothing that an answer could define"
     with CaptureError() as caught:
-        defined = peer.request("load")
-        try:
-            codes = [compile(test, f"test {n}", "exec") for n, test in enumerate(tests, 1)]
-        except (SyntaxError, ValueError) as error:
-            return None, f"the tests are not Python: {error}"
-        namespace = _test_namespace(peer, tests, defined if isinstance(defined, list) else [])
-        return _run_tests(peer, codes, namespace)
+        found = peer.request("load")
+        defined = asked & {*found} if isinstance(found, list) else set[str]()
+        if not defined:
+            return False, f"the answer does not define {', '.join(sorted(asked))}"
+        return _run_tests(peer, codes, _test_namespace(peer, source, defined))
     return False, f"the answer does not run: {_describe_error(caught.error)}"
 
 
@@ -76,23 +85,78 @@ def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, objec
 
 
 def _describe_error(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {str(error)[:500]}"
+    text = ""
+    # What a test says of a failure may be the answer's object, whose text is had from its process.
+    with CaptureError():
+        text = str(error)[:500]
+    return f"{type(error).__name__}: {text}"
 
 
-def _test_namespace(peer: Peer, tests: Sequence[str], defined: Sequence[object]) -> dict[str, object]:
+def _test_namespace(peer: Peer, source: str, defined: Iterable[str]) -> dict[str, object]:
     """The names that the tests see."""
-    free = free_names("\n".join(tests))
-    undefined = {name for name in free if not hasattr(builtins, name)}
     namespace: dict[str, object] = {"__name__": TESTS_MODULE, "__builtins__": builtins}
-    modules = {name for name in dotted_names("\n".join(tests)) if name in sys.stdlib_module_names}
-    # With nothing else to ask for, a name such as `sum` is the function that was to be written.
-    for name in sorted(undefined or free):
-        if name in modules:
-            # The answer's import is not taken over: it could be anything.
-            namespace[name] = importlib.import_module(name)
-        elif name in defined:
-            namespace[name] = peer.request("global", name)
-    return namespace
+    free = free_names(source)
+    for name in sorted(free & _LENT.keys()):
+        namespace[name] = getattr(importlib.import_module(_LENT[name]), name)
+    for name in sorted(dotted_names(source) & free & sys.stdlib_module_names):
+        # The answer's import is not taken over: it could be anything.
+        namespace[name] = importlib.import_module(name)
+    return namespace | {name: peer.request("global", name) for name in sorted(defined)}
+
+
+_LENT = {"Counter": "collections", "OrderedDict": "collections", "deque": "collections", "isclose": "math"}
+"""What tests compare with and often do not import: Python's own, unless the tests are about nothing else."""
+_PACKAGES = frozenset(["np", "numpy", "pd", "pandas", "scipy", "sympy", "torch", "tf", "pytest"])
+"""Names that stand for packages where tests use them and nobody defines them."""
+
+
+def asked_names(source: str) -> set[str]:
+    """The names that the tests expect of the answer.
+
+    With nothing else to ask for, a name such as ``sum`` is the function that was to be written: the one that
+    is called innermost, so that what only compares stays Python's own.
+
+    >>> asked_names("assert abs(f(2) - 1) < 0.1"), asked_names("assert abs(sum([2]) - 2) < 0.1")
+    ({'f'}, {'sum'})
+    """
+    free = free_names(source) - (dotted_names(source) & sys.stdlib_module_names)
+    undefined = {name for name in free if not hasattr(builtins, name)}
+    return undefined - _LENT.keys() or undefined or _innermost_builtins(source, free)
+
+
+def _innermost_builtins(source: str, free: Set[str]) -> set[str]:
+    # Classes (range, list, set) mostly make what a function is given: they are asked for after functions.
+    calls = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in free
+    ]
+    functions = [call for call in calls if not isinstance(getattr(builtins, _called(call)), type)]
+    chosen = functions or calls
+    return {_called(call) for call in chosen if not any(part in chosen for part in [*ast.walk(call)][1:])}
+
+
+def _called(call: ast.Call) -> str:
+    assert isinstance(call.func, ast.Name)
+    return call.func.id
+
+
+def missing_packages(source: str) -> list[str]:
+    """The packages that the tests need and that are not part of Python.
+
+    >>> missing_packages("import math, numpy.linalg; from solution import f; np.allclose(f(), 1)")
+    ['np', 'numpy', 'solution']
+    """
+    names = dotted_names(source) & free_names(source) & _PACKAGES
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=aliases):
+                names |= {alias.name.partition(".")[0] for alias in aliases} - sys.stdlib_module_names
+            case ast.ImportFrom(module=str(module), level=0):
+                names |= {module.partition(".")[0]} - sys.stdlib_module_names
+            case _:
+                pass
+    return sorted(names)
 
 
 def dotted_names(source: str) -> set[str]:

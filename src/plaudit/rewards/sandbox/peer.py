@@ -7,136 +7,30 @@ is decided on this side, by plain data, so that an object that calls itself equa
 nothing.
 
 Arithmetic could be a judgement too: ``abs(f(2) - 1.414) < 0.01`` holds of an object that, told 1.414, calls
-the difference 0. On a side that does not trust the other (the tests'), what arithmetic with anything but
-proxies gives stays a proxy without plain data, a number or a truth value; of a subclass of plain data that
-data is reckoned with. Its attributes, items and text the owner says as ever.
+the difference 0, and remembers 1.414. So a side that does not trust the other (the tests') reckons with plain
+data itself where an object is of a subclass of it, and judges it by that data in all else; what any other
+object makes of a plain operand is `Deferred`.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import operator
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, BinaryIO, cast
 
-Packed = Any
-"""A Python value as JSON carries it to the peer."""
-
-_MAX_JSON_INTEGER = 2**53
-"""Whole numbers below are JSON's own."""
-
-
-def pack(value: object, other: Callable[[object], Packed]) -> Packed:
-    """A value as JSON; ``other`` names what is no plain data.
-
-    >>> pack((1, "a"), repr), pack({2: None}, repr)
-    (['tuple', [1, 'a']], ['dict', [[2, None]]])
-    """
-    kind = type(value)
-    # By exact type: a subclass of int whose __eq__ always says yes must not travel as plain data.
-    if value is None or kind in (bool, str, float):
-        return value
-    # Not by isinstance: a proxy would be asked what it is, and asking packs it again.
-    if issubclass(kind, type):
-        name = str(getattr(value, "__name__", ""))
-        # The very built-in: a stranger's class that is merely called int stays where it is.
-        return ["type", name] if getattr(builtins, name, None) is value else other(value)
-    return _pack_typed(value, other) if kind in _PACKABLE_TYPES else other(value)
-
-
-def _pack_typed(value: Any, other: Callable[[object], Packed]) -> Packed:
-    kind = type(value)
-    if kind is int:
-        # Hex, since decimals of long integers take quadratic time and Python refuses more than 4,300 digits.
-        return value if abs(value) < _MAX_JSON_INTEGER else ["int", hex(value)]
-    if kind in _PACKERS:
-        return [kind.__name__, _PACKERS[kind](value)]
-    if kind in _PAIR_TYPES:
-        return [kind.__name__, [[pack(k, other), pack(v, other)] for k, v in value.items()]]
-    parts = (value.start, value.stop, value.step) if kind in (slice, range) else value
-    return [kind.__name__, [pack(part, other) for part in parts]]
-
-
-def unpack(packed: Packed, other: Callable[[Packed], object]) -> object:
-    """The value again; raises ValueError for what `pack` does not write.
-
-    >>> unpack(["set", [1, 2]], repr)
-    {1, 2}
-    """
-    if not isinstance(packed, list):
-        if isinstance(packed, dict):
-            raise ValueError("no value")
-        return packed
-    if len(packed) != 2 or packed[0] not in _UNPACKERS:
-        return other(packed)
-    kind, content = packed
-    if kind in _PAIRED_NAMES:
-        return _UNPACKERS[kind]([(unpack(k, other), unpack(v, other)) for k, v in content])
-    if kind in _NESTED_NAMES:
-        return _UNPACKERS[kind]([unpack(item, other) for item in content])
-    return _UNPACKERS[kind](content)
-
-
-def _builtin_type(name: str) -> type:
-    builtin = getattr(builtins, name)
-    if not isinstance(builtin, type):
-        raise ValueError(f"{name} is no type")
-    return builtin
-
-
-_PAIR_TYPES = frozenset([dict, OrderedDict, Counter])
-_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range])
-_PACKERS: Mapping[type, Callable[[Any], Packed]] = {
-    bytes: bytes.hex,
-    bytearray: bytearray.hex,
-    complex: lambda v: [v.real, v.imag],
-    Decimal: str,
-    Fraction: lambda v: [hex(v.numerator), hex(v.denominator)],
-    datetime: datetime.isoformat,
-    date: date.isoformat,
-    time: time.isoformat,
-    timedelta: lambda v: [v.days, v.seconds, v.microseconds],
-}
-_PACKABLE_TYPES = frozenset([int, *_PACKERS, *_PAIR_TYPES, *_NESTED_TYPES])
-_PAIRED_NAMES = frozenset(kind.__name__ for kind in _PAIR_TYPES)
-_NESTED_NAMES = frozenset(kind.__name__ for kind in _NESTED_TYPES)
-_UNPACKERS: Mapping[str, Callable[[Any], object]] = {
-    "int": lambda v: int(v, 16),
-    "list": list,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "deque": deque,
-    "dict": dict,
-    "OrderedDict": OrderedDict,
-    # By way of a dict: a Counter of a list of pairs would count the pairs.
-    "Counter": lambda v: Counter(dict(v)),
-    "bytes": bytes.fromhex,
-    "bytearray": bytearray.fromhex,
-    "complex": lambda v: complex(*v),
-    "Decimal": Decimal,
-    "Fraction": lambda v: Fraction(int(v[0], 16), int(v[1], 16)),
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "timedelta": lambda v: timedelta(*v),
-    "slice": lambda v: slice(*v),
-    "range": lambda v: range(*v),
-    "type": _builtin_type,
-}
+from plaudit.rewards.sandbox.plain import PLAIN, Packed, pack, plain_value, unpack
 
 MAX_MESSAGE_BYTES = 8_000_000
 """Bytes of one message."""
 MAX_FETCHED_ITEMS = 100_000
 """Items that are fetched of one iterable."""
-PLAIN: tuple[type[Any], ...] = (int, float, str, bytes, tuple, list, dict, set, frozenset)
-"""Of a subclass of these the plain data can be had."""
-
 Serve = Callable[[str, list[object], dict[str, object]], object]
 """Does what the other side asks for."""
 
@@ -176,9 +70,12 @@ class Peer:
         self._shared_objects: list[object] = []
         self._errors: dict[str, type[Exception]] = {}
         self.has_ended = False
+        self.turns = 0
+        """How often the other side was asked for something that may change its objects."""
 
     def request(self, operation: str, *values: object, **named_values: object) -> object:
         """Has the other side do something; meanwhile does what it asks for."""
+        self.turns += operation != "data"
         packed = [self._pack(value) for value in values]
         self._send(
             ["ask", operation, packed, {name: self._pack(value) for name, value in named_values.items()}]
@@ -268,6 +165,8 @@ class Peer:
     def _reference(self, value: object) -> Packed:
         """A reference to an object that stays on its side."""
         # It goes home as the object that it stands for, so `is` and isinstance hold on its own side.
+        if type(value) is Deferred:
+            value = value.found()
         if type(value) is Proxy:
             return ["own", object.__getattribute__(value, "_number")]
         self._shared_objects.append(value)
@@ -300,15 +199,15 @@ class Peer:
 class Proxy:
     """Stands for an object of the other side."""
 
-    def __init__(self, peer: Peer, number: int, plain: bool, derived: bool = False) -> None:
-        """``plain``: it has plain data; ``derived``: it is what its owner's arithmetic gave."""
-        facts = (("_peer", peer), ("_number", number), ("_plain", plain), ("_derived", derived))
+    def __init__(self, peer: Peer, number: int, plain: bool) -> None:
+        """``plain``: it is of a subclass of plain data."""
+        facts = (("_peer", peer), ("_number", number), ("_plain", plain), ("_known", None))
         # Past this class's own __setattr__, which would ask the owner.
         for name, value in facts:
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> object:
-        return _ask_owner(self, "getattr", name)
+        return _attribute(self, name)
 
     def __setattr__(self, name: str, value: object) -> None:
         _ask_owner(self, "setattr", name, value)
@@ -323,23 +222,15 @@ class Proxy:
         return type(_plain_data(self)) if object.__getattribute__(self, "_plain") else Proxy
 
     def __instancecheck__(self, instance: object) -> bool:
-        return type(instance) is Proxy and bool(_ask_owner(self, "is_instance", instance))
-
-    def __eq__(self, other: object) -> bool:
-        # Two objects of the other side only it can compare; against plain data this side decides.
-        return bool(_ask_owner(self, "eq", other)) if type(other) is Proxy else _plain_data(self) == other
+        return type(instance) in _STAND_INS and bool(_ask_owner(self, "is_instance", instance))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return hash(_ask_owner(self, "hash"))
-
-    def __bool__(self) -> bool:
-        _refuse_derived(self)
-        return bool(_ask_owner(self, "bool"))
-
     def __iter__(self) -> Iterator[object]:
+        if _is_judged_by_data(self):
+            yield from cast("Iterator[object]", _plain_data(self))
+            return
         iterator = _ask_owner(self, "iter")
         for _ in range(MAX_FETCHED_ITEMS):
             try:
@@ -352,19 +243,73 @@ class Proxy:
 
     def __contains__(self, item: object) -> bool:
         # All of it first: what goes on for ever would contain everything.
-        return item in [*self]
+        return item in (cast("Any", _plain_data(self)) if _is_judged_by_data(self) else [*self])
 
-    def __lt__(self, other: object) -> bool:
-        return _compare(self, "lt", other)
+    def __getitem__(self, key: object) -> object:
+        """By the data where it has the item; what else a subclass makes of a key only its owner knows."""
+        if _is_judged_by_data(self):
+            with contextlib.suppress(LookupError, TypeError):
+                return OPERATIONS["getitem"](_plain_data(self), key)
+        return _ask_owner(self, "getitem", key)
 
-    def __le__(self, other: object) -> bool:
-        return _compare(self, "le", other)
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
+        if kind is not None and issubclass(kind, AssertionError):
+            # A test's own verdict: a context that the program made must neither see nor swallow it.
+            _ask_owner(self, "exit", None, None, None)
+            return False
+        return bool(_ask_owner(self, "exit", kind, error, None))
 
-    def __gt__(self, other: object) -> bool:
-        return _compare(self, "gt", other)
 
-    def __ge__(self, other: object) -> bool:
-        return _compare(self, "ge", other)
+class Deferred:
+    """What a program's object makes of a plain operand: ``V(2) * 3``, not yet asked for.
+
+    The operand may be what a test expects (``f(2) - 1.414``), and what comes of it may be claimed to be 0. So
+    it is told to the program only for what cannot be such a judgement: to be compared with another object of
+    the program, to be handed to it, for an attribute that no plain value has, for its text.
+    """
+
+    def __init__(self, peer: Peer, name: str, operands: tuple[object, ...]) -> None:
+        self.known_peer = peer
+        self._asked = name, operands
+        self._found: Proxy | None = None
+
+    def found(self) -> Proxy:
+        """The object that comes of it, asked for once."""
+        if self._found is None:
+            name, operands = self._asked
+            found = self.known_peer.request(name, *operands)
+            if type(found) is not Proxy:
+                raise TypeError(f"{_REFUSED}; its own arithmetic gives objects here, and no plain data")
+            self._found = found
+        return self._found
+
+    def __getattr__(self, name: str) -> object:
+        if name in _PLAIN_NAMES:
+            raise TypeError(_REFUSED)
+        return getattr(self.found(), name)
+
+    def __bool__(self) -> bool:
+        raise TypeError(_REFUSED)
+
+    def __hash__(self) -> int:
+        raise TypeError(_REFUSED)
+
+    def __str__(self) -> str:
+        return self._text("str")
+
+    def __repr__(self) -> str:
+        return self._text("repr")
+
+    def _text(self, operation: str) -> str:
+        text = str(_ask_owner(self.found(), operation))
+        # A difference that is claimed to vanish is written so: 0.0, [], set(), 0:00:00.
+        if not any(letter in "123456789" for letter in text):
+            raise TypeError(_REFUSED)
+        return text
+
+
+_REFUSED = "what an object's own arithmetic with plain data gives is no number, and neither true nor false"
+_STAND_INS = (Proxy, Deferred)
 
 
 def refill(old: object, new: object) -> None:
@@ -382,21 +327,38 @@ def _mutable(value: object) -> bool:
     return type(value) in (list, dict, set, bytearray)
 
 
+_UNCHANGING = (int, float, str, bytes, tuple, frozenset)
+_DATA_METHODS: Mapping[type, frozenset[str]] = {
+    **{kind: frozenset(dir(kind)) for kind in (int, float, str, bytes, frozenset)},
+    **dict.fromkeys((tuple, list), frozenset(["count", "index"])),
+    set: frozenset(dir(frozenset)),
+    dict: frozenset(),
+}
+"""Methods that only look at the data: of these the data's own is taken."""
+_COMPARING_METHODS = frozenset(
+    [
+        "issubset",
+        "issuperset",
+        "isdisjoint",
+        "difference",
+        "symmetric_difference",
+        "equals",
+        "allclose",
+        "isclose",
+    ]
+)
+_NUMPY_NAMES = ("all", "any", "sum", "max", "min", "mean", "std", "item", "tolist", "norm", "size", "shape")
+# What a test asks of a difference that ought to vanish: (f(x) - y).total_seconds() == 0.
+_PLAIN_NAMES = frozenset(_NUMPY_NAMES).union(
+    *map(
+        dir,
+        (*PLAIN, complex, deque, Counter, date, datetime, time, timedelta, Decimal, Fraction, slice, range),
+    )
+)
+
+
 def _ask_owner(proxy: Proxy, operation: str, *args: object) -> object:
     return object.__getattribute__(proxy, "_peer").request(operation, proxy, *args)
-
-
-def _plain_data(proxy: Proxy) -> object:
-    """The plain data of it; an object that has none is equal to nothing."""
-    return _ask_owner(proxy, "data") if object.__getattribute__(proxy, "_plain") else object()
-
-
-def _compare(proxy: Proxy, operation: str, other: object) -> bool:
-    return bool(
-        _ask_owner(proxy, operation, other)
-        if type(other) is Proxy
-        else getattr(operator, operation)(_plain_data(proxy), other)
-    )
 
 
 def _fact(value: object, name: str) -> Any:
@@ -404,61 +366,124 @@ def _fact(value: object, name: str) -> Any:
     return object.__getattribute__(value, name) if type(value) is Proxy else None
 
 
-def _refuse_derived(proxy: Proxy) -> None:
-    if _fact(proxy, "_derived"):
-        raise TypeError("what an object's own arithmetic gave is no number, and neither true nor false")
+def _is_judged_by_data(value: object) -> bool:
+    """Whether it is an object of the side that is not trusted, of a subclass of plain data."""
+    return bool(_fact(value, "_plain")) and not _fact(value, "_peer").trusts
 
 
-def _derive(name: str, result: object, operands: tuple[object, ...]) -> object:
-    """What the owner's arithmetic gave, as far as it can be believed."""
-    if type(result) is Proxy:
-        return Proxy(_fact(result, "_peer"), _fact(result, "_number"), plain=False, derived=True)
-    if any(type(operand) is Proxy and not _fact(operand, "_plain") for operand in operands):
-        raise TypeError("an object's own arithmetic gives objects here, and no plain data")
-    # By the data, whatever the subclass says of a difference.
-    data = [_plain_data(operand) if type(operand) is Proxy else operand for operand in operands]
-    return OPERATIONS[name](*data)
+def _plain_data(proxy: Proxy) -> object:
+    """The plain data of it; an object that has none is equal to nothing."""
+    if not object.__getattribute__(proxy, "_plain"):
+        return object()
+    known, peer = _fact(proxy, "_known"), _fact(proxy, "_peer")
+    # Asked again only after the program had a turn: one test must not be told two things of one object.
+    if known is not None and (known[0] == peer.turns or type(known[1]) in _UNCHANGING):
+        return known[1]
+    data = _ask_owner(proxy, "data")
+    if type(data) not in PLAIN:
+        raise TypeError("no plain data")
+    object.__setattr__(proxy, "_known", (peer.turns, data))
+    return data
+
+
+def _data_or_itself(value: object) -> object:
+    return _plain_data(value) if type(value) is Proxy else value
+
+
+def _own_or_asked(proxy: Proxy, name: str, *args: object) -> object:
+    """The operation, done with plain data where the object has some, else by its owner."""
+    if _is_judged_by_data(proxy):
+        return OPERATIONS[name](_plain_data(proxy), *args)
+    return _ask_owner(proxy, name, *args)
+
+
+def _attribute(proxy: Proxy, name: str) -> object:
+    value = _ask_owner(proxy, "getattr", name)
+    if type(value) is not Proxy or _fact(proxy, "_peer").trusts:
+        return value
+    if not _is_judged_by_data(proxy):
+        return _for_objects_only(value) if name in _COMPARING_METHODS else value
+    data = _plain_data(proxy)
+    # f(x).issubset(y) is the test's question; a method that changes or adds something is the program's.
+    return getattr(data, name) if name in _DATA_METHODS[type(data)] else value
+
+
+def _for_objects_only(method: Proxy) -> Callable[..., object]:
+    def call(*args: object) -> object:
+        if any(type(arg) not in _STAND_INS for arg in args):
+            raise TypeError("an object's own word of how it compares with plain data counts for nothing")
+        return method(*args)
+
+    return call
+
+
+def _compare(operation: str, left: object, right: object) -> bool:
+    """A comparison of which one side, or both, stands for an object of the other process."""
+    has_plain = any(type(value) not in _STAND_INS for value in (left, right))
+    # Before anything is asked for: with it the operand would be told.
+    if has_plain and Deferred in map(type, (left, right)):
+        raise TypeError(_REFUSED)
+    pair = [value.found() if type(value) is Deferred else value for value in (left, right)]
+    proxy = next(value for value in pair if type(value) is Proxy)
+    # Two objects only their owner can compare; but of two subclasses of plain data the data decides, or a
+    # list would be sorted because its items say so.
+    if _fact(proxy, "_peer").trusts or not (has_plain or all(map(_is_judged_by_data, pair))):
+        return bool(_fact(proxy, "_peer").request(operation, *pair))
+    return bool(OPERATIONS[operation](*map(_data_or_itself, pair)))
+
+
+def _peer_of(stand_in: Proxy | Deferred) -> Peer:
+    return stand_in.known_peer if type(stand_in) is Deferred else _fact(stand_in, "_peer")
 
 
 def _arithmetic(name: str, *operands: Any) -> object:
-    proxy = next(operand for operand in operands if type(operand) is Proxy)
-    peer = _fact(proxy, "_peer")
-    result = peer.request(name, *operands)
-    # Proxies alone give their owner nothing away: V(1) + V(2) is as good as a method's result.
-    gives_away = any(type(operand) is not Proxy or _fact(operand, "_derived") for operand in operands)
-    return _derive(name, result, operands) if gives_away and not peer.trusts else result
+    peer = next(_peer_of(operand) for operand in operands if type(operand) in _STAND_INS)
+    if peer.trusts:
+        return peer.request(name, *operands)
+    data = [_plain_data(operand) if _is_judged_by_data(operand) else operand for operand in operands]
+    if all(type(operand) is Proxy for operand in operands):
+        # Objects alone give their owner nothing away: V(1) + V(2) is as good as a method's result.
+        are_numbers = len(operands) > 1 and all(type(value) in (int, float) for value in data)
+        return OPERATIONS[name](*data) if are_numbers else peer.request(name, *operands)
+    # A tuple of one's own (a vector, a point) has an arithmetic of its own, but for what puts two together.
+    are_points = any(type(a) is Proxy and type(b) is tuple for a, b in zip(operands, data, strict=True))
+    if any(type(value) in _STAND_INS for value in data) or (are_points and name != "add"):
+        return Deferred(peer, name, operands)
+    return OPERATIONS[name](*data)
 
 
-def _forwarding_operator(name: str, reflected: bool) -> Callable[..., object]:
+def _operator(name: str, reflected: bool) -> Callable[..., object]:
     # Made by a function, since a closure in the loop would see only the loop's last name.
     def operation(self: Proxy, *args: object) -> object:
+        if name in _COMPARISONS:
+            return _compare(name, self, *args)
         if name in _ARITHMETIC:
             return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
-        if name in _NUMBERS:
-            _refuse_derived(self)
-        return _ask_owner(self, name, *args)
+        return (_own_or_asked if name in _BY_DATA else _ask_owner)(self, name, *args)
 
     return operation
 
 
-def _add_operators(names: Mapping[str, bool]) -> None:
-    """Give `Proxy` these operators; a true value adds the reflected one (``__radd__``) too."""
-    for name, reflects in names.items():
-        setattr(Proxy, f"__{name}__", _forwarding_operator(name, reflected=False))
-        if reflects:
-            setattr(Proxy, f"__r{name}__", _forwarding_operator(name, reflected=True))
+def _add_operators(kind: type, names: Iterable[str], reflected: Iterable[str] = ()) -> None:
+    """Give a class these operators, and of some the reflected one (``__radd__``) too."""
+    for name in names:
+        setattr(kind, f"__{name}__", _operator(name, reflected=False))
+    for name in reflected:
+        setattr(kind, f"__r{name}__", _operator(name, reflected=True))
 
 
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_SHIFTS = ("lshift", "rshift")
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor", *_SHIFTS)
 """Operators with a second operand."""
+_PAIRS = (*BINARY, "pow", "divmod")
 _SIGNS = ("neg", "pos", "abs", "invert")
-_NUMBERS = ("len", "int", "float", "index")
-UNARY = (*_SIGNS, *_NUMBERS, "str", "repr")
-"""Operators without one, and conversions."""
-ITEMS = ("getitem", "setitem", "delitem", "enter", "exit", "next")
-"""What containers, contexts and iterators do."""
-_ARITHMETIC = frozenset([*BINARY, *_SIGNS])
-_add_operators({name: True for name in BINARY} | {name: False for name in (*UNARY, *ITEMS)})
+_BY_DATA = ("len", "int", "float", "index", "bool", "hash", "round", "format")
+ITEMS = ("setitem", "delitem", "enter", "next", "str", "repr")
+"""What containers, contexts and iterators do, and what an object says of itself."""
+_ARITHMETIC = frozenset([*_PAIRS, *_SIGNS])
+_COMPARISONS = ("eq", "lt", "le", "gt", "ge")
+_add_operators(Proxy, (*_PAIRS, *_SIGNS, *_BY_DATA, *ITEMS, *_COMPARISONS), _PAIRS)
+_add_operators(Deferred, (*_PAIRS, *_SIGNS, *_COMPARISONS), _PAIRS)
 
 
 def _call_function(function: Callable[..., object], *args: object, **kwargs: object) -> object:
@@ -469,39 +494,21 @@ def _instance_check(kind: type, value: object) -> bool:
     return isinstance(value, kind)
 
 
-# The data's own methods and not `kind(value)`, which asks the subclass: str(value) is what __str__ says.
-_PLAIN_COPIES: Mapping[type, Callable[[Any], object]] = {
-    int: int.__int__,
-    float: float.__float__,
-    str: str.__str__,
-    bytes: lambda v: bytes.__getitem__(v, slice(None)),
-    tuple: lambda v: tuple.__getitem__(v, slice(None)),
-    list: list.copy,
-    dict: dict.copy,
-    set: lambda v: {*set.__iter__(v)},
-    frozenset: lambda v: frozenset(frozenset.__iter__(v)),
-}
-
-
-def _plain_value(value: Any) -> object:
-    """The plain data of an object of a subclass, whatever the subclass says of itself."""
-    return next(copy for kind, copy in _PLAIN_COPIES.items() if issubclass(type(value), kind))(value)
-
-
 def _exit_context(context: Any, *args: object) -> object:
     # Looked up on the type, as a with statement does.
     return type(context).__exit__(context, *args)
 
 
 OPERATIONS: Mapping[str, Callable[..., object]] = {
-    **{name: getattr(operator, f"__{name}__") for name in (*BINARY, "eq", "lt", "le", "gt", "ge")},
+    **{name: getattr(operator, f"__{name}__") for name in (*BINARY, *_COMPARISONS)},
     **{name: getattr(operator, name) for name in ("neg", "pos", "invert", "abs", "index")},
     **{name: getattr(operator, name) for name in ("getitem", "setitem", "delitem")},
     **{kind.__name__: kind for kind in (bool, int, float, str)},
     **{function.__name__: function for function in (len, repr, hash, iter, next, getattr, setattr)},
+    **{function.__name__: function for function in (pow, divmod, round, format)},
     "call": _call_function,
     "is_instance": _instance_check,
-    "data": _plain_value,
+    "data": plain_value,
     "enter": lambda context: type(context).__enter__(context),
     "exit": _exit_context,
 }

@@ -26,7 +26,8 @@ from plaudit.rewards.sandbox.sandbox import ProgramResult, Sandbox, SandboxError
 NO_TESTS = "the row has no unit tests (its field `tests`)"
 """Said where there is nothing to run."""
 
-_FENCED_BLOCK = re.compile(r"^[ \t]*```[ \t]*(\w*)[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_FENCED_BLOCK = re.compile(r"^[ \t]*+```[ \t]*+(\w*+)[^\n]*+\n(.*?)^[ \t]*+```", re.DOTALL | re.MULTILINE)
+"""Possessive, so that a line that never ends is looked at once."""
 _PYTHON_LANGUAGES = ("", "python", "py", "python3")
 
 
@@ -166,20 +167,13 @@ def _parse_json_text(text: str) -> object:
 def _examiner_verdict(result: ProgramResult) -> tuple[bool, str] | str:
     if result.stop_reason:
         return False, result.stop_reason
+    # Whatever ended the tests, the program had its part in it: killed for time or memory it is wrong, or an
+    # answer that nobody can judge would be a way round every verdict.
     if not result.verdict:
-        # Nobody in the sandbox can kill the examiner; what it was killed by was short of something.
-        return (
-            f"the examiner was killed (signal {-result.exit_code})"
-            if result.exit_code == -9
-            else (False, _unfinished_message(result))
-        )
+        return False, f"the tests did not come to an end (code {result.exit_code})"
     report = json.loads(result.verdict)
     # None: the tests themselves are broken, which says nothing of the program.
     return report["why"] if report["passed"] is None else (report["passed"] is True, report["why"])
-
-
-def _unfinished_message(result: ProgramResult) -> str:
-    return f"the tests did not come to an end (code {result.exit_code})"
 
 
 def _comparable_lines(text: str) -> list[str]:

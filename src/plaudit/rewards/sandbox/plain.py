@@ -1,0 +1,143 @@
+"""Plain values as JSON, without losing their type, and back; nothing that is read can run anything."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+Packed = Any
+"""A Python value as JSON carries it to the peer."""
+
+_MAX_JSON_INTEGER = 2**53
+"""Whole numbers below are JSON's own."""
+
+
+def pack(value: object, other: Callable[[object], Packed]) -> Packed:
+    """A value as JSON; ``other`` names what is no plain data.
+
+    >>> pack((1, "a"), repr), pack({2: None}, repr)
+    (['tuple', [1, 'a']], ['dict', [[2, None]]])
+    """
+    kind = type(value)
+    # By exact type: a subclass of int whose __eq__ always says yes must not travel as plain data.
+    if value is None or kind in (bool, str, float):
+        return value
+    # Not by isinstance: a proxy would be asked what it is, and asking packs it again.
+    if issubclass(kind, type):
+        name = str(getattr(value, "__name__", ""))
+        # The very built-in: a stranger's class that is merely called int stays where it is.
+        return ["type", name] if getattr(builtins, name, None) is value else other(value)
+    return _pack_typed(value, other) if kind in _PACKABLE_TYPES else other(value)
+
+
+def _pack_typed(value: Any, other: Callable[[object], Packed]) -> Packed:
+    kind = type(value)
+    if kind is int:
+        # Hex, since decimals of long integers take quadratic time and Python refuses more than 4,300 digits.
+        return value if abs(value) < _MAX_JSON_INTEGER else ["int", hex(value)]
+    if kind in _PACKERS:
+        return [kind.__name__, _PACKERS[kind](value)]
+    if kind in _PAIR_TYPES:
+        return [kind.__name__, [[pack(k, other), pack(v, other)] for k, v in value.items()]]
+    parts = (value.start, value.stop, value.step) if kind in (slice, range) else value
+    return [kind.__name__, [pack(part, other) for part in parts]]
+
+
+def unpack(packed: Packed, other: Callable[[Packed], object]) -> object:
+    """The value again; raises ValueError for what `pack` does not write.
+
+    >>> unpack(["set", [1, 2]], repr)
+    {1, 2}
+    """
+    if not isinstance(packed, list):
+        if isinstance(packed, dict):
+            raise ValueError("no value")
+        return packed
+    if len(packed) != 2 or packed[0] not in _UNPACKERS:
+        return other(packed)
+    kind, content = packed
+    if kind in _PAIRED_NAMES:
+        return _UNPACKERS[kind]([(unpack(k, other), unpack(v, other)) for k, v in content])
+    if kind in _NESTED_NAMES:
+        return _UNPACKERS[kind]([unpack(item, other) for item in content])
+    return _UNPACKERS[kind](content)
+
+
+def _builtin_type(name: str) -> type:
+    builtin = getattr(builtins, name)
+    if not isinstance(builtin, type):
+        raise ValueError(f"{name} is no type")
+    return builtin
+
+
+_PAIR_TYPES = frozenset([dict, OrderedDict, Counter])
+_NESTED_TYPES = frozenset([list, tuple, set, frozenset, deque, slice, range])
+_PACKERS: Mapping[type, Callable[[Any], Packed]] = {
+    bytes: bytes.hex,
+    bytearray: bytearray.hex,
+    complex: lambda v: [v.real, v.imag],
+    Decimal: str,
+    Fraction: lambda v: [hex(v.numerator), hex(v.denominator)],
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+}
+_PACKABLE_TYPES = frozenset([int, *_PACKERS, *_PAIR_TYPES, *_NESTED_TYPES])
+_PAIRED_NAMES = frozenset(kind.__name__ for kind in _PAIR_TYPES)
+_NESTED_NAMES = frozenset(kind.__name__ for kind in _NESTED_TYPES)
+_UNPACKERS: Mapping[str, Callable[[Any], object]] = {
+    "int": lambda v: int(v, 16),
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+    "dict": dict,
+    "OrderedDict": OrderedDict,
+    # By way of a dict: a Counter of a list of pairs would count the pairs.
+    "Counter": lambda v: Counter(dict(v)),
+    "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
+    "complex": lambda v: complex(*v),
+    "Decimal": Decimal,
+    "Fraction": lambda v: Fraction(int(v[0], 16), int(v[1], 16)),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda v: timedelta(*v),
+    "slice": lambda v: slice(*v),
+    "range": lambda v: range(*v),
+    "type": _builtin_type,
+}
+
+PLAIN: tuple[type[Any], ...] = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+"""Of a subclass of these the plain data can be had."""
+
+
+# The data's own methods and not `kind(value)`, which asks the subclass: str(value) is what __str__ says.
+_PLAIN_COPIES: Mapping[type, Callable[[Any], object]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: lambda v: bytes.__getitem__(v, slice(None)),
+    tuple: lambda v: tuple.__getitem__(v, slice(None)),
+    list: list.copy,
+    dict: dict.copy,
+    set: lambda v: {*set.__iter__(v)},
+    frozenset: lambda v: frozenset(frozenset.__iter__(v)),
+}
+
+
+def plain_value(value: Any) -> object:
+    """The plain data of an object of a subclass, whatever the subclass says of itself.
+
+    >>> plain_value(type('Any', (int,), {'__eq__': lambda *_: True})(3)) == 4
+    False
+    """
+    return next(copy for kind, copy in _PLAIN_COPIES.items() if issubclass(type(value), kind))(value)
