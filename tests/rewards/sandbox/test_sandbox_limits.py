@@ -14,7 +14,7 @@ import pytest
 
 from plaudit.rewards.sandbox import sandbox as home
 from plaudit.rewards.sandbox.sandbox import SandboxLimits
-from tests.rewards.sandbox.confined import attempted, ran, sandbox
+from tests.rewards.sandbox.confined import SHORT, attempted, ran, sandbox
 
 # Nothing lasts, nothing grows.
 
@@ -118,15 +118,84 @@ def test_a_huge_file_is_refused() -> None:
     assert attempted("import os; os.truncate(open('x', 'w').name, 2**40)") == "OSError\n"
 
 
-def test_many_large_files_are_ended() -> None:
-    code = "import time\nfor n in range(90): open(f'{n}', 'wb').write(bytes(2**20)); time.sleep(0.02)"
-    assert "files had more than 2 MiB" in ran(code).stop_reason
+def written(code: str, limits: SandboxLimits = SHORT) -> int:
+    """Mebibytes that a program has on the disk at once, by its own ``put``, until it is refused."""
+    start = """
+import os, mmap, socket, array
+total, kept = 0, []
+def put(file):
+    global total
+    for _ in range(16):
+        file.write(bytes(2 ** 20))
+        total += 1
+try:
+"""
+    indented = "\n".join("    " + line for line in code.strip().splitlines())
+    end = "except OSError as error:\n    print(total, error)\nelse:\n    print('all')"
+    result = ran(f"{start}{indented}\n{end}", limits=limits)
+    assert result.stdout, result
+    return int(result.stdout.split()[0])
 
 
-def test_many_files_are_ended() -> None:
-    assert (
-        "more than 100 files" in ran("n = 0\nwhile True:\n  n += 1\n  open(str(n), 'w').close()").stop_reason
+ROOM = SandboxLimits(cpu_seconds=5, wall_seconds=10, memory_mb=256, file_mb=16, output_kb=64)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for n in range(1000): put(open(f'{n}', 'wb', 0))",
+        # Open, and without a name.
+        "for n in range(1000):\n    kept.append(open('x', 'wb', 0))\n    os.unlink('x')\n    put(kept[-1])",
+        "for n in range(1000):\n    kept.append(os.fdopen(os.open('.', os.O_TMPFILE | os.O_RDWR), 'wb', 0))\n"
+        "    put(kept[-1])",
+        # Mapped, closed, and without a name.
+        "for n in range(1000):\n    file = open('x', 'w+b', 0)\n    os.unlink('x')\n    file.write(b'x')\n"
+        "    kept.append(mmap.mmap(file.fileno(), 1))\n    put(file)\n    file.close()",
+        # On their way through a socket that nobody reads.
+        "ends = socket.socketpair()\nfor n in range(1000):\n    file = open('x', 'wb', 0)\n"
+        "    os.unlink('x')\n    put(file)\n    ends[0].sendmsg([b'x'], [(1, 1, array.array('i', [file.fileno()]))])\n"
+        "    file.close()",
+    ],
+)
+def test_all_that_is_written_stays_within_the_limit_however_it_is_held(code: str) -> None:
+    assert written(code, ROOM) <= 16
+
+
+def test_no_open_file_is_sent() -> None:
+    code = "import socket, os\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [os.dup(0)])"
+    assert attempted(code) == "PermissionError\n"
+
+
+def test_what_a_program_is_given_to_read_is_no_disk() -> None:
+    assert attempted("import os; os.write(0, b'x')") == "OSError\n"
+    assert attempted("import os; os.ftruncate(0, 2 ** 20)") == "OSError\n"
+
+
+def test_many_files_are_refused() -> None:
+    assert attempted("for n in range(101): open(str(n), 'w').close()") == "OSError\n"
+    assert attempted("for n in range(100): open(str(n), 'w').close()") == "DONE\n"
+
+
+def test_where_no_room_of_its_own_can_be_had_a_program_writes_no_file(tmp_path: Path) -> None:
+    sandbox()
+    code = (
+        "from plaudit.rewards.sandbox.sandbox import Sandbox\n"
+        "print(Sandbox().run_program('print(open(\"x\", \"w\"))', b'').stderr.decode()[-200:])\n"
+        "print(Sandbox().run_program('print(2 + 2)', b'').stdout)"
     )
+    refused = "echo 0 > /proc/sys/user/max_user_namespaces && exec "
+    environment = {**os.environ, "PYTHONPATH": str(Path(home.__file__).parents[3]), "TMPDIR": str(tmp_path)}
+    told = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", f'{refused} "$0" -c "$1"', sys.executable, code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in told.stderr or "max_user_namespaces" in told.stderr:
+        pytest.skip(f"no user namespace here to try it in: {told.stderr}")
+    assert "PermissionError" in told.stdout, told
+    assert "b'4\\n'" in told.stdout
 
 
 def test_open_files_are_bounded() -> None:

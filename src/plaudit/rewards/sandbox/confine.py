@@ -4,15 +4,20 @@ Four walls, each of the kernel's own: resource limits; capabilities given away; 
 is named can be opened; a seccomp filter, by which only what is listed can be asked for (it also covers what
 Landlock does not see: modes, owners, other processes, sockets).
 
+What it writes goes to a file system of its own in memory, of the size that is allowed: that limit holds for
+files without a name too, be they open, mapped or on their way through a socket, which no count of names and
+no limit per file would see. Where the kernel lets it mount none, it can write no file at all.
+
 The filter lists the calls to the kernel that are allowed, by number, and with which arguments; a list of what
-is forbidden would miss the calls of tomorrow. No call in it makes a process, a file outside, a connection, or
-reaches another process. A filter sees an argument as two halves, and only the lower one is looked at: the
-arguments in question are 32-bit to the kernel too, which drops the upper half (of the flags of ``clone`` as
-well, whose upper half only ``clone3`` has).
+is forbidden would miss the calls of tomorrow. No call in it makes a process, a file outside, a connection,
+reaches another process, or sends an open file through a socket. A filter sees an argument as two halves, and
+only the lower one is looked at: the arguments in question are 32-bit to the kernel too, which drops the upper
+half (of the flags of ``clone`` as well, whose upper half only ``clone3`` has).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -43,7 +48,7 @@ _X86 = """
 read 0 write 1 open 2 close 3 stat 4 fstat 5 lstat 6 poll 7 lseek 8 mmap 9 mprotect 10 munmap 11 brk 12
 rt_sigaction 13 rt_sigprocmask 14 rt_sigreturn 15 ioctl 16 pread64 17 pwrite64 18 readv 19 writev 20 access 21
 pipe 22 select 23 sched_yield 24 mremap 25 msync 26 mincore 27 madvise 28 dup 32 dup2 33 pause 34 nanosleep 35
-getitimer 36 alarm 37 setitimer 38 getpid 39 sendfile 40 sendto 44 recvfrom 45 sendmsg 46 recvmsg 47
+getitimer 36 alarm 37 setitimer 38 getpid 39 sendfile 40 sendto 44 recvfrom 45
 shutdown 48 getsockname 51 getpeername 52 socketpair 53 setsockopt 54 getsockopt 55 clone 56 exit 60 wait4 61
 kill 62 uname 63 fcntl 72 flock 73 fsync 74 fdatasync 75 truncate 76 ftruncate 77 getcwd 79 chdir 80 fchdir 81
 rename 82 unlink 87 readlink 89 umask 95 gettimeofday 96 getrlimit 97 getrusage 98 sysinfo 99 times 100
@@ -71,7 +76,7 @@ rt_sigaction 134 rt_sigprocmask 135 rt_sigpending 136 rt_sigtimedwait 137 rt_sig
 getresgid 150 times 153 getpgid 155 getsid 156 getgroups 158 uname 160 getrlimit 163 getrusage 165 umask 166
 prctl 167 getcpu 168 gettimeofday 169 getpid 172 getppid 173 getuid 174 geteuid 175 getgid 176 getegid 177
 gettid 178 sysinfo 179 socketpair 199 getsockname 204 getpeername 205 sendto 206 recvfrom 207 setsockopt 208
-getsockopt 209 shutdown 210 sendmsg 211 recvmsg 212 brk 214 munmap 215 mremap 216 clone 220 mmap 222
+getsockopt 209 shutdown 210 brk 214 munmap 215 mremap 216 clone 220 mmap 222
 mprotect 226 msync 227 mincore 232 madvise 233 wait4 260 prlimit64 261 renameat2 276 getrandom 278
 membarrier 283 copy_file_range 285 preadv2 286 pwritev2 287 statx 291 rseq 293 close_range 436 faccessat2 439
 epoll_pwait2 441
@@ -206,6 +211,9 @@ OLDEST_LANDLOCK = 3
 _SET_DEATH_SIGNAL, _SET_SECCOMP, _DROP_BOUND, _NO_NEW_PRIVILEGES = 1, 22, 24, 38
 # Landlock's EXECUTE (bit 0) is in none of these: a shared library is mapped, which is no execution.
 _READ_RIGHTS = 1 << 2 | 1 << 3
+_NEW_MOUNTS, _NEW_USER = 0x20000, 0x10000000
+_MOUNT_FLAGS = 2 | 4 | 8
+"""No set-user-id, no devices, no programs."""
 _OWN_FOLDER_RIGHTS = _READ_RIGHTS | 1 << 1 | 1 << 5 | 1 << 8 | 1 << 14
 """In the own folder: read, write, remove, make and empty plain files. No folders, links, sockets, devices."""
 _FILE_RIGHTS = 1 << 1 | 1 << 2 | 1 << 14
@@ -217,7 +225,7 @@ class Confinement:
     """How far confined code may go.
 
     Example: ``Confinement(folder="/tmp/x", readable=("/usr/lib",), cpu=10, memory=2**30,
-        file=2**24, files=64)``
+        disk=2**24, entries=100, files=64)``
     """
 
     folder: str
@@ -228,8 +236,10 @@ class Confinement:
     """Seconds of CPU time."""
     memory: int
     """Bytes of address space."""
-    file: int
-    """Bytes of one file."""
+    disk: int
+    """Bytes of all that it writes to files."""
+    entries: int
+    """The most files of its own folder."""
     files: int
     """The most files that may be open."""
 
@@ -240,13 +250,14 @@ def confine(confinement: Confinement) -> None:
     # First, or a parent killed during set-up leaves it running. The signal comes when the THREAD that
     # started it ends, which is why that thread itself waits in `watch` until all is over.
     _check_result(libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "die with the parent")
+    can_write = _mount_own_folder(libc, confinement)
     os.chdir(confinement.folder)
     os.umask(0o077)
     _apply_resource_limits(confinement)
     # Without it the kernel refuses Landlock and seccomp to whoever is not root.
     _check_result(libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
     _drop_privileges(libc)
-    _apply_landlock(libc, confinement)
+    _apply_landlock(libc, confinement, _OWN_FOLDER_RIGHTS if can_write else _READ_RIGHTS)
     # Last, since the filter also forbids capset and the Landlock calls that the other walls are made of.
     _apply_seccomp(libc)
 
@@ -258,6 +269,25 @@ def landlock_version() -> int:
     return max(0, libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1))
 
 
+def _mount_own_folder(libc: ctypes.CDLL, confinement: Confinement) -> bool:
+    """Put a small file system of its own into the folder; False where this system allows none."""
+    user, group = os.getuid(), os.getgid()
+    # To mount takes a namespace of mounts, and that one of users, in which anybody may do it.
+    if libc.unshare(_NEW_USER | _NEW_MOUNTS):
+        return False
+    # Without a name for its user in the new namespace it could not own a file there.
+    for name, content in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as file:
+            file.write(content)
+    # The folder itself is an entry too.
+    size = f"size={confinement.disk},nr_inodes={confinement.entries + 1},mode=700"
+    return not libc.mount(b"plaudit", os.fsencode(confinement.folder), b"tmpfs", _MOUNT_FLAGS, size.encode())
+
+
 def _apply_resource_limits(confinement: Confinement) -> None:
     # No limit on processes: it would count all those of the user. The filter lets none be made at all, and
     # whoever started this one counts its threads.
@@ -265,7 +295,7 @@ def _apply_resource_limits(confinement: Confinement) -> None:
     for what, soft_limit in (
         (resource.RLIMIT_CPU, confinement.cpu),
         (resource.RLIMIT_AS, confinement.memory),
-        (resource.RLIMIT_FSIZE, confinement.file),
+        (resource.RLIMIT_FSIZE, confinement.disk),
         (resource.RLIMIT_NOFILE, confinement.files),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
@@ -290,7 +320,7 @@ def _drop_privileges(libc: ctypes.CDLL) -> None:
     _kernel_call(libc, CAPSET[os.uname().machine], "give privileges away", header, bytes(24))
 
 
-def _apply_landlock(libc: ctypes.CDLL, confinement: Confinement) -> None:
+def _apply_landlock(libc: ctypes.CDLL, confinement: Confinement, own_rights: int) -> None:
     version = landlock_version()
     if version < OLDEST_LANDLOCK:
         raise OSError(f"Landlock {version} is too old")
@@ -302,7 +332,7 @@ def _apply_landlock(libc: ctypes.CDLL, confinement: Confinement) -> None:
     rules = _kernel_call(libc, LANDLOCK_CREATE, "a Landlock rule set", attributes, len(attributes), 0)
     for path in confinement.readable:
         _allow_path(libc, rules, path, _READ_RIGHTS)
-    _allow_path(libc, rules, confinement.folder, _OWN_FOLDER_RIGHTS)
+    _allow_path(libc, rules, confinement.folder, own_rights)
     _allow_path(libc, rules, "/dev/null", _READ_RIGHTS | 1 << 1)
     _kernel_call(libc, LANDLOCK_RESTRICT, "Landlock", rules, 0)
     os.close(rules)

@@ -31,7 +31,7 @@ from plaudit.rewards.sandbox.confine import MACHINES, OLDEST_LANDLOCK, landlock_
 from plaudit.rewards.sandbox.runner import READY
 
 _POLL_SECONDS = 0.05
-"""Seconds between checks of what the kernel does not limit: threads, and the files of the folder."""
+"""Seconds between checks of what the kernel does not limit: threads."""
 _READ_SIZE = 65536
 
 
@@ -49,7 +49,7 @@ class SandboxLimits:
     memory_mb: int = 1024
     """Mebibytes of address space."""
     file_mb: int = 16
-    """Mebibytes of one file, and of all files of its folder together."""
+    """Mebibytes of all that it writes to files."""
     entries: int = 100
     """Files in its folder."""
     open_files: int = 64
@@ -72,15 +72,13 @@ class SandboxLimits:
 class SandboxProcess:
     """One of the processes of a run.
 
-    Example: ``SandboxProcess(process=process, ready=reader, folder="/tmp/plaudit-x")``
+    Example: ``SandboxProcess(process=process, ready=reader)``
     """
 
     process: subprocess.Popen[bytes]
     """The process, leader of a process group of its own."""
     ready: FileIO
     """Where it says that it is confined."""
-    folder: str
-    """Its working folder."""
 
     def kill(self) -> None:
         """Kill the process group if it still runs, reap the process, and close its pipes."""
@@ -220,24 +218,15 @@ def _wake_on_exit(selector: selectors.BaseSelector, pid: int) -> Iterator[None]:
 
 
 def _exceeded_limit(member: SandboxProcess, limits: SandboxLimits) -> str:
-    """Which limit the process exceeds among those that the kernel does not enforce; empty if none."""
+    """Which limit the process exceeds that the kernel does not enforce; empty if none."""
     try:
         with open(f"/proc/{member.process.pid}/status", "rb") as file:
             status = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
     # It has ended between the poll and this look.
     except (FileNotFoundError, ProcessLookupError):
         return ""
-    if int(status.get(b"Threads", b"1")) > limits.threads:
-        return f"it had more than {limits.threads} threads"
-    total = 0
-    # One level is all there is: Landlock lets the program make no folder.
-    with os.scandir(member.folder) as entries:
-        for count, entry in enumerate(entries, 1):
-            with contextlib.suppress(FileNotFoundError):
-                total += entry.stat(follow_symlinks=False).st_size
-            if count > limits.entries:
-                return f"it had more than {limits.entries} files"
-    return f"its files had more than {limits.file_mb} MiB" if total > limits.file_mb * 2**20 else ""
+    has_too_many = int(status.get(b"Threads", b"1")) > limits.threads
+    return f"it had more than {limits.threads} threads" if has_too_many else ""
 
 
 _BOOTSTRAP = (
@@ -417,7 +406,7 @@ def _start_process(
         )
     except OSError as error:
         raise SandboxError(f"a process could not be started: {error}") from error
-    member = SandboxProcess(process=process, ready=ready[0], folder=folder)
+    member = SandboxProcess(process=process, ready=ready[0])
     # Pushed after the folder and so run before it: nothing writes there any more when it is removed.
     stack.callback(member.kill)
     ready[1].close()
@@ -431,7 +420,8 @@ def _confinement_settings(limits: SandboxLimits, folder: str) -> Mapping[str, An
         "readable": readable_folders(),
         "cpu": limits.cpu_seconds,
         "memory": limits.memory_mb * 2**20,
-        "file": limits.file_mb * 2**20,
+        "disk": limits.file_mb * 2**20,
+        "entries": limits.entries,
         "files": limits.open_files,
     }
 
@@ -453,11 +443,13 @@ def _temporary_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _anonymous_file(content: bytes) -> Iterator[BinaryIO]:
-    """A file without a name, at its beginning: unlike a pipe it takes any amount at once."""
+    """A file without a name, to be read: unlike a pipe it takes any amount at once."""
     with tempfile.TemporaryFile() as file:
         file.write(content)
-        file.seek(0)
-        yield file
+        file.flush()
+        # Opened once more to read only: what a program is given must be no disk for it to fill.
+        with open(f"/proc/self/fd/{file.fileno()}", "rb") as reader:
+            yield reader
 
 
 def _open_pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:

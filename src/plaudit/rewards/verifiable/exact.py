@@ -35,7 +35,7 @@ _MAX_DIGITS = 400
 
 _NOT_RAISED = re.compile("[^⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱ]+")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_OPENED, _CLOSED = (re.compile(tag, re.IGNORECASE) for tag in ("<answer>", "</answer>"))
 _PHRASE = re.compile(r"\b(?:final answer|answer|result)\s*(?:is|:|=)\s*:?\s*", re.IGNORECASE)
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 # Not after a letter, digit or point: the 2 of x2 or v1.2 is no number, and the minus of 7-4 no sign.
@@ -54,15 +54,15 @@ def marked_result(answer: str) -> str | None:
     ('\\frac{1}{2}', '4', None)
     """
     tail = answer[-MAX_TAIL_CHARACTERS:]
-    tagged = _TAGGED.findall(tail)
-    tail = tagged[-1] if tagged else tail
+    tagged = _last_tagged(tail)
+    tail = tail if tagged is None else tagged
     boxes = list(_BOXED.finditer(tail))
     if boxes:
         return _braced_content(tail, boxes[-1].end())
     if "####" in tail:
         after = tail.rpartition("####")[2].strip()
         return after.splitlines()[0].strip() if after else None
-    return tail.strip() if tagged else None
+    return None if tagged is None else tail.strip()
 
 
 def final_result(answer: str) -> str:
@@ -96,6 +96,16 @@ def last_number(text: str) -> tuple[Fraction, bool] | None:
         return None
     value = top / bottom * Fraction(10) ** int(match["power"] or 0)
     return (-value if match["sign"] in ("-", "−") else value), match["percent"] is not None
+
+
+def _last_tagged(text: str) -> str | None:
+    """What stands in the last <answer>…</answer>; None where there is none."""
+    # Cut at the closing tags: an expression for the pair would look for the end from each of many beginnings.
+    for part in reversed(_CLOSED.split(text)[:-1]):
+        opened = _OPENED.search(part)
+        if opened:
+            return part[opened.end() :]
+    return None
 
 
 def _braced_content(text: str, start: int) -> str | None:

@@ -487,9 +487,13 @@ def _difference(relation: Relation) -> Node:
 
 
 def _agree_at_points(first: Node, second: Node) -> bool:
-    values = list(_values_at_points(first, second))
-    enough = len(values) >= (_MIN_SAMPLE_POINTS if symbols(first) | symbols(second) else 1)
-    return enough and all(nearly_equal(left, right) for left, right in values)
+    agreed = 0
+    for left, right in _values_at_points(first, second):
+        # No look at the other points: of two sets most pairs of items differ.
+        if not nearly_equal(left, right):
+            return False
+        agreed += 1
+    return agreed >= (_MIN_SAMPLE_POINTS if symbols(first) | symbols(second) else 1)
 
 
 def _values_at_points(first: Node, second: Node) -> Iterator[tuple[Value, Value]]:
