@@ -153,8 +153,8 @@ ROOM = SandboxLimits(cpu_seconds=5, wall_seconds=10, memory_mb=256, file_mb=16, 
         "    kept.append(mmap.mmap(file.fileno(), 1))\n    put(file)\n    file.close()",
         # On their way through a socket that nobody reads.
         "ends = socket.socketpair()\nfor n in range(1000):\n    file = open('x', 'wb', 0)\n"
-        "    os.unlink('x')\n    put(file)\n    ends[0].sendmsg([b'x'], [(1, 1, array.array('i', [file.fileno()]))])\n"
-        "    file.close()",
+        "    os.unlink('x')\n    put(file)\n    which = array.array('i', [file.fileno()])\n"
+        "    ends[0].sendmsg([b'x'], [(1, 1, which)])\n    file.close()",
     ],
 )
 def test_all_that_is_written_stays_within_the_limit_however_it_is_held(code: str) -> None:

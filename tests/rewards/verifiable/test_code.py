@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,25 @@ def test_tests_that_are_no_python_give_no_verdict() -> None:
     assert score(ADD, ["assert add(2, 3 == 5"]) is None
 
 
+@pytest.mark.parametrize(
+    ("test", "lacks"),
+    [
+        ("assert np.allclose(add(2, 3), 5)", "need np"),
+        ("import numpy as np\nassert np.allclose(add(2, 3), 5)", "need numpy"),
+        ("from solution import add\nassert add(2, 3) == 5", "need solution"),
+        ("with pytest.raises(ValueError): add(2, 3)", "need pytest"),
+        ("assert 2 + 3 == 5", "nothing that an answer could define"),
+        ("import math\nassert math.sqrt(4) == 2", "nothing that an answer could define"),
+    ],
+)
+def test_tests_that_no_answer_could_pass_give_no_verdict(test: str, lacks: str) -> None:
+    forged = "class np: allclose = staticmethod(lambda *a: True)\npytest = np\ndef add(a, b): return np"
+    reward = CodeReward(sandbox=sandbox(), workers=1)
+    task = Task(prompt="?", answers=(ADD, forged), ended=(True, True), metadata={"tests": [test]})
+    assert reward.scores([task]) == ((None, None),)
+    assert lacks in next(iter(refusal_reasons(reward)))
+
+
 def test_a_sandbox_that_fails_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     here = sandbox()
 
@@ -251,6 +271,13 @@ def test_the_last_block_of_python_is_the_program() -> None:
     assert extract_program(text) == "new\n"
     assert extract_program("x = 1") == "x = 1"
     assert extract_program("```python\nnot closed") == "```python\nnot closed"
+
+
+@pytest.mark.parametrize("answer", ["```" + " " * 300_000, "```" + "a" * 300_000, "```\n" * 100_000])
+def test_a_fence_that_never_ends_costs_a_moment(answer: str) -> None:
+    begun = time.perf_counter()
+    extract_program(answer)
+    assert time.perf_counter() - begun < 2
 
 
 def test_workers_are_counted() -> None:

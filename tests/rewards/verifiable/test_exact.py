@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from plaudit.data.judging import Task
@@ -150,3 +152,14 @@ def test_lengths_have_to_be_a_range() -> None:
 def test_a_score_does_not_depend_on_the_tasks_beside_it() -> None:
     tasks = [asked("4", "5", truth="4"), asked("x", truth="4"), asked("1")]
     assert number().scores(tasks) == tuple(number().scores([task])[0] for task in tasks)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["<answer>" * 100_000, "<answer>" * 2_400 + "4", "1," * 100_000, "answer is " * 100_000, "-" * 200_000],
+)
+def test_marks_that_are_never_closed_cost_a_moment(answer: str) -> None:
+    begun = time.perf_counter()
+    for reward in (exact(), number(), mathematics(), sections(("think", "answer"))):
+        assert said(reward, answer, truth="12") == (0.0,)
+    assert time.perf_counter() - begun < 5

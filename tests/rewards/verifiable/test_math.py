@@ -193,6 +193,14 @@ def test_a_truth_that_cannot_be_read_gives_no_verdict(truth: str) -> None:
         "1e999",
         "a" * 400,
         ",".join("123456789" * 20),
+        "1e999999999",
+        r"\frac{" * 10_000 + "1" + "}{2}" * 10_000,
+        "9**9**9" * 60,
+        "(9!)" * 100 + "!" * 90,
+        r"\begin{pmatrix}" + "1&" * 5000 + r"\end{pmatrix}",
+        r"\{" + ",".join(map(str, range(100_000))) + r"\}",
+        "{" * 20 + "1," * 200 + "}" * 20,
+        "x^" * 200 + "x",
     ],
 )
 def test_nothing_hangs(bomb: str) -> None:
@@ -200,3 +208,23 @@ def test_nothing_hangs(bomb: str) -> None:
     assert equivalent(bomb, "1") is False
     assert equivalent("1", bomb) in (False, None)
     assert time.perf_counter() - begun < 5
+
+
+def items(item: str, *, order: int) -> str:
+    """A set of twenty such items, from the first or from the last on."""
+    return r"\{" + ",".join(item.replace("N", str(n)) for n in range(20)[::order]) + r"\}"
+
+
+@pytest.mark.parametrize(
+    "item", ["e^{e^{x}}<N+x", "N<e^{xx^.1}", "(-x)^{.5}+e^{e^N}", "e^{e^{x}}+N", "(x+N/7)^{999}<y"]
+)
+def test_sets_of_hard_items_have_a_verdict_soon(item: str) -> None:
+    begun = time.perf_counter()
+    assert equivalent(items(item, order=1), items(item, order=-1)) in (True, False)
+    assert equivalent(items(item, order=1), items(item + "+1", order=-1)) is False
+    assert time.perf_counter() - begun < 10
+
+
+def test_a_set_of_many_ordinary_items_is_compared_to_the_end() -> None:
+    for item in ("x^2+Nx+1", r"\frac{N}{7}+\sqrt{2}", "x=N", r"\sin x+N"):
+        assert equivalent(items(item, order=1), items(item, order=-1)) is True

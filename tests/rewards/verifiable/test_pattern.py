@@ -19,6 +19,7 @@ def test_what_matches_somewhere_is_right() -> None:
     assert said(reward, "oh yes!", "yesterday", "", "ja\nyes \ud83d\ude00 ü") == (1.0, 0.0, 0.0, 1.0)
     assert reward.scores([]) == ()
     assert reward.name == r"pattern:\byes\b"
+    assert refusal_reasons(reward) == {}
 
 
 def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -> None:
@@ -28,6 +29,15 @@ def test_what_would_match_for_ever_has_no_verdict_and_the_others_have_theirs() -
     assert reward.scores(tasks) == ((1.0, None), (0.0, 1.0), (None, 1.0))
     assert time.perf_counter() - begun < 10
     assert refusal_reasons(reward) == {TOO_SLOW: 2}
+
+
+def test_many_that_hang_cost_a_moment_each() -> None:
+    begun = time.perf_counter()
+    answers = ["a" * 60 + "!"] * 8 + ["aa"]
+    reward = PatternReward(pattern=r"^(a|aa)+$", seconds=0.1)
+    assert said(reward, *answers) == (*(None,) * 8, 1.0)
+    assert refusal_reasons(reward) == {TOO_SLOW: 8}
+    assert time.perf_counter() - begun < 30
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "[z-a]"])

@@ -57,19 +57,19 @@ def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     try:
         codes = [compile(test, f"test {n}", "exec") for n, test in enumerate(tests, 1)]
         source = "\n".join(tests)
-        asked, missing = asked_names(source), missing_packages(source)
+        requested, missing = requested_names(source), missing_packages(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         return None, f"the tests are not Python: {error}"
     # Said before the answer is looked at: what the tests lack is the fault of none of them.
     if missing:
         return None, f"the tests need {', '.join(missing)}, and the sandbox has the standard library only"
-    if not asked:
+    if not requested:
         return None, "the tests use nothing that an answer could define"
     with CaptureError() as caught:
         found = peer.request("load")
-        defined = asked & {*found} if isinstance(found, list) else set[str]()
+        defined = requested & {*found} if isinstance(found, list) else set[str]()
         if not defined:
-            return False, f"the answer does not define {', '.join(sorted(asked))}"
+            return False, f"the answer does not define {', '.join(sorted(requested))}"
         return _run_tests(peer, codes, _test_namespace(peer, source, defined))
     return False, f"the answer does not run: {_describe_error(caught.error)}"
 
@@ -110,13 +110,13 @@ _PACKAGES = frozenset(["np", "numpy", "pd", "pandas", "scipy", "sympy", "torch",
 """Names that stand for packages where tests use them and nobody defines them."""
 
 
-def asked_names(source: str) -> set[str]:
+def requested_names(source: str) -> set[str]:
     """The names that the tests expect of the answer.
 
     With nothing else to ask for, a name such as ``sum`` is the function that was to be written: the one that
     is called innermost, so that what only compares stays Python's own.
 
-    >>> asked_names("assert abs(f(2) - 1) < 0.1"), asked_names("assert abs(sum([2]) - 2) < 0.1")
+    >>> requested_names("assert abs(f(2) - 1) < 0.1"), requested_names("assert abs(sum([2]) - 2) < 0.1")
     ({'f'}, {'sum'})
     """
     free = free_names(source) - (dotted_names(source) & sys.stdlib_module_names)

@@ -270,13 +270,13 @@ class Deferred:
 
     def __init__(self, peer: Peer, name: str, operands: tuple[object, ...]) -> None:
         self.known_peer = peer
-        self._asked = name, operands
+        self._request = name, operands
         self._found: Proxy | None = None
 
     def found(self) -> Proxy:
         """The object that comes of it, asked for once."""
         if self._found is None:
-            name, operands = self._asked
+            name, operands = self._request
             found = self.known_peer.request(name, *operands)
             if type(found) is not Proxy:
                 raise TypeError(f"{_REFUSED}; its own arithmetic gives objects here, and no plain data")
@@ -390,7 +390,7 @@ def _data_or_itself(value: object) -> object:
     return _plain_data(value) if type(value) is Proxy else value
 
 
-def _own_or_asked(proxy: Proxy, name: str, *args: object) -> object:
+def _by_data_or_owner(proxy: Proxy, name: str, *args: object) -> object:
     """The operation, done with plain data where the object has some, else by its owner."""
     if _is_judged_by_data(proxy):
         return OPERATIONS[name](_plain_data(proxy), *args)
@@ -459,7 +459,7 @@ def _operator(name: str, reflected: bool) -> Callable[..., object]:
             return _compare(name, self, *args)
         if name in _ARITHMETIC:
             return _arithmetic(name, *((*args, self) if reflected else (self, *args)))
-        return (_own_or_asked if name in _BY_DATA else _ask_owner)(self, name, *args)
+        return (_by_data_or_owner if name in _BY_DATA else _ask_owner)(self, name, *args)
 
     return operation
 

@@ -6,7 +6,8 @@ All of them give 1.0 for right and 0.0 for wrong. Where there is nothing to comp
 
 A regular expression is matched in a process of its own, so that none can hang a run. Some expressions take
 exponentially long on some texts, and a policy that is being optimised finds them. Whether an expression can
-is not decidable by a look at it, so time decides: what has not matched in time has no verdict.
+is not decidable by a look at it, so time decides: an answer on which it takes longer than a match takes has
+no verdict.
 """
 
 from __future__ import annotations
@@ -264,12 +265,22 @@ def _numbers_match(
 
 TOO_SLOW = "the pattern did not decide in time; make it simpler (no repetition within a repetition)"
 """Said of an answer that the pattern takes too long on."""
+# Computing time, which a busy machine does not change; the search itself looks for the signal now and then.
 _MATCHER_SCRIPT = """
-import json, re, sys
+import json, re, signal, sys
 told = json.load(sys.stdin)
 pattern = re.compile(told["pattern"])
+def stop(*_):
+    raise TimeoutError
+signal.signal(signal.SIGVTALRM, stop)
 for text in told["texts"]:
-    print(int(pattern.search(text) is not None), flush=True)
+    signal.setitimer(signal.ITIMER_VIRTUAL, told["seconds"])
+    try:
+        said = int(pattern.search(text) is not None)
+    except TimeoutError:
+        said = "?"
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    print(said, flush=True)
 """
 
 
@@ -282,8 +293,8 @@ class PatternReward:
 
     pattern: str
     """In the syntax of Python's `re`."""
-    seconds: int | float = 2
-    """For all the answers of one call, to which each that hangs adds as much again."""
+    seconds: int | float = 0.2
+    """Of computing, for one answer."""
     traits: ClassVar[RewardTraits] = RewardTraits(exact=True)
     """What it says of itself."""
     reasons: Counter[str] = field(default_factory=Counter[str], compare=False)
@@ -316,29 +327,28 @@ class PatternReward:
     def _match_scores(self, texts: Sequence[str]) -> Iterator[float | None]:
         remaining = list(texts)
         while remaining:
-            # Verdicts come one by one: after a timeout the first text without one is the one that hung.
-            matched, in_time = self._run_matcher(remaining)
-            yield from (binary_score(example == "1") for example in matched)
+            matched = self._run_matcher(remaining)
+            # A process that is ended from here has said nothing of the text that it was at.
+            matched += ["?"] * (len(matched) < len(remaining))
+            self.reasons.update(TOO_SLOW for match in matched if match == "?")
+            yield from (None if match == "?" else binary_score(match == "1") for match in matched)
             remaining = remaining[len(matched) :]
-            if not in_time and remaining:
-                self.reasons[TOO_SLOW] += 1
-                yield None
-                remaining = remaining[1:]
 
-    def _run_matcher(self, texts: Sequence[str]) -> tuple[list[str], bool]:
-        """The matches that came before the timeout, and whether all did."""
-        request = json.dumps({"pattern": self.pattern, "texts": texts}).encode()
+    def _run_matcher(self, texts: Sequence[str]) -> list[str]:
+        """What is known of the texts, from the first on: all of them, if the process was not stuck."""
+        request = json.dumps({"pattern": self.pattern, "texts": texts, "seconds": self.seconds}).encode()
+        patience = 5 + 10 * self.seconds * len(texts)
         # Isolated and without site: it starts quickly, and no module of the user's can shadow json or re.
         command = [sys.executable, "-I", "-S", "-c", _MATCHER_SCRIPT]
         try:
             completed = subprocess.run(
-                command, input=request, capture_output=True, timeout=self.seconds, check=False
+                command, input=request, capture_output=True, timeout=patience, check=False
             )
         except subprocess.TimeoutExpired as timeout:
             # run() has killed the process by now, and hands over what it had printed.
-            return (timeout.stdout or b"").decode().split(), False
+            return (timeout.stdout or b"").decode().split()
         matches = completed.stdout.decode().split()
         if len(matches) != len(texts):
             error_lines = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise UserError(f"{self.name}: matching failed: {' '.join(error_lines) or completed.returncode}")
-        return matches, True
+        return matches

@@ -7,7 +7,8 @@ anybody answers.
 A value is exact where it is rational and of a sane size, else it has ninety digits, of which the first are
 compared with those of fifty: what two precisions do not agree on is rounding. A tower of powers costs
 nothing: what grows beyond bounds is no longer exact, and what grows or shrinks beyond those of the decimals
-is undefined.
+is undefined. The work of one verdict is counted, and what would take more of it than about a second is not
+the same.
 """
 
 from __future__ import annotations
@@ -318,6 +319,31 @@ class Collection:
     """The statements in it."""
 
 
+@dataclass(slots=True)
+class Work:
+    """What one verdict may still cost; counted and not timed, so that a busy machine says the same.
+
+    Example: ``Work(left=60_000)``
+    """
+
+    left: int = 60_000
+    """In units of one addition."""
+
+    def spend(self, units: int) -> None:
+        """Take so much; raises `UnreadableError` where that is more than there is."""
+        self.left -= units
+        if self.left < 0:
+            raise UnreadableError("it takes too much work")
+
+
+_COSTLY = frozenset(["^", "root", "log", "ln", "exp", "sin", "cos", "tan"])
+
+
+def _cost(node: Node) -> int:
+    """Of one evaluation: a series to ninety digits is worth ten additions."""
+    return (10 if node.kind in _COSTLY else 1) + sum(map(_cost, node.parts))
+
+
 Statement = Node | Relation | Collection
 """A parsed result: an expression, a relation, or a collection of statements."""
 
@@ -360,22 +386,23 @@ def parse_result(text: str) -> Statement:
     return _parse_statement(text, 0)
 
 
-def same_statement(first: Statement, second: Statement) -> bool:
+def same_statement(first: Statement, second: Statement, work: Work | None = None) -> bool:
     """Whether two statements say the same.
 
     >>> same_statement(parse_result("y = 2x + 1"), parse_result("4x - 2y + 2 = 0"))
     True
     """
+    work = work or Work()
     if isinstance(first, Collection) and isinstance(second, Collection):
-        return _same_items(first, second)
+        return _same_items(first, second, work)
     left, right = _bare_expression(first), _bare_expression(second)
     if isinstance(first, Relation) and isinstance(second, Relation):
         unknown = symbols(first.left)
         # As curves x = 0 and x = e^{-100} differ by less than is looked at; as numbers they are compared.
         solved = left is not None and right is not None and first.left == second.left
         if not solved or unknown & (symbols(first.right) | symbols(second.right)):
-            return first.sign == second.sign and _same_relation(first, second)
-    return left is not None and right is not None and _agree_at_points(left, right)
+            return first.sign == second.sign and _same_relation(first, second, work)
+    return left is not None and right is not None and _agree_at_points(left, right, work)
 
 
 def _parse_statement(text: str, depth: int) -> Statement:
@@ -440,16 +467,18 @@ def _is_bracketed(text: str) -> bool:
     return False
 
 
-def _same_items(first: Collection, second: Collection) -> bool:
+def _same_items(first: Collection, second: Collection, work: Work) -> bool:
     if len(first.items) != len(second.items) or first.brackets != second.brackets:
         return False
     if first.brackets:
-        return all(same_statement(a, b) for a, b in zip(first.items, second.items, strict=True))
+        return all(same_statement(a, b, work) for a, b in zip(first.items, second.items, strict=True))
     # Greedy will do, as sameness is all but transitive; what is matched is taken out, or {1, 1} would
     # equal {1, 2}.
     unmatched = list(second.items)
     for item in first.items:
-        match = next((i for i, candidate in enumerate(unmatched) if same_statement(item, candidate)), None)
+        match = next(
+            (i for i, candidate in enumerate(unmatched) if same_statement(item, candidate, work)), None
+        )
         if match is None:
             return False
         del unmatched[match]
@@ -465,30 +494,31 @@ def _bare_expression(statement: Statement) -> Node | None:
     return statement.right if symbols(statement.left) else None
 
 
-def _same_relation(first_relation: Relation, second_relation: Relation) -> bool:
+def _same_relation(first_relation: Relation, second_relation: Relation, work: Work) -> bool:
     """Both sides' differences are the same but for a constant factor, of an inequality a positive one."""
     # As left − right, so that it does not matter on which side a term stands.
     first, second = _difference(first_relation), _difference(second_relation)
     ratios: list[Value] = []
-    for left, right in _values_at_points(first, second):
+    for left, right in _values_at_points(first, second, work):
         # Where both vanish the point lies on both curves and gives no ratio; where one does, they differ.
         if nearly_equal(right, Fraction(0)) or nearly_equal(left, Fraction(0)):
             if not (nearly_equal(left, Fraction(0)) and nearly_equal(right, Fraction(0))):
                 return False
             continue
         ratios.append(ratio(left, right))
-    enough = len(ratios) >= (_MIN_SAMPLE_POINTS if symbols(first) | symbols(second) else 1)
-    is_flipped = first_relation.sign != "=" and any(value < 0 for value in ratios)
-    return enough and not is_flipped and all(nearly_equal(value, ratios[0]) for value in ratios)
+        is_flipped = first_relation.sign != "=" and ratios[-1] < 0
+        if is_flipped or not nearly_equal(ratios[-1], ratios[0]):
+            return False
+    return len(ratios) >= (_MIN_SAMPLE_POINTS if symbols(first) | symbols(second) else 1)
 
 
 def _difference(relation: Relation) -> Node:
     return Node(kind="+", parts=(relation.left, Node(kind="*", parts=(number(-1), relation.right))))
 
 
-def _agree_at_points(first: Node, second: Node) -> bool:
+def _agree_at_points(first: Node, second: Node, work: Work) -> bool:
     agreed = 0
-    for left, right in _values_at_points(first, second):
+    for left, right in _values_at_points(first, second, work):
         # No look at the other points: of two sets most pairs of items differ.
         if not nearly_equal(left, right):
             return False
@@ -496,9 +526,12 @@ def _agree_at_points(first: Node, second: Node) -> bool:
     return agreed >= (_MIN_SAMPLE_POINTS if symbols(first) | symbols(second) else 1)
 
 
-def _values_at_points(first: Node, second: Node) -> Iterator[tuple[Value, Value]]:
+def _values_at_points(first: Node, second: Node, work: Work) -> Iterator[tuple[Value, Value]]:
     """What both are worth at some points; points where one has no value are passed over."""
+    # Twice, for two precisions.
+    cost = 2 * (_cost(first) + _cost(second))
     for point in _sample_points(symbols(first) | symbols(second)):
+        work.spend(cost)
         try:
             pair = evaluate(first, point), evaluate(second, point)
         except ArithmeticError:
