@@ -81,6 +81,8 @@ def test_programs_are_run_on_their_input() -> None:
     assert score("print(8); raise SystemExit(1)", [{"input": "", "output": "8"}]) == 0.0
     assert score("if __name__ == '__main__': print(8)", [{"input": "", "output": "8"}]) == 1.0
     assert score("while True: pass", [{"input": "", "output": "8"}], QUICK) == 0.0
+    record = "from dataclasses import dataclass\n@dataclass\nclass P:\n  x: 'int'\nprint(P(8))"
+    assert score(record, [{"input": "", "output": "P(x=8)"}]) == 1.0
 
 
 @pytest.mark.parametrize(("code", "tests"), [(one, rest) for one, *rest in pieces("programs.txt")])

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence, Set
 from types import CodeType
 
 from plaudit.rewards.sandbox.peer import OPERATIONS, CaptureError, Peer
-from plaudit.rewards.sandbox.runner import connect_peer, start_confined
+from plaudit.rewards.sandbox.runner import connect_peer, module_names, start_confined
 
 TESTS_MODULE = "tests"
 """The module that the tests' own classes belong to."""
@@ -54,24 +54,35 @@ def check_access(peer: Peer, operation: str, args: Sequence[object]) -> None:
 
 def examine(peer: Peer, tests: Sequence[str]) -> tuple[bool | None, str]:
     """Whether all tests pass, and what went wrong; None where the tests themselves cannot be run."""
-    try:
-        codes = [compile(test, f"test {n}", "exec") for n, test in enumerate(tests, 1)]
-        source = "\n".join(tests)
-        requested, missing = requested_names(source), missing_packages(source)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        return None, f"the tests are not Python: {error}"
-    # Said before the answer is looked at: what the tests lack is the fault of none of them.
-    if missing:
-        return None, f"the tests need {', '.join(missing)}, and the sandbox has the standard library only"
-    if not requested:
-        return None, "the tests use nothing that an answer could define"
-    with CaptureError() as caught:
+    found: object = None
+    # First of all, which also waits for the other process to be confined.
+    with CaptureError() as not_loaded:
         found = peer.request("load")
-        defined = requested & {*found} if isinstance(found, list) else set[str]()
-        if not defined:
-            return False, f"the answer does not define {', '.join(sorted(requested))}"
-        return _run_tests(peer, codes, _test_namespace(peer, source, defined))
-    return False, f"the answer does not run: {_describe_error(caught.error)}"
+    # Before the answer is looked at: what the tests lack is the fault of none of them.
+    try:
+        codes, requested = _read_tests(tests)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        return None, f"the tests cannot be run: {error}"
+    if not_loaded.error is not None:
+        return False, f"the answer does not run: {_describe_error(not_loaded.error)}"
+    defined = requested & {*found} if isinstance(found, list) else set[str]()
+    if not defined:
+        return False, f"the answer does not define {', '.join(sorted(requested))}"
+    with CaptureError() as caught:
+        return _run_tests(peer, codes, _test_namespace(peer, "\n".join(tests), defined))
+    return False, _describe_error(caught.error)
+
+
+def _read_tests(tests: Sequence[str]) -> tuple[list[CodeType], set[str]]:
+    """The tests, and the names that they expect of the answer; raises where no answer could pass."""
+    codes = [compile(test, f"test {n}", "exec") for n, test in enumerate(tests, 1)]
+    source = "\n".join(tests)
+    missing, requested = missing_packages(source), requested_names(source)
+    if missing:
+        raise ValueError(f"they need {', '.join(missing)}, and the sandbox has the standard library only")
+    if not requested:
+        raise ValueError("they use nothing that an answer could define")
+    return codes, requested
 
 
 def _run_tests(peer: Peer, codes: Sequence[CodeType], namespace: dict[str, object]) -> tuple[bool, str]:
@@ -94,14 +105,15 @@ def _describe_error(error: BaseException | None) -> str:
 
 def _test_namespace(peer: Peer, source: str, defined: Iterable[str]) -> dict[str, object]:
     """The names that the tests see."""
-    namespace: dict[str, object] = {"__name__": TESTS_MODULE, "__builtins__": builtins}
+    namespace = module_names(TESTS_MODULE)
     free = free_names(source)
     for name in sorted(free & _LENT.keys()):
         namespace[name] = getattr(importlib.import_module(_LENT[name]), name)
     for name in sorted(dotted_names(source) & free & sys.stdlib_module_names):
         # The answer's import is not taken over: it could be anything.
         namespace[name] = importlib.import_module(name)
-    return namespace | {name: peer.request("global", name) for name in sorted(defined)}
+    namespace.update({name: peer.request("global", name) for name in sorted(defined)})
+    return namespace
 
 
 _LENT = {"Counter": "collections", "OrderedDict": "collections", "deque": "collections", "isclose": "math"}

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from dataclasses import fields
+from types import ModuleType
 from typing import Any
 
 from plaudit.rewards.sandbox.confine import Confinement, confine
@@ -37,6 +38,12 @@ def connect_peer(setup: dict[str, Any], serve: Serve, *, trusts: bool) -> Peer:
     return Peer(os.fdopen(setup["reads"], "rb"), os.fdopen(setup["writes"], "wb"), serve, trusts=trusts)
 
 
+def module_names(name: str) -> dict[str, Any]:
+    """The names of a new module to run code in, found by what looks for it, as ``dataclass`` does."""
+    sys.modules[name] = ModuleType(name)
+    return vars(sys.modules[name])
+
+
 PROGRAM_MODULE = "answer"
 """What the program is called when it is called by an examiner, so that its own main part does not run."""
 
@@ -49,9 +56,9 @@ def main() -> None:
     code: str = setup["code"]
     if "reads" not in setup:
         # Globals of its own, as a script has: names of this module must not shadow or feed the program's.
-        exec(compile(code, "answer.py", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        exec(compile(code, "answer.py", "exec"), module_names("__main__"))
         return
-    namespace: dict[str, Any] = {"__name__": PROGRAM_MODULE, "__builtins__": __builtins__}
+    namespace = module_names(PROGRAM_MODULE)
 
     def serve(operation: str, args: list[object], kwargs: dict[str, object]) -> object:
         match operation, args:
