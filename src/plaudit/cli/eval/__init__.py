@@ -144,14 +144,10 @@ def _check_model(model: str) -> None:
 
 
 def _load_reward(model: str, args: argparse.Namespace) -> Reward:
-    if not _is_named_reward(model):
-        from plaudit.rewards.load import load_reward
-
-        return load_reward(Path(model), device=args.device, dtype=args.dtype)
-    if model == "gold":
+    if model == "gold" and _is_named_reward(model):
         from plaudit.world.exam import gold_scorer
 
         return gold_scorer()
     from plaudit.rewards.registry import resolve_reward
 
-    return resolve_reward(model)
+    return resolve_reward(model, device=args.device, dtype=args.dtype)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from plaudit.data.records import plain_text
-from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
 from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
@@ -28,7 +26,7 @@ from plaudit.evaluation.policies.result import (
 )
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, TaskScores, checked_scores
 
 AnswerScores = tuple[TaskScores, ...]
 """The scores of each prompt's answers; None is no verdict."""
@@ -51,10 +49,7 @@ def score_answers(
         prompt.task(answer for answers in groups for answer in answers)
         for prompt, groups in zip(prompts, answers_by_prompt, strict=True)
     ]
-    rows = reward.scores(tasks)
-    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
-        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
-    _check_finite(reward.name, rows)
+    rows = checked_scores(reward, tasks)
     scores_by_policy: dict[str, list[TaskScores]] = {policy.name: [] for policy in policies}
     for row, groups in zip(rows, answers_by_prompt, strict=True):
         remaining = iter(row)
@@ -101,15 +96,6 @@ def mean_score_by_category(
 def count_missing(scores: AnswerScores | None) -> int:
     """The number of answers without a score."""
     return 0 if scores is None else sum(score is None for row in scores for score in row)
-
-
-def _check_finite(name: str, rows: Sequence[TaskScores]) -> None:
-    for number, row in enumerate(rows, 1):
-        for score in row:
-            if score is not None and not math.isfinite(score):
-                raise UserError(
-                    f"{name} gave {score} to an answer to prompt {number}; a score is a finite number or None"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
