@@ -198,9 +198,9 @@ def names_function(spec: str) -> bool:
 def _unknown_reward_message(spec: str, kind: str) -> str:
     if kind == "openai":
         return (
-            f"{spec} compares two answers and has no score for one. It can be a judge: `eval policy --judge`, "
-            "`eval reward`, `train rlhf --comparisons`, whose reward model then scores. For scores from a "
-            "server give http://… (docs/rewards.md has its protocol) or a function, file.py:function"
+            f"{spec} compares two answers and has no score for one. It can be a judge: `eval policy "
+            "--judge`, `eval reward`, `train rlhf --comparisons`, whose reward model then scores. For scores "
+            "from a server give http://… (docs/rewards.md has its protocol) or a function, file.py:function"
         )
     if spec in _PARAMETRISED_REWARDS:
         return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"

@@ -288,7 +288,8 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
         ("unlike answers", lambda policy: f"{100 * policy.diversity.unique:.1f} %"),
         ("distinct pairs of words", lambda policy: _format_number(policy.diversity.distinct_2)),
         ("self-BLEU (100: all alike)", lambda policy: _format_number(policy.diversity.self_bleu, 1)),
-        *(_CALIBRATION_ROWS if evaluation.policies[0].calibration else ()),
+        *(_CALIBRATION_ROWS if any(policy.calibration for policy in evaluation.policies) else ()),
+        *_pass_rows(evaluation),
     ]
     if evaluation.reward is None:
         del rows[1]
@@ -296,6 +297,18 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
     print_table(
         "", [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows], names, console
     )
+
+
+def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:
+    by_policy = {policy.name: {one.k: one.value for one in policy.passes} for policy in evaluation.policies}
+    ks = sorted({k for passes in by_policy.values() for k in passes})
+    # The share of right answers is both: what one answer does, and the mean of all that were drawn.
+    names = {k: f"pass@{k}" for k in ks} | {1: f"pass@1, avg@{evaluation.answers} ({evaluation.right})"}
+
+    def cell(k: int) -> Callable[[PolicyFigures], str]:
+        return lambda policy: format_share(by_policy[policy.name].get(k))
+
+    return [(names[k], cell(k)) for k in ks]
 
 
 def _print_contests(contests: Sequence[Contest], console: Console) -> None:
