@@ -15,6 +15,8 @@ from plaudit.evaluation.stats import Estimate
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from plaudit.evaluation.reward_models.pairs import ScoredPair
+
 MAX_SLICE_ROWS = 12
 """Rows of a table of slices; the files hold all."""
 
@@ -35,6 +37,32 @@ def print_reward_tables(evaluations: Sequence[RewardEvaluation], console: Consol
     _print_benchmarks(evaluations, console)
     _print_reward_best_of(evaluations, console)
     _print_probes(evaluations, console)
+
+
+def print_agreement(
+    pairs: Sequence[ScoredPair], contests: Sequence[Contest], ceiling: Ceiling, console: Console
+) -> None:
+    """How far judges that compare agree with people, with what the order of the answers does to them."""
+    ties = sum(pair.p_first == 0.5 for pair in pairs)
+    prompts = len({pair.prompt for pair in pairs})
+    left_out = f", without {ties} that people called a tie" if ties else ""
+    console.print(f"Judges on {len(pairs) - ties} pairs of answers to {prompts} prompts{left_out}")
+    rows: list[tuple[str, Callable[[Contest], str]]] = [
+        ("agrees / ties / disagrees", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
+        ("accuracy (a tie counts one half)", lambda contest: format_share(contest.raw)),
+        ("accuracy where it decides", lambda contest: format_share(contest.decided)),
+        ("ceiling", lambda contest: _format_ceiling(ceiling)),
+        ("both orders agree", lambda contest: format_share(contest.consistency)),
+        ("shown first preferred", lambda contest: format_share(contest.first)),
+        ("no verdict", _format_reasons),
+    ]
+    print_table(
+        "",
+        [(name, [cell(contest) for contest in contests]) for name, cell in rows],
+        [contest.judge for contest in contests],
+        console,
+    )
+    console.print(f"Ceiling: {ceiling.words}.")
 
 
 def format_share(estimate: Estimate | None) -> str:
