@@ -211,7 +211,7 @@ def test_a_judge_on_a_server_judges_pairs_that_people_have_judged(capsys, tmp_pa
         assert len(server.asked) == 2 * 9
         assert said(capsys, *words) == text
         assert len(server.asked) == 2 * 9, "no question is asked twice"
-    assert "Judges on 9 pairs of answers to 10 prompts, without 1 that people called a tie" in text
+    assert "Judges on 9 pairs of answers to 9 prompts, without 1 that people called a tie" in text
     assert "8 / 0 / 1" in text
     [found] = json.loads((out / "judges.json").read_text())["judges"]
     assert (found["won"], found["tied"], found["lost"], found["unjudged"]) == (8, 0, 1, 0)

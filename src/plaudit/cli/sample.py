@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from plaudit.evaluation.policies.generate import EvaluationPrompt
     from plaudit.rollouts.local import LocalSampler
 
-_Asked = TypeVar("_Asked")
+_Prompt = TypeVar("_Prompt")
 
 
 def add_model_options(
@@ -433,7 +433,7 @@ def _show_choices(console: Console, results: Sequence[PromptAnswers]) -> None:
     console.print()
 
 
-def _prompt_batches(prompts: Sequence[_Asked], size: int) -> Iterator[Sequence[_Asked]]:
+def _prompt_batches(prompts: Sequence[_Prompt], size: int) -> Iterator[Sequence[_Prompt]]:
     for start in range(0, len(prompts), size):
         yield prompts[start : start + size]
 

@@ -61,9 +61,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how often prompts are drawn anew (default: 1000)",
     )
     add("--seed", type=integer, default=0, help="default: 0")
-    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
+    _add_machine_options(reward)
     add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
     add(
         "--best-of",
@@ -72,6 +70,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help="with --world: answers to choose from (default: 16)",
     )
     evaluate.set_defaults(run=run)
+
+
+def _add_machine_options(reward: argparse.ArgumentParser) -> None:
+    """Add the options about where models and judges run."""
+    add = reward.add_argument
+    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
 
 
 def run(args: argparse.Namespace) -> int:

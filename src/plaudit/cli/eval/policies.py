@@ -61,15 +61,7 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add("--policy", action="append", default=[], metavar="NAME=DIR,…", help=_POLICY_HELP)
     add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
-    add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
-    add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
-    add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
-    add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
-    add(
-        "--n",
-        type=positive_integer,
-        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
-    )
+    _add_prompt_options(policy)
     add("--answers", type=positive_integer, default=1, help="to each prompt, with each seed (default: 1)")
     add("--seeds", type=positive_integer, default=1, help="how many, counted from --seed (default: 1)")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
@@ -88,6 +80,20 @@ def add_parser(verbs: Subparsers) -> None:
     add("--tax", action="append", default=[], metavar="FILE:RULE", help=tax_help)
     add("--out", type=Path, metavar="DIR", help="write policies.json and answers.jsonl there")
     _add_advanced_options(policy)
+
+
+def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
+    """Add the options about what is asked."""
+    add = policy.add_argument
+    add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
+    add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
+    add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
+    add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
+    add(
+        "--n",
+        type=positive_integer,
+        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
+    )
 
 
 def _add_advanced_options(policy: argparse.ArgumentParser) -> None:

@@ -43,10 +43,10 @@ def print_agreement(
     pairs: Sequence[ScoredPair], contests: Sequence[Contest], ceiling: Ceiling, console: Console
 ) -> None:
     """How far judges that compare agree with people, with what the order of the answers does to them."""
-    ties = sum(pair.p_first == 0.5 for pair in pairs)
-    prompts = len({pair.prompt for pair in pairs})
+    decided = [pair for pair in pairs if pair.p_first != 0.5]
+    prompts, ties = len({pair.prompt for pair in decided}), len(pairs) - len(decided)
     left_out = f", without {ties} that people called a tie" if ties else ""
-    console.print(f"Judges on {len(pairs) - ties} pairs of answers to {prompts} prompts{left_out}")
+    console.print(f"Judges on {len(decided)} pairs of answers to {prompts} prompts{left_out}")
     rows: list[tuple[str, Callable[[Contest], str]]] = [
         ("agrees / ties / disagrees", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
         ("accuracy (a tie counts one half)", lambda contest: format_share(contest.raw)),
@@ -328,7 +328,9 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
 
 
 def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:
-    by_policy = {policy.name: {one.k: one.value for one in policy.passes} for policy in evaluation.policies}
+    by_policy = {
+        policy.name: {figure.k: figure.value for figure in policy.passes} for policy in evaluation.policies
+    }
     ks = sorted({k for passes in by_policy.values() for k in passes})
     # The share of right answers is both: what one answer does, and the mean of all that were drawn.
     names = {k: f"pass@{k}" for k in ks} | {1: f"pass@1, avg@{evaluation.answers} ({evaluation.right})"}

@@ -443,11 +443,13 @@ def _policy_evaluation(
     all_rows = answer_rows(data)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
+    named = (scorers.gold, scorers.reward, scorers.right)
+    gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
     return PolicyEvaluation(
         policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
-        gold=None if scorers.gold is None else scorers.gold.name,
-        reward=None if scorers.reward is None else scorers.reward.name,
+        gold=gold,
+        reward=reward,
         prompts=len(data.prompts),
         answers=settings.drawing.completions_per_prompt,
         sampling=settings.drawing.description,
@@ -469,7 +471,7 @@ def _policy_evaluation(
         notes=(*notes, *(unrated_note(first_judge_duels) if is_rated else ())),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
-        right=None if scorers.right is None else scorers.right.name,
+        right=right,
     )
 
 

@@ -126,9 +126,9 @@ def _shot_text(shot: Demonstration) -> str:
 
 
 def _shot_turns(shot: Demonstration) -> tuple[Message, ...]:
-    asked = user_turn(shot.prompt) if isinstance(shot.prompt, str) else shot.prompt
-    answered = assistant_turn(shot.completion) if isinstance(shot.completion, str) else shot.completion
-    return (*asked, *answered)
+    prompt = user_turn(shot.prompt) if isinstance(shot.prompt, str) else shot.prompt
+    completion = assistant_turn(shot.completion) if isinstance(shot.completion, str) else shot.completion
+    return (*prompt, *completion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,8 +397,8 @@ def written_completions(
         text = prompt.written
         assert text is not None
         is_text = isinstance(prompt.prompt, str) and not chats
-        asked = user_turn(prompt.prompt) if isinstance(prompt.prompt, str) and chats else prompt.prompt
-        example = encoder.encode(asked, [text if is_text else assistant_turn(text)])
+        question = user_turn(prompt.prompt) if isinstance(prompt.prompt, str) and chats else prompt.prompt
+        example = encoder.encode(question, [text if is_text else assistant_turn(text)])
         answer = Answer(text=text, tokens=len(example.completions[0].ids), ended=True)
         rollout = Rollout(prompt=(), ids=(), logp=(), whole_logp=(), answer=answer)
         groups.append((rollout,) * settings.completions_per_prompt)
