@@ -29,7 +29,7 @@ from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
-from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PromptAnswers
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
@@ -454,16 +454,7 @@ def _policy_evaluation(
         answers=settings.drawing.completions_per_prompt,
         sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
-        contests=tuple(
-            contest_result(
-                ContestNames(policy=item, against=other, judge=scorers.judges[judge_name].name),
-                judged_pairs,
-                settings.resampling,
-                sees_order=scorers.judges[judge_name].sees_order,
-            )
-            for judge_name, duels_of_judge in duels_by_judge.items()
-            for (item, other), judged_pairs in duels_of_judge.items()
-        ),
+        contests=_contest_results(duels_by_judge, scorers.judges, settings.resampling),
         ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
@@ -472,6 +463,24 @@ def _policy_evaluation(
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
         right=right,
+    )
+
+
+def _contest_results(
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    judges: Mapping[str, PairJudge],
+    resampling: Resampling,
+) -> tuple[Contest, ...]:
+    """The figures of each pair of policies by each judge."""
+    return tuple(
+        contest_result(
+            ContestNames(policy=policy, against=other, judge=judges[name].name),
+            judged_pairs,
+            resampling,
+            sees_order=judges[name].sees_order,
+        )
+        for name, duels_of_judge in duels_by_judge.items()
+        for (policy, other), judged_pairs in duels_of_judge.items()
     )
 
 
