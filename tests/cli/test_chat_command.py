@@ -17,6 +17,7 @@ from plaudit.cli.main import main
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Answer, SamplingSettings
+from tests.cli.test_sample_command import longer
 from tests.rollouts.talkers import TEMPLATE, write_talker
 
 CUT = " … (cut after 4 tokens)"
@@ -218,3 +219,23 @@ def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(tmp_path):
         terminal.until("> ")
         terminal.type("\x04")
         assert terminal.process.wait(60) == 0
+
+
+def test_with_best_of_every_reply_is_the_one_that_the_reward_scores_highest(models, chat):
+    turns = user_turn("w7")
+    settings = SamplingSettings(max_tokens=4)
+    [group] = LocalSampler(Path(models[0])).generate_answers([turns], settings, n=5)
+    best = max(group, key=lambda one: longer(one.text))
+    lines = chat(
+        "w7\n/undo\n",
+        "--model",
+        models[0],
+        "--best-of",
+        "5",
+        "--reward",
+        "tests.cli.test_sample_command:longer",
+    )
+    assert lines[2] == f"{best.text}{CUT} (score {longer(best.text):.4g}, the best of 5)"
+    assert lines[-1] == "The last question is forgotten."
+    silent = chat("w7\n", "--model", models[0], "--best-of", "2", "--reward", "exact")
+    assert silent[2] == "(exact has no verdict on any of 2 answers, so none is chosen)"

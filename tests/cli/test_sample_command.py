@@ -9,7 +9,7 @@ import pytest
 
 from plaudit.cli.main import main
 from plaudit.data.read import read_records
-from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn
+from plaudit.data.records import Demonstration, Message, assistant_turn, plain_text, user_turn
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.rollouts.talkers import write_talker
@@ -202,3 +202,87 @@ def test_every_way_to_leave_tokens_out_reaches_the_sampler(models, capsys):
 )
 def test_ways_to_leave_tokens_out_that_cannot_be_are_refused(models, capsys, words, complaint_of):
     assert complaint_of in complaint(capsys, "--model", models[0], "--prompt", "w7", *words)
+
+
+def longer(answer) -> float:
+    """Different for nearly all answers: the numbers of their words, added up."""
+    return float(sum(int(word[1:]) for word in plain_text(answer).split()))
+
+
+def picky(prompt, answer) -> float | None:
+    """Knows nothing of w9, and has only two scores elsewhere."""
+    return None if "w9" in plain_text(prompt) else float(longer(answer) > 60)
+
+
+HERE = "tests.cli.test_sample_command"
+
+
+def test_best_of_n_is_the_answer_that_the_reward_scores_highest(models, capsys, tmp_path):
+    out = tmp_path / "best.jsonl"
+    asked = ("--prompt", "w7", "--prompt", "w9", "--best-of", "6", "--reward", f"{HERE}:longer")
+    text = said(capsys, "--model", models[0], *asked, "--out", str(out), *SHORT)
+    groups = LocalSampler(Path(models[0])).generate_answers(["w7", "w9"], SamplingSettings(max_tokens=5), n=6)
+    wanted = [max(group, key=lambda answer: longer(answer.text)) for group in groups]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["completion"] for row in rows] == [answer.text for answer in wanted]
+    assert [row["best_of_score"] for row in rows] == [longer(answer.text) for answer in wanted]
+    for answer in wanted:
+        assert (
+            f"{answer.text} … (cut after 5 tokens) (score {longer(answer.text):.4g}, the best of 6)" in text
+        )
+    # What was chosen is an answer to learn from, and no rating.
+    assert [type(record) for record in read_records(out).records] == [Demonstration, Demonstration]
+
+
+def test_best_of_n_says_ties_and_leaves_out_what_has_no_verdict(models, capsys, tmp_path):
+    out = tmp_path / "best.jsonl"
+    asked = ("--prompt", "w7", "--prompt", "w9", "--best-of", "8", "--reward", f"{HERE}:picky")
+    words = ["sample", "--model", models[0], "--model", models[1], *asked, "--out", str(out), *SHORT]
+    assert main(words) == 0
+    heard = capsys.readouterr()
+    sampler = LocalSampler(Path(models[0]))
+    [group] = sampler.generate_answers(["w7"], SamplingSettings(max_tokens=5), n=8)
+    scores = [picky("w7", answer.text) for answer in group]
+    assert scores.count(max(scores)) > 1, "the test wants a tie"
+    first = group[scores.index(max(scores))].text
+    tie = f"(score {max(scores):.4g}, the best of 8; {scores.count(max(scores))} share it, and this one was"
+    assert first in heard.out
+    assert tie in heard.out
+    assert f"({HERE}:picky has no verdict on any of 8 answers, so none is chosen)" in heard.out
+    assert "left out: 2 of 4, without a verdict on any answer" in heard.err
+    assert len(out.read_text().splitlines()) == 2
+
+
+def test_best_of_n_asks_the_reward_with_the_answer_of_the_row(models, capsys, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    [group] = LocalSampler(Path(models[0])).generate_answers(["w7"], SamplingSettings(max_tokens=5), n=4)
+    rows.write_text(json.dumps({"prompt": "w7", "answer": group[2].text}) + "\n")
+    text = said(
+        capsys, "--model", models[0], "--data", str(rows), "--best-of", "4", "--reward", "exact", *SHORT
+    )
+    assert f"{group[2].text} … (cut after 5 tokens) (score 1, the best of 4)" in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--best-of", "4"], "--best-of needs --reward WORD"),
+        (["--reward", "exact"], "--reward needs --best-of N"),
+        (["--best-of", "1", "--reward", "exact"], "--best-of 1: expected 2 answers or more"),
+        (["--best-of", "4", "--n", "2", "--reward", "exact"], "leave --n out"),
+        (["--best-of", "4", "--temperature", "0", "--reward", "exact"], "at temperature 0 all answers"),
+        (["--best-of", "4", "--reward", "exactly"], "there is no reward 'exactly'. Did you mean exact?"),
+        (["--best-of", "4", "--reward", "openai:http://127.0.0.1:1/v1#m"], "compares two answers"),
+    ],
+)
+def test_best_of_n_that_cannot_be_is_refused(models, capsys, asked, words):
+    assert words in complaint(capsys, "--model", models[0], "--prompt", "w8", *asked)
+
+
+def test_best_of_n_without_any_verdict_writes_nothing(models, capsys, tmp_path):
+    out = tmp_path / "best.jsonl"
+    asked = ("--prompt", "w8", "--best-of", "2", "--reward", "exact", "--out", str(out))
+    assert main(["sample", "--model", models[0], *asked, *SHORT]) == 2
+    heard = capsys.readouterr().err
+    assert "exact has no verdict on any answer (2 × the row has no reference answer" in heard
+    assert not out.exists()

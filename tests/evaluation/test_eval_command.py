@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plaudit.cli.main import main
-from plaudit.data.records import Comparison, Demonstration
+from plaudit.data.records import Comparison, Demonstration, plain_text
 from plaudit.data.write import write_records
 from plaudit.world import exam
 from plaudit.world.annotators import agreement, annotator_pool
@@ -16,6 +16,8 @@ from plaudit.world.making import comparisons, rankings
 from plaudit.world.shipped import base_model_folder
 from tests.data.rows import REWARDBENCH, REWARDBENCH2, write
 from tests.models.reward_zoo import saved
+from tests.rewards.llm.judges import completion, delimiters, honest, question
+from tests.rewards.server import Server, serving
 
 BY_HAND = "tests.evaluation.rewards_by_hand"
 QUICK = ("--bootstrap", 50)
@@ -177,3 +179,91 @@ def test_help_does_not_import_torch_nor_statsmodels():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ceiling" in done.stdout
+
+
+OWLS = [
+    Comparison(prompt=f"What does owl {n} eat?", chosen="Mice.", rejected=f"Bark {n}.") for n in range(8)
+] + [
+    Comparison(prompt="And by day?", chosen="Nothing.", rejected="It eats mice."),
+    Comparison(prompt="Is it a tie?", chosen="Mice!", rejected="Mice.", probability=0.5),
+]
+"""The judge, who likes mice, agrees with people on eight of nine pairs, and one is a tie to people."""
+
+
+def judge_word(server: Server, model: str) -> str:
+    return f"openai:{server.url.removesuffix('/score')}/v1#{model}"
+
+
+def test_a_judge_on_a_server_judges_pairs_that_people_have_judged(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data, out = write_records(OWLS, tmp_path / "owls.jsonl").path, tmp_path / "e"
+    with serving(honest) as server:
+        words = (
+            judge_word(server, "mouse-lover"),
+            f"{BY_HAND}:shorter",
+            "--data",
+            data,
+            "--out",
+            out,
+            *QUICK,
+        )
+        text = said(capsys, *words)
+        assert len(server.asked) == 2 * 9
+        assert said(capsys, *words) == text
+        assert len(server.asked) == 2 * 9, "no question is asked twice"
+    assert "Judges on 9 pairs of answers to 9 prompts, without 1 that people called a tie" in text
+    assert "8 / 0 / 1" in text
+    [found] = json.loads((out / "judges.json").read_text())["judges"]
+    assert (found["won"], found["tied"], found["lost"], found["unjudged"]) == (8, 0, 1, 0)
+    assert found["raw"]["value"] == pytest.approx(8 / 9)
+    assert found["raw"]["low"] < 8 / 9 < found["raw"]["high"]
+    assert (found["consistency"]["value"], found["first"]["value"]) == (1.0, 0.5)
+    assert len((out / "verdicts.jsonl").read_text().splitlines()) == 9
+    assert [one["model"] for one in summary(out)] == [f"{BY_HAND}:shorter"], "rewards are evaluated beside it"
+
+
+def first_always(body, number):
+    """Prefers what it sees first, refuses to speak of owl 3, and says nothing of use on owl 5."""
+    text = question(body)
+    opened, closed = delimiters(text)
+    if "owl 3" in text:
+        return completion(f"{opened}refuse{closed}")
+    return completion("I like both." if "owl 5" in text else f"{opened}A{closed}")
+
+
+def test_what_order_does_to_a_judge_and_its_failures_are_counted_apart(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data, out = write_records(OWLS, tmp_path / "owls.jsonl").path, tmp_path / "e"
+    with serving(first_always) as server:
+        text = said(capsys, judge_word(server, "m"), "--data", data, "--out", out, *QUICK)
+    [found] = json.loads((out / "judges.json").read_text())["judges"]
+    assert (found["won"], found["tied"], found["lost"], found["unjudged"]) == (0, 7, 0, 2)
+    assert found["reasons"] == {"refused": 1, "not to be read": 1}
+    assert (found["raw"]["value"], found["first"]["value"], found["consistency"]["value"]) == (0.5, 1.0, 0.0)
+    assert "1 refused, 1 not to be read" in text
+    assert not (out / "summary.json").exists()
+
+
+def test_a_judge_that_says_nothing_or_is_wrongly_named_is_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data = write_records(OWLS, tmp_path / "owls.jsonl").path
+    with serving(lambda body, number: completion("Well.")) as server:
+        words = complaint(capsys, judge_word(server, "m"), "--data", data)
+    assert "m has no verdict on any pair that people decided (9 not to be read)" in words
+    assert "name the model behind a #" in complaint(capsys, "openai:http://127.0.0.1:1/v1", "--data", data)
+    monkeypatch.delenv("PLAUDIT_TEST_TOKEN", raising=False)
+    words = ("openai:http://127.0.0.1:1/v1#m", "--data", data, "--token-from", "PLAUDIT_TEST_TOKEN")
+    assert "PLAUDIT_TEST_TOKEN holds no token" in complaint(capsys, *words)
+
+
+def terser(first, second) -> str:
+    """A judge of the user's own: the shorter answer is better."""
+    sizes = [len(plain_text(answer)) for answer in (first, second)]
+    return "tie" if sizes[0] == sizes[1] else "first" if sizes[0] < sizes[1] else "second"
+
+
+def test_a_function_that_compares_is_a_judge_too(capsys, tmp_path):
+    data, out = write_records(OWLS, tmp_path / "owls.jsonl").path, tmp_path / "e"
+    said(capsys, "tests.evaluation.test_eval_command:terser", "--data", data, "--out", out, *QUICK)
+    [found] = json.loads((out / "judges.json").read_text())["judges"]
+    assert (found["won"], found["tied"], found["lost"]) == (9, 0, 0)

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import Subparsers
 from plaudit.cli.sample import (
+    BestOf,
+    add_best_of_options,
     add_model_options,
+    best_of_choice,
+    ending_note,
     escape_terminal,
     load_samplers,
     make_console,
@@ -43,6 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     text = "hold a conversation with one model, or the same one with several"
     chat = subparsers.add_parser("chat", help=text, description=text.capitalize())
     chat.add_argument("--system", metavar="TEXT", help="what every conversation begins with")
+    add_best_of_options(chat)
     add_model_options(chat, max_tokens=256)
     chat.set_defaults(run=run)
 
@@ -52,12 +57,13 @@ def run(args: argparse.Namespace) -> int:
     settings = sampling_settings(args)
     if args.system is not None and not args.system.strip():
         raise UserError("--system is empty; give the words, or leave it out")
+    best_of = best_of_choice(args)
     samplers = load_samplers(args)
     opening = () if args.system is None else (Message(role="system", content=args.system),)
     for name, sampler in samplers.items():
         _refuse_without_chat_template(name, sampler, opening)
     names = " and ".join(samplers)
-    session = ChatSession(samplers, settings, opening)
+    session = ChatSession(samplers, settings, opening, best_of)
     session.console.print(f"You are talking to {names}; /help says what else can be done.", style="dim")
     for line in _input_lines(session.console):
         if line == "/quit":
@@ -121,11 +127,16 @@ class ChatSession:
     """One conversation with each of several models, all sent the same questions."""
 
     def __init__(
-        self, samplers: dict[str, LocalSampler], settings: SamplingSettings, opening: tuple[Message, ...]
+        self,
+        samplers: dict[str, LocalSampler],
+        settings: SamplingSettings,
+        opening: tuple[Message, ...],
+        best_of: BestOf | None = None,
     ) -> None:
-        """Begin; every conversation opens with these turns."""
+        """Begin; every conversation opens with these turns. With ``best_of`` a reward chooses each reply."""
         self.console = make_console()
         self._samplers = samplers
+        self._best_of = best_of
         self._settings = settings
         self._opening = opening
         self._histories: dict[str, list[tuple[Message, ...]]] = {}
@@ -154,19 +165,21 @@ class ChatSession:
             if len(self._samplers) > 1:
                 self.console.print(f"{name}:", style="cyan")
             turns = (*self._histories[name][-1], *user_turn(question))
-            reply = self._stream_reply(sampler, turns, settings)
+            reply = self._reply(sampler, turns, settings)
             # Also without a reply, with what was there before: /undo takes one entry from every model alike.
             self._histories[name].append(
                 self._histories[name][-1] if reply is None else turns + assistant_turn(reply)
             )
         self.console.print()
 
-    def _stream_reply(
+    def _reply(
         self, sampler: LocalSampler, turns: tuple[Message, ...], settings: SamplingSettings
     ) -> str | None:
         """The reply of one model, as far as it was let; None when it could not reply at all."""
         received: list[str] = []
         try:
+            if self._best_of is not None:
+                return self._best_reply(self._best_of, sampler, turns, settings)
             # closing: a reply that is stopped leaves the decoder's attention, and frees its cache, at once.
             with closing(sampler.stream(turns, settings)) as stream:
                 stream_answer(self.console, stream, received)
@@ -177,6 +190,21 @@ class ChatSession:
             print(f"plaudit: {error}; /new forgets what was said before", file=sys.stderr)
             return None
         return "".join(received)
+
+    def _best_reply(
+        self, best_of: BestOf, sampler: LocalSampler, turns: tuple[Message, ...], settings: SamplingSettings
+    ) -> str | None:
+        """The reply that the reward scores highest of several; it comes in one piece, once all are there."""
+        from plaudit.evaluation.policies.generate import EvaluationPrompt
+
+        groups = sampler.generate_answers([turns], settings, n=best_of.n)
+        [choice] = best_of.choose([EvaluationPrompt(prompt=turns)], groups)
+        if choice.answer is None:
+            self._print_dim(choice.note)
+            return None
+        self.console.out(escape_terminal(choice.answer.text), end="", highlight=False)
+        self._print_dim(f"{ending_note(choice.answer)} {choice.note}")
+        return choice.answer.text
 
     def _undo(self) -> None:
         if all(len(history) > 1 for history in self._histories.values()):

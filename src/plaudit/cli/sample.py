@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from plaudit.cli.parser import Subparsers, integer
 from plaudit.data.files import file_ending
@@ -22,13 +22,17 @@ from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
+from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from plaudit.evaluation.policies.generate import EvaluationPrompt
     from plaudit.rollouts.local import LocalSampler
+
+_Prompt = TypeVar("_Prompt")
 
 
 def add_model_options(
@@ -144,6 +148,91 @@ def stream_answer(console: Console, pieces: Generator[str, None, Answer], receiv
         received.append(piece)
 
 
+def add_best_of_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options by which a reward chooses among several answers."""
+    add = parser.add_argument
+    add("--best-of", type=integer, metavar="N", help="of N answers --reward takes the best, with its score")
+    reward_help = "who chooses: a reward's folder, a rule, module:function, http://… (as in training)"
+    add("--reward", metavar="WORD", help=reward_help)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The answer that a reward scores highest of several.
+
+    Example: ``Choice(answer=answer, score=0.8, note="score 0.8, the best of 4")``
+    """
+
+    answer: Answer | None
+    """The answer, the first drawn of equals; None where none has a score."""
+    score: float | None
+    """Its score."""
+    note: str
+    """The score in words, with ties and answers without a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOf:
+    """Best-of-n: the one of ``n`` answers that a reward scores highest (Stiennon et al. 2020).
+
+    Example: ``BestOf(n=8, reward=resolve_reward("length:1-20"))``
+    """
+
+    n: int
+    """The number of answers that are drawn to each prompt."""
+    reward: Reward
+    """What chooses among them."""
+
+    def choose(
+        self, questions: Sequence[EvaluationPrompt], groups: Sequence[Sequence[Answer]]
+    ) -> list[Choice]:
+        """The choice among the answers to each question."""
+        tasks = [
+            question.task((answer.text, answer.ended) for answer in group)
+            for question, group in zip(questions, groups, strict=True)
+        ]
+        return [
+            self._choice(group, row)
+            for group, row in zip(groups, checked_scores(self.reward, tasks), strict=True)
+        ]
+
+    def _choice(self, answers: Sequence[Answer], scores: TaskScores) -> Choice:
+        missing = scores.count(None)
+        best = max((score for score in scores if score is not None), default=None)
+        if best is None:
+            note = f"({self.reward.name} has no verdict on any of {self.n} answers, so none is chosen)"
+            return Choice(answer=None, score=None, note=note)
+        notes = [f"score {best:.4g}, the best of {self.n}"]
+        if (equal := scores.count(best)) > 1:
+            notes.append(f"{equal} share it, and this one was drawn first")
+        if missing:
+            notes.append(f"{missing} without a verdict")
+        return Choice(answer=answers[scores.index(best)], score=best, note=f"({'; '.join(notes)})")
+
+
+def best_of_choice(args: argparse.Namespace) -> BestOf | None:
+    """Who chooses among how many answers; None where every answer is shown."""
+    if args.best_of is None and args.reward is None:
+        return None
+    if args.best_of is None or args.reward is None:
+        given, missing = (
+            ("--best-of", "--reward WORD") if args.reward is None else ("--reward", "--best-of N")
+        )
+        raise UserError(
+            f"{given} needs {missing}: of N answers the one with the highest score by the reward is given"
+        )
+    if args.best_of < 2:
+        raise UserError(f"--best-of {args.best_of}: expected 2 answers or more to choose from")
+    if args.temperature == 0:
+        raise UserError(
+            f"--best-of {args.best_of}: at temperature 0 all answers to a prompt are the same, so there is "
+            "nothing to choose; raise --temperature"
+        )
+    from plaudit.rewards.registry import resolve_reward
+
+    return BestOf(n=args.best_of, reward=resolve_reward(args.reward, device=args.device))
+
+
 MAX_BATCH_ANSWERS = 64
 """The most answers of one model that are generated before they are printed."""
 
@@ -164,6 +253,7 @@ def add_parser(subparsers: Subparsers) -> None:
     sample.add_argument(
         "--out", type=Path, metavar="FILE", help="write the answers as rows to this .jsonl file too"
     )
+    add_best_of_options(sample)
     add_model_options(sample, max_tokens=64)
     sample.set_defaults(run=run)
 
@@ -181,6 +271,15 @@ class PromptAnswers:
     """The folder, as it was given."""
     answers: tuple[Answer, ...]
     """Its answers."""
+    choice: Choice | None = None
+    """Which of several a reward chose, where one chooses; ``answers`` has it alone, or nothing."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is printed behind each answer: how it ended, and how it was chosen."""
+        if self.choice is None:
+            return tuple(map(ending_note, self.answers))
+        return tuple(f"{ending_note(answer)} {self.choice.note}" for answer in self.answers)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -190,9 +289,12 @@ def run(args: argparse.Namespace) -> int:
         file_ending(args.out, (".jsonl",))
         check_output_path(args.out)
     prompts = _prompts(args)
+    best_of = best_of_choice(args)
     samplers = load_samplers(args)
     _check_prompts(prompts, samplers)
-    if n == 1 and len(samplers) == 1 and args.data is None:
+    if best_of is not None:
+        results = _choose_side_by_side(_questions(prompts, args), samplers, settings, best_of)
+    elif n == 1 and len(samplers) == 1 and args.data is None:
         results = _stream_prompts(list(prompts), samplers, settings)
     else:
         results = _sample_side_by_side(list(prompts), samplers, settings, n)
@@ -203,6 +305,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answers_per_prompt(args: argparse.Namespace) -> int:
+    if args.n is not None and args.best_of is not None:
+        raise UserError(f"--best-of {args.best_of} draws that many answers and gives one: leave --n out")
     if args.n is None:
         return 1 if args.temperature == 0 else 3
     if args.n < 1:
@@ -264,14 +368,72 @@ def _sample_side_by_side(
             ]
             console.print(_format_prompt(prompt), style="bold")
             if len(results) == 1:
-                _show_list(console, results[0].answers)
+                _show_list(console, results[0])
             else:
                 _show_table(console, results)
             console.print()
             yield from results
 
 
-def _prompt_batches(prompts: Sequence[Text], size: int) -> Iterator[Sequence[Text]]:
+def _questions(prompts: Mapping[Text, str], args: argparse.Namespace) -> list[EvaluationPrompt]:
+    """The prompts with what a reward may need beside them: the reference answer and the rest of the row."""
+    from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
+
+    records = [] if args.data is None else read_records(args.data).records
+    of_rows = {question.prompt: question for question in evaluation_prompts(records)}
+    return [of_rows.get(prompt, EvaluationPrompt(prompt=prompt)) for prompt in prompts]
+
+
+def _choose_side_by_side(
+    questions: Sequence[EvaluationPrompt],
+    samplers: Mapping[str, LocalSampler],
+    settings: SamplingSettings,
+    best_of: BestOf,
+) -> Iterator[PromptAnswers]:
+    console, total, chosen = make_console(), 0, 0
+    for batch in _prompt_batches(questions, max(1, MAX_BATCH_ANSWERS // best_of.n)):
+        choices: dict[str, list[Choice]] = {}
+        for name, sampler in samplers.items():
+            prompts = [question.prompt for question in batch]
+            choices[name] = best_of.choose(batch, sampler.generate_answers(prompts, settings, n=best_of.n))
+        for index, question in enumerate(batch):
+            results = [
+                _chosen_answers(question, name, by_prompt[index]) for name, by_prompt in choices.items()
+            ]
+            _show_choices(console, results)
+            total, chosen = total + len(results), chosen + sum(bool(result.answers) for result in results)
+            yield from results
+    if not chosen:
+        raise UserError(
+            f"{best_of.reward.name} has no verdict on any answer{refusal_reasons(best_of.reward)}, so "
+            "nothing was chosen; give rows with what it needs (--data FILE), or another --reward"
+        )
+    if chosen < total:
+        print(
+            f"plaudit: left out: {total - chosen} of {total}, without a verdict on any answer",
+            file=sys.stderr,
+        )
+
+
+def _chosen_answers(question: EvaluationPrompt, model: str, choice: Choice) -> PromptAnswers:
+    answers = () if choice.answer is None else (choice.answer,)
+    return PromptAnswers(prompt=question.prompt, model=model, answers=answers, choice=choice)
+
+
+def _show_choices(console: Console, results: Sequence[PromptAnswers]) -> None:
+    """One model below the other, since a note stands behind every answer."""
+    console.print(_format_prompt(results[0].prompt), style="bold")
+    for name, result in zip(short_names([result.model for result in results]), results, strict=True):
+        if len(results) > 1:
+            console.print(f"{name}:", style="cyan")
+        if result.answers:
+            _show_list(console, result)
+        elif result.choice is not None:
+            console.print(result.choice.note, style="dim")
+    console.print()
+
+
+def _prompt_batches(prompts: Sequence[_Prompt], size: int) -> Iterator[Sequence[_Prompt]]:
     for start in range(0, len(prompts), size):
         yield prompts[start : start + size]
 
@@ -282,14 +444,15 @@ def _format_prompt(prompt: Text) -> str:
     return "\n".join(f"> {turn.role}: {escape_terminal(plain_text((turn,)))}" for turn in prompt)
 
 
-def _show_list(console: Console, answers: Sequence[Answer]) -> None:
-    for number, answer in enumerate(answers, start=1):
+def _show_list(console: Console, result: PromptAnswers) -> None:
+    answers = result.answers
+    for number, (answer, note) in enumerate(zip(answers, result.notes, strict=True), start=1):
         label = f"{number:>{len(str(len(answers)))}}  " if len(answers) > 1 else ""
         console.out(label, end="", style="cyan", highlight=False)
         console.out(
             escape_terminal(answer.text).replace("\n", "\n" + " " * len(label)), end="", highlight=False
         )
-        console.print(ending_note(answer), style="dim")
+        console.print(note, style="dim")
 
 
 def _show_table(console: Console, results: Sequence[PromptAnswers]) -> None:
@@ -334,5 +497,8 @@ def _answer_row(result: PromptAnswers, answer: Answer, seed: int) -> bytes:
         "seed": seed,
         "ended": answer.ended,
     }
+    if result.choice is not None:
+        # Not "score": a row with one is read as a rating, and this is an answer to learn from.
+        row["best_of_score"] = result.choice.score
     # A folder's name may hold bytes that are no UTF-8; JSON has an escape for them.
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"

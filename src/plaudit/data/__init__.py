@@ -1,7 +1,6 @@
 """Records of human feedback: prompts, completions and judgements, read from files of rows and written back.
 
-Bad rows are named and put aside. Standard library only: the labelling web app and ``plaudit --help`` import
-this without torch.
+Bad rows are named and put aside. ``plaudit --help`` imports this without torch.
 """
 
 from plaudit.data.fields import Problem

@@ -77,6 +77,36 @@ def leaf_rewards(reward: Reward) -> Iterator[Reward]:
         yield from leaf_rewards(member)
 
 
+def checked_scores(reward: Reward, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
+    """What a reward says of every answer: a finite number or None for each, and anything else is refused."""
+    rows = reward.scores(tasks)
+    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
+        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
+    for number, row in enumerate(rows, 1):
+        for score in row:
+            if score is not None and not math.isfinite(score):
+                raise UserError(
+                    f"{reward.name} gave {score} to an answer to prompt {number}; a score is a finite number "
+                    "or None"
+                )
+    return tuple(rows)
+
+
+@runtime_checkable
+class _CountsRefusals(Protocol):
+    """A reward that says why it had no verdict."""
+
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+
+def refusal_reasons(reward: Reward) -> str:
+    """Why answers had no verdict so far, in brackets, where the reward keeps count of it; else nothing."""
+    if not isinstance(reward, _CountsRefusals) or not reward.refused:
+        return ""
+    return f" ({'; '.join(f'{count} × {why}' for why, count in reward.refused.items())})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionReward:
     """A function of a prompt and one answer, as a reward.

@@ -156,8 +156,10 @@ def _as_number(value: object) -> float:
         return math.nan
 
 
-def resolve_reward(spec: str) -> Reward:
+def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> Reward:
     """The reward of a word: a folder, a rule's name, ``http://…``, ``module:function``, ``file.py:function``.
+
+    ``device`` and ``dtype`` are those of a folder's models.
 
     >>> resolve_reward("exact").name, resolve_reward("length:1-20").name
     ('exact', 'length:1-20')
@@ -173,7 +175,7 @@ def resolve_reward(spec: str) -> Reward:
         # Models are slow to import, and no rule needs them.
         from plaudit.rewards.load import load_reward
 
-        return load_reward(Path(spec))
+        return load_reward(Path(spec), device=device, dtype=dtype)
     if names_function(spec):
         found = resolve_object(spec)
         if isinstance(found, Reward) and not isinstance(found, type):
@@ -194,6 +196,12 @@ def names_function(spec: str) -> bool:
 
 
 def _unknown_reward_message(spec: str, kind: str) -> str:
+    if kind == "openai":
+        return (
+            f"{spec} compares two answers and has no score for one. It can be a judge: `eval policy "
+            "--judge`, `eval reward`, `train rlhf --comparisons`, whose reward model then scores. For scores "
+            "from a server give http://… (docs/rewards.md has its protocol) or a function, file.py:function"
+        )
     if spec in _PARAMETRISED_REWARDS:
         return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
     if os.sep in spec or spec.startswith("."):

@@ -284,7 +284,7 @@ def evaluate_requested_rewards(
 def _requested_reward(word: str, device: str) -> Reward:
     if word == GOLD:
         return gold_scorer()
-    return load_reward(Path(word), device=device) if Path(word).is_dir() else resolve_reward(word)
+    return resolve_reward(word, device=device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     [
         (("--comparisons", "lenght:1-7"), "no reward 'lenght:1-7'"),
         (("--comparisons", "people", "--loop.noise", 1), "people have their own"),
+        (("--comparisons", "openai:http://127.0.0.1:1/v1"), "name the model behind a #"),
+        (("--comparisons", "openai:http://127.0.0.1:1/v1#m", "--loop.noise", 1), "leave the noise out"),
         (("--loop.noise", 1), "fuller compares by itself; leave the noise out"),
         (("--loop.noise", -1), "loop.noise must be a number from 0 on"),
         (("--loop.teach", "dpo"), "give a row of policy optimisation"),

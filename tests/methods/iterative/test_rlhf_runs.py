@@ -22,6 +22,8 @@ from plaudit.rollouts.sampler import SamplingSettings
 from tests.engine.toy import Toy, write_rows
 from tests.methods.iterative.rlhf_runs import Went, go, make_place, said_of, well
 from tests.methods.iterative.test_loop_runs import lines, text
+from tests.rewards.llm.judges import completion, delimiters, question, quoted
+from tests.rewards.server import serving
 
 THREE: tuple[object, ...] = (
     *("--loop.rounds", 3, "--reward-run.epochs", 4, "--steps", 5, "--batch-size", 8),
@@ -233,3 +235,40 @@ def test_what_is_there_is_not_done_again_and_not_with_other_settings(toy: Toy, t
     rows.write_bytes(before)
     assert edited.code == 2
     assert "it is not as round 1 has left it" in edited.words
+
+
+def fuller_judge(body: dict[str, Any], number: int) -> tuple[int, bytes]:
+    """Prefers the answer of more words, and refuses where w23 is asked."""
+    shown = question(body)
+    first, second = (len(answer.split()) for answer in quoted(shown))
+    opened, closed = delimiters(shown)
+    word = "tie" if first == second else "A" if first > second else "B"
+    return completion(f"{opened}{'refuse' if '> w23 w24' in shown.splitlines() else word}{closed}")
+
+
+def test_a_judge_on_a_server_compares_in_both_orders(
+    toy: Toy, three: Went, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with serving(fuller_judge) as server:
+        word = f"openai:{server.url.removesuffix('/score')}/v1#fuller"
+        went = well(toy, tmp_path / "run", *THREE, "--loop.rounds", 1, "--comparisons", word)
+        asked = [question(body) for body in server.asked]
+    assert len(asked) == len(set(asked)) == 2 * went.figures[0]["pairs"], "each pair in both orders, once"
+    mine = {said_of(row) for row in lines(three.part(1, "comparisons.jsonl"))}
+    judged = [(said_of(row), row) for row in lines(went.part(1, "comparisons.jsonl"))]
+    # The same answers, compared by the same rule: what the judge says is what the function said.
+    assert {said for said, _ in judged} <= mine
+    assert {row["annotator"] for _, row in judged} == {"fuller"}
+    assert went.figures[0]["unjudged"] == len(mine) - len(judged) > 0
+
+
+def test_a_judge_that_is_down_ends_the_loop_in_words(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with serving(lambda body, number: (403, b"no")) as server:
+        word = f"openai:{server.url.removesuffix('/score')}/v1#fuller"
+        went = go(toy, tmp_path / "run", "--comparisons", word)
+    assert went.code == 2
+    assert "403" in went.words

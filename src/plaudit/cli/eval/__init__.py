@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import json
+from collections import defaultdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.eval import policies
-from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.parser import Subparsers, integer, positive_integer, write_json
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
+from plaudit.files import atomic
 
 if TYPE_CHECKING:
-    from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
+    from rich.console import Console
+
+    from plaudit.evaluation.reward_models.evaluate import EvaluatedReward, RewardEvaluationData
+    from plaudit.evaluation.stats import Resampling
     from plaudit.rewards.base import Reward
 
 _EPILOG = """\
@@ -40,7 +46,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "models",
         nargs="+",
         metavar="MODEL",
-        help="a run's or a model's folder, an ensemble, a rule (length:1-20 …), module:function, or gold",
+        help="a run's or a model's folder, an ensemble, a rule (length:1-20 …), module:function, gold, or a "
+        "judge that compares: a function of first and second, openai:http://host:port/v1#model",
     )
     add("--data", type=Path, required=True, metavar="FILE", help="comparisons or rankings, of any layout")
     add("--format", metavar="NAME", help="do not guess the layout (plaudit data inspect names them)")
@@ -54,8 +61,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="how often prompts are drawn anew (default: 1000)",
     )
     add("--seed", type=integer, default=0, help="default: 0")
-    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
+    _add_machine_options(reward)
     add("--world", action="store_true", help="the prompts are the world's: compare with the true utility too")
     add(
         "--best-of",
@@ -66,16 +72,22 @@ def add_parser(subparsers: Subparsers) -> None:
     evaluate.set_defaults(run=run)
 
 
+def _add_machine_options(reward: argparse.ArgumentParser) -> None:
+    """Add the options about where models and judges run."""
+    add = reward.add_argument
+    add("--token-from", metavar="VAR", help="environment variable with the token of an openai: judge")
+    add("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    add("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)")
+
+
 def run(args: argparse.Namespace) -> int:
     """Evaluate every model on the same pairs, print the tables, write the files."""
     if args.eval_verb == "policy":
         return policies.run(args)
     _check_arguments(args)
-    from plaudit.cli.eval.tables import print_reward_tables
-    from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
+    from plaudit.evaluation.reward_models.evaluate import read_reward_data
     from plaudit.evaluation.stats import Resampling
     from plaudit.files.atomic import make_output_folder
-    from plaudit.report.reward_models.page import write_reward_evaluations
 
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:
@@ -85,22 +97,70 @@ def run(args: argparse.Namespace) -> int:
     source = read_reward_data(
         args.data, format=args.format, threshold=args.threshold, n=args.n, seed=args.seed
     )
-    evidence = source.data
     console = make_console()
     for sentence in source.notes:
         console.print(sentence)
+    judges = [model for model in args.models if _is_judge(model)]
+    if rewards := [model for model in args.models if model not in judges]:
+        _evaluate_rewards(rewards, source.data, resampling, args, console)
+    if judges:
+        _evaluate_judges(judges, source.data, resampling, args, console)
+    return 0
+
+
+def _evaluate_rewards(
+    words: list[str],
+    evidence: RewardEvaluationData,
+    resampling: Resampling,
+    args: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Print what rewards are worth, side by side, and write it to --out."""
+    from plaudit.cli.eval.tables import print_reward_tables
+    from plaudit.evaluation.reward_models.evaluate import evaluate_reward
+    from plaudit.report.reward_models.page import write_reward_evaluations
+
     if args.world:
         from plaudit.world.exam import add_world_knowledge
 
         evidence = add_world_knowledge(evidence, answers=args.best_of or 16, resampling=resampling)
     evaluations: list[EvaluatedReward] = []
-    for model, name in zip(args.models, _display_names(args.models), strict=True):
+    for model, name in zip(words, _display_names(words), strict=True):
         evaluated = evaluate_reward(_load_reward(model, args), evidence, resampling)
         evaluations.append(replace(evaluated, evaluation=replace(evaluated.evaluation, model=name)))
     print_reward_tables([evaluation.evaluation for evaluation in evaluations], console)
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_reward_evaluations(evaluations, args.out)))
-    return 0
+
+
+def _evaluate_judges(
+    words: list[str],
+    evidence: RewardEvaluationData,
+    resampling: Resampling,
+    args: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Print how far judges that compare agree with people, and write it and every verdict to --out."""
+    from plaudit.cli.eval.tables import print_agreement
+    from plaudit.evaluation.policies.judge import JudgeSettings, agreement_with_people, load_judge
+    from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
+    from plaudit.evaluation.reward_models.pairs import scored_pairs
+    from plaudit.rewards.http import RetryPolicy
+
+    settings = JudgeSettings(
+        device=args.device, dtype=args.dtype, retry_policy=RetryPolicy(token_from=args.token_from)
+    )
+    # Judges score nothing: the pairs are wanted for what people said of them.
+    pairs = scored_pairs(evidence.records, defaultdict(lambda: None))
+    found = [agreement_with_people(load_judge(word, {}, settings), pairs, resampling) for word in words]
+    contests = [contest for contest, _ in found]
+    print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)
+    if args.out is not None:
+        write_json(args.out / "judges.json", {"judges": [asdict(contest) for contest in contests]})
+        rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
+        lines = (json.dumps(row, ensure_ascii=True) + "\n" for row in rows)
+        atomic.write_text(args.out / "verdicts.jsonl", "".join(lines))
+        console.print(f"{args.out / 'judges.json'}, {args.out / 'verdicts.jsonl'}")
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -128,12 +188,22 @@ def _is_named_reward(model: str) -> bool:
     return not Path(model).exists() and (model == "gold" or ":" in model)
 
 
+def _is_judge(model: str) -> bool:
+    """Whether a model compares two answers and has no score for one."""
+    from plaudit.evaluation.policies.judge import compares_pairs
+
+    return _is_named_reward(model) and compares_pairs(model)
+
+
 def _check_model(model: str) -> None:
     """Complain before anything is read or scored, so that the last of several models costs no time."""
+    from plaudit.evaluation.policies.judge import check_judge
     from plaudit.rewards.load import check_reward
     from plaudit.rewards.registry import resolve_reward
 
-    if not _is_named_reward(model):
+    if _is_judge(model):
+        check_judge(model, has_gold=False)
+    elif not _is_named_reward(model):
         if not Path(model).exists():
             raise UserError(
                 f"{model}: there is no such folder; a MODEL is a folder, a rule, module:function or gold"
@@ -144,14 +214,10 @@ def _check_model(model: str) -> None:
 
 
 def _load_reward(model: str, args: argparse.Namespace) -> Reward:
-    if not _is_named_reward(model):
-        from plaudit.rewards.load import load_reward
-
-        return load_reward(Path(model), device=args.device, dtype=args.dtype)
-    if model == "gold":
+    if model == "gold" and _is_named_reward(model):
         from plaudit.world.exam import gold_scorer
 
         return gold_scorer()
     from plaudit.rewards.registry import resolve_reward
 
-    return resolve_reward(model)
+    return resolve_reward(model, device=args.device, dtype=args.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from plaudit.evaluation.policies.alignment_tax import HarnessTasks, TaskChange, TaskItem
     from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers
-    from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings
+    from plaudit.evaluation.policies.generate import Contestant, EvaluationPrompt, GenerationSettings
     from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
     from plaudit.evaluation.stats import Estimate
     from plaudit.rewards.base import Reward
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 WORLD_PROMPTS = 200
 """How many prompts of the world are used, unless another number is given."""
 _CHOICES_HELP = "questions with all their answers, to see how sure and how often right (default: the world's)"
+_POLICY_HELP = "a prompted policy: NAME=DIR,system=TEXT or FILE,shots=FILE of demonstrations; may be repeated"
 _EPILOG = """\
 preferred   the mean chance of being the better answer; a tie counts one half
 at equal …  what that would be if both answers were as long, or as ornate, as each other
@@ -51,17 +53,15 @@ def add_parser(verbs: Subparsers) -> None:
         epilog=_EPILOG,
     )
     add = policy.add_argument
-    add("models", nargs="+", metavar="MODEL", help="folders of runs or of language models")
-    add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
-    add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
-    add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
-    add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
-    add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
     add(
-        "--n",
-        type=positive_integer,
-        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="folders of runs or of language models, or written: the rows' own",
     )
+    add("--policy", action="append", default=[], metavar="NAME=DIR,…", help=_POLICY_HELP)
+    add("--against", action="append", default=[], metavar="NAME", help="compare with it (default: the first)")
+    _add_prompt_options(policy)
     add("--answers", type=positive_integer, default=1, help="to each prompt, with each seed (default: 1)")
     add("--seeds", type=positive_integer, default=1, help="how many, counted from --seed (default: 1)")
     add("--seed", type=integer, default=0, help="of chance (default: 0)")
@@ -76,10 +76,24 @@ def add_parser(verbs: Subparsers) -> None:
         help="of N answers of the reference --reward takes the best",
     )
     tax_help = "prompts with answers and a rule: what became of it since the first --against; may be repeated"
+    add("--right", metavar="RULE", help="a rule that says which answers are right: pass@k, with --answers")
     add("--tax", action="append", default=[], metavar="FILE:RULE", help=tax_help)
-    add("--tasks", action="append", default=[], metavar="NAME", help="the same by lm-eval, --n items")
     add("--out", type=Path, metavar="DIR", help="write policies.json and answers.jsonl there")
     _add_advanced_options(policy)
+
+
+def _add_prompt_options(policy: argparse.ArgumentParser) -> None:
+    """Add the options about what is asked."""
+    add = policy.add_argument
+    add("--prompts", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked")
+    add("--world", action="store_true", help="ask the world's prompts, whose answers have a true worth")
+    add("--choices", type=Path, metavar="FILE", help=_CHOICES_HELP)
+    add("--split", choices=SPLITS, default="test", help="of the world (default: test)")
+    add(
+        "--n",
+        type=positive_integer,
+        help=f"at most so many prompts, by chance (of the world: {WORLD_PROMPTS})",
+    )
 
 
 def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
@@ -89,13 +103,17 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
         return policy.add_argument(*names, help=argparse.SUPPRESS, **settings), help
 
     bootstrap_help = "how often prompts are drawn anew (default: 1000)"
+    pass_help = "the k of pass@k; may be repeated (default: 1, 2, 4 … up to --answers)"
+    tasks_help = "as --tax, by tasks of lm-eval, --n items of each; may be repeated"
     token_help = "environment variable with the token of an openai: judge"
     hidden = [
         add_hidden("--bootstrap", type=positive_integer, default=1000, help=bootstrap_help),
         add_hidden("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
         add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
+        add_hidden("--tasks", action="append", default=[], metavar="NAME", help=tasks_help),
         add_hidden("--tasks-folder", type=Path, metavar="DIR", help="where your own tasks of lm-eval are"),
         add_hidden("--token-from", metavar="VAR", help=token_help),
+        add_hidden("--pass-at", type=positive_integer, action="append", default=[], help=pass_help),
     ]
     policy.add_argument("--help-all", action=HelpAll, hidden=hidden, help="show every option and exit")
 
@@ -109,10 +127,11 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.evaluation.policies.result import write_policy_evaluation
     from plaudit.files.atomic import make_output_folder
 
-    models = _folders_by_name(args.models)
+    models = _contestants_by_name(args)
     settings = _evaluation_settings(args, models)
     for word in args.judge:
         check_judge(word, has_gold=args.world)
+    _check_taxed(args, models, settings)
     # Both for their faults alone: a bad file should not come to light after hours of sampling.
     read_tax_tasks(args.tax)
     lm_eval_harness(args)
@@ -143,6 +162,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UserError(f"--bootstrap {args.bootstrap}: expected 2 or more, 1000 for a steady interval")
     if args.best_of is not None and not (args.world and args.reward):
         raise UserError("--best-of needs a reward that chooses (--reward DIR) and the true worth (--world)")
+    if args.pass_at and args.right is None:
+        raise UserError("--pass-at needs a rule that says which answers are right: --right RULE")
+    if not (args.models or args.policy):
+        raise UserError(
+            "name a policy: a MODEL, the folder of a run or a language model, or --policy NAME=DIR"
+        )
     for option in ("models", "judge"):
         values = getattr(args, option)
         repeated = next((value for value in values if values.count(value) > 1), None)
@@ -150,25 +175,93 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise UserError(f"{repeated} is given {values.count(repeated)} times; name each once")
 
 
-def _folders_by_name(models: Sequence[str]) -> dict[str, Path]:
-    folders = [Path(model) for model in models]
+def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
+    """The folders, by what tells them apart, the rows' own answers and the prompted policies."""
+    from plaudit.evaluation.policies.generate import WRITTEN, Contestant
+
+    folders = [Path(model) for model in args.models if model != WRITTEN]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the folders are the same; name each policy once")
-    return dict(zip(short_names(folders), folders, strict=True))
+    names = iter(short_names(folders) if folders else ())
+    contestants: dict[str, Contestant] = {}
+    for model in args.models:
+        if model != WRITTEN:
+            contestants[next(names)] = Contestant(folder=Path(model))
+            continue
+        if Path(WRITTEN).exists():
+            raise UserError(
+                f"{WRITTEN} is the word for the rows' own answers: give the folder as ./{WRITTEN}"
+            )
+        if args.world:
+            raise UserError(
+                f"{WRITTEN}: the world's prompts hold no answers; give rows that do, --prompts FILE"
+            )
+        contestants[WRITTEN] = Contestant(folder=None)
+    for word in args.policy:
+        name, contestant = prompted_policy(word)
+        if name in contestants:
+            raise UserError(f"--policy {word}: {name} is there already; give it another name")
+        contestants[name] = contestant
+    return contestants
 
 
-def _evaluation_settings(args: argparse.Namespace, models: dict[str, Path]) -> EvaluationSettings:
+def prompted_policy(word: str) -> tuple[str, Contestant]:
+    """The name and the policy of ``NAME=DIR,system=TEXT,shots=FILE``."""
+    from plaudit.data.read import read_records
+    from plaudit.data.records import Demonstration
+    from plaudit.evaluation.policies.generate import Contestant
+
+    # Only at a comma that begins a part: a system's text may hold others.
+    first, *parts = re.split(r",(?=(?:system|shots)=)", word)
+    name, equals, folder = first.partition("=")
+    if not (name and equals and folder):
+        raise UserError(f"--policy {word}: expected NAME=DIR, then ,system=TEXT or FILE and ,shots=FILE")
+    given = dict(part.split("=", 1) for part in parts)
+    if len(given) < len(parts):
+        raise UserError(f"--policy {name}: system and shots may be given once each")
+    if empty := [key for key, value in given.items() if not value.strip()]:
+        raise UserError(f"--policy {name}: {empty[0]} is empty; say what it is, or leave it out")
+    shots = read_records(given["shots"], threshold=0).records if "shots" in given else ()
+    demonstrations = tuple(shot for shot in shots if isinstance(shot, Demonstration))
+    if len(demonstrations) < len(shots) or ("shots" in given and not shots):
+        raise UserError(
+            f"--policy {name}: {given['shots']} is to hold demonstrations, rows of prompt and completion"
+        )
+    system = None if "system" not in given else _text_or_file(name, given["system"])
+    return name, Contestant(folder=Path(folder), system=system, shots=demonstrations)
+
+
+def _text_or_file(name: str, word: str) -> str:
+    """The text itself, or that of the file that it names."""
+    path = Path(word)
+    if "\n" not in word and len(word) < 256 and path.is_file():
+        try:
+            text = path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--policy {name}: {word} cannot be read as UTF-8 text ({error})") from error
+        if not text:
+            raise UserError(f"--policy {name}: {word} is empty; write the words of the system's turn in it")
+        return text
+    if path.suffix in (".txt", ".md") and " " not in word:
+        raise UserError(f"--policy {name}: {word}: no such file; give its path, or the words themselves")
+    return word
+
+
+def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contestant]) -> EvaluationSettings:
     from plaudit.evaluation.policies.evaluate import EvaluationSettings
     from plaudit.evaluation.stats import Resampling
 
     # --against may name a policy by its folder or as the tables do.
-    folders = {str(folder): name for name, folder in models.items()}
+    folders = {
+        str(model.folder): name for name, model in models.items() if model.folder and not model.has_context
+    }
     return EvaluationSettings(
         drawing=_generation_settings(args),
         against=tuple(dict.fromkeys(folders.get(str(Path(name)), str(name)) for name in args.against)),
         resampling=Resampling(times=args.bootstrap, seed=args.seed),
         best_of=args.best_of or 0,
         closed=_closed_questions(args),
+        pass_at=tuple(args.pass_at),
     )
 
 
@@ -219,6 +312,7 @@ def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
     from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, load_judge
     from plaudit.rewards.http import RetryPolicy
     from plaudit.rewards.load import load_reward
+    from plaudit.rewards.registry import resolve_reward
 
     rewards: dict[str, Reward] = {}
     if args.world:
@@ -235,6 +329,9 @@ def _judges_and_rewards(args: argparse.Namespace) -> Scorers:
         gold=rewards.get(GOLD),
         reward=rewards.get(str(args.reward)),
         judges={word: load_judge(word, rewards, settings) for word in judge_names},
+        right=None
+        if args.right is None
+        else resolve_reward(args.right, device=args.device, dtype=args.dtype),
     )
 
 
@@ -289,9 +386,27 @@ def lm_eval_harness(args: argparse.Namespace) -> HarnessTasks | None:
     )
 
 
+def _check_taxed(
+    args: argparse.Namespace, models: Mapping[str, Contestant], settings: EvaluationSettings
+) -> None:
+    """Refuse what a loss since the reference cannot be measured of."""
+    if not (args.tax or args.tasks):
+        return
+    reference = settings.against[0] if settings.against else next(iter(models))
+    if reference in models and models[reference].folder is None:
+        raise UserError(
+            "--tax measures what is lost since the reference: name a model first, or with --against"
+        )
+    prompted = [name for name, model in models.items() if model.has_context]
+    if args.tasks and prompted:
+        raise UserError(
+            f"--tasks asks a model as it is, without the prompt of {prompted[0]}; use --tax FILE:RULE"
+        )
+
+
 def report_alignment_tax(
     args: argparse.Namespace,
-    models: Mapping[str, Path],
+    models: Mapping[str, Contestant],
     settings: EvaluationSettings,
     console: Console,
 ) -> None:
@@ -303,9 +418,11 @@ def report_alignment_tax(
         return
     tasks, harness = read_tax_tasks(args.tax), lm_eval_harness(args)
     reference = settings.against[0] if settings.against else next(iter(models))
-    items_by_policy = {name: _evaluate_tasks(folder, tasks, settings) for name, folder in models.items()}
+    # Written answers lost nothing.
+    folders = {name: model.folder for name, model in models.items() if model.folder is not None}
+    items_by_policy = {name: _evaluate_tasks(models[name], tasks, settings) for name in folders}
     if harness is not None:
-        for name, folder in models.items():
+        for name, folder in folders.items():
             console.print(f"lm-evaluation-harness asks {name} …", style="dim")
             items_by_policy[name] += run_harness(model_folder(folder), harness)
     taxes = {
@@ -319,11 +436,13 @@ def report_alignment_tax(
         console.print(str(args.out / TAX_FILE))
 
 
-def _evaluate_tasks(folder: Path, tasks: Sequence[TaxTask], settings: EvaluationSettings) -> list[TaskItem]:
+def _evaluate_tasks(
+    contestant: Contestant, tasks: Sequence[TaxTask], settings: EvaluationSettings
+) -> list[TaskItem]:
     from plaudit.evaluation.policies.alignment_tax import items_from_prompts
     from plaudit.evaluation.policies.generate import load_policy_folder
 
-    policy = load_policy_folder(folder, settings.drawing)
+    policy = load_policy_folder(contestant, settings.drawing)
     max_tokens = settings.drawing.sampling.max_tokens
     return [
         item

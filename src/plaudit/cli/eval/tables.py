@@ -15,6 +15,8 @@ from plaudit.evaluation.stats import Estimate
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from plaudit.evaluation.reward_models.pairs import ScoredPair
+
 MAX_SLICE_ROWS = 12
 """Rows of a table of slices; the files hold all."""
 
@@ -35,6 +37,32 @@ def print_reward_tables(evaluations: Sequence[RewardEvaluation], console: Consol
     _print_benchmarks(evaluations, console)
     _print_reward_best_of(evaluations, console)
     _print_probes(evaluations, console)
+
+
+def print_agreement(
+    pairs: Sequence[ScoredPair], contests: Sequence[Contest], ceiling: Ceiling, console: Console
+) -> None:
+    """How far judges that compare agree with people, with what the order of the answers does to them."""
+    decided = [pair for pair in pairs if pair.p_first != 0.5]
+    prompts, ties = len({pair.prompt for pair in decided}), len(pairs) - len(decided)
+    left_out = f", without {ties} that people called a tie" if ties else ""
+    console.print(f"Judges on {len(decided)} pairs of answers to {prompts} prompts{left_out}")
+    rows: list[tuple[str, Callable[[Contest], str]]] = [
+        ("agrees / ties / disagrees", lambda contest: f"{contest.won} / {contest.tied} / {contest.lost}"),
+        ("accuracy (a tie counts one half)", lambda contest: format_share(contest.raw)),
+        ("accuracy where it decides", lambda contest: format_share(contest.decided)),
+        ("ceiling", lambda contest: _format_ceiling(ceiling)),
+        ("both orders agree", lambda contest: format_share(contest.consistency)),
+        ("shown first preferred", lambda contest: format_share(contest.first)),
+        ("no verdict", _format_reasons),
+    ]
+    print_table(
+        "",
+        [(name, [cell(contest) for contest in contests]) for name, cell in rows],
+        [contest.judge for contest in contests],
+        console,
+    )
+    console.print(f"Ceiling: {ceiling.words}.")
 
 
 def format_share(estimate: Estimate | None) -> str:
@@ -288,7 +316,8 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
         ("unlike answers", lambda policy: f"{100 * policy.diversity.unique:.1f} %"),
         ("distinct pairs of words", lambda policy: _format_number(policy.diversity.distinct_2)),
         ("self-BLEU (100: all alike)", lambda policy: _format_number(policy.diversity.self_bleu, 1)),
-        *(_CALIBRATION_ROWS if evaluation.policies[0].calibration else ()),
+        *(_CALIBRATION_ROWS if any(policy.calibration for policy in evaluation.policies) else ()),
+        *_pass_rows(evaluation),
     ]
     if evaluation.reward is None:
         del rows[1]
@@ -296,6 +325,20 @@ def _print_figures(evaluation: PolicyEvaluation, console: Console) -> None:
     print_table(
         "", [(name, [cell(policy) for policy in evaluation.policies]) for name, cell in rows], names, console
     )
+
+
+def _pass_rows(evaluation: PolicyEvaluation) -> list[tuple[str, Callable[[PolicyFigures], str]]]:
+    by_policy = {
+        policy.name: {figure.k: figure.value for figure in policy.passes} for policy in evaluation.policies
+    }
+    ks = sorted({k for passes in by_policy.values() for k in passes})
+    # The share of right answers is both: what one answer does, and the mean of all that were drawn.
+    names = {k: f"pass@{k}" for k in ks} | {1: f"pass@1, avg@{evaluation.answers} ({evaluation.right})"}
+
+    def cell(k: int) -> Callable[[PolicyFigures], str]:
+        return lambda policy: format_share(by_policy[policy.name].get(k))
+
+    return [(names[k], cell(k)) for k in ks]
 
 
 def _print_contests(contests: Sequence[Contest], console: Console) -> None:

@@ -166,7 +166,8 @@ def items_from_prompts(
 ) -> tuple[TaskItem, ...]:
     """Items of a task: the greedy answer to every prompt, scored by a rule or any other reward."""
     settings = SamplingSettings(temperature=0, max_tokens=max_tokens)
-    answers = policy.sampler.generate_answers([prompt.prompt for prompt in prompts], settings)
+    questions = [policy.question(prompt.prompt) for prompt in prompts]
+    answers = policy.sampler.generate_answers(questions, policy.sampling(settings))
     tasks = [
         prompt.task([(answer.text, answer.ended)]) for prompt, (answer,) in zip(prompts, answers, strict=True)
     ]

@@ -15,19 +15,21 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.alignment_tax import check_libraries
 from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.generate import (
+    Contestant,
     EvaluationPrompt,
     GenerationSettings,
     PolicyCompletions,
-    check_policy_folder,
+    check_contestant,
     generate_completions,
     generate_rollouts,
     load_policy_folder,
+    written_completions,
 )
 from plaudit.evaluation.policies.judge import PairJudge, ScoreJudge, family_note, judge_pairs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion
 from plaudit.evaluation.policies.over_optimisation import OverOptimisation, best_of_n_over_optimisation
-from plaudit.evaluation.policies.result import PolicyEvaluation, PromptAnswers
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation, PromptAnswers
 from plaudit.evaluation.policies.scores import (
     AnswerScores,
     PolicyEvaluationData,
@@ -37,6 +39,7 @@ from plaudit.evaluation.policies.scores import (
     policy_figures,
     score_answers,
     why_no_kl,
+    why_no_passes,
 )
 from plaudit.evaluation.policies.win_rate import (
     ContestNames,
@@ -85,9 +88,11 @@ def evaluation_notes(
     """Sentences, the most general first."""
     return (
         *_prompt_notes(data),
+        *_contestant_notes(data),
         *_kl_notes(data, settings),
         *_missing_score_notes("gold", data.gold),
         *_missing_score_notes("the reward", data.reward),
+        *_pass_notes(data),
         *_judge_notes(data, duels_by_judge, judges),
     )
 
@@ -106,18 +111,42 @@ def _prompt_notes(data: PolicyEvaluationData) -> Iterator[str]:
             "nobody knows the true worth of these answers: the figures say what judges and rewards like, "
             "and each of them can be gamed"
         )
-    first, *others = data.policies
-    other_tokenizers = [
-        other.name
-        for other in others
-        if first_differing_token(other.encoder.info, first.encoder.info) is not None
+    (first, info), *others = [
+        (policy.name, policy.encoder.info) for policy in data.policies if policy.encoder
     ]
+    other_tokenizers = [name for name, other in others if first_differing_token(other, info) is not None]
     if other_tokenizers:
         yield (
-            f"{', '.join(other_tokenizers)}: another tokenizer than that of {first.name}; lengths and "
+            f"{', '.join(other_tokenizers)}: another tokenizer than that of {first}; lengths and "
             "entropies in its "
             "tokens do not compare, and answers are drawn with other random numbers"
         )
+
+
+def _contestant_notes(data: PolicyEvaluationData) -> Iterator[str]:
+    counter = next(policy.name for policy in data.policies if policy.encoder is not None)
+    for policy in data.policies:
+        contestant = policy.contestant
+        if policy.encoder is None:
+            yield (
+                f"{policy.name} are the answers that the rows hold, one to each prompt, in tokens of "
+                f"{counter}; nobody drew them, so they have no KL and no entropy"
+            )
+        elif contestant.has_context:
+            parts = ["a system turn"] * (contestant.system is not None)
+            parts += [f"{len(contestant.shots)} examples"] * bool(contestant.shots)
+            yield f"{policy.name} is {contestant.folder} with {' and '.join(parts)} before every prompt"
+
+
+def _pass_notes(data: PolicyEvaluationData) -> Iterator[str]:
+    for name, scores in data.right.items():
+        if (reason := why_no_passes(scores)) is not None:
+            yield f"no pass@k of {name}: {reason}"
+        elif left_out := sum(None in row for row in scores):
+            yield (
+                f"pass@k of {name} leaves out {left_out} of {len(scores)} prompts, since an answer to them "
+                "has no verdict"
+            )
 
 
 def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Iterator[str]:
@@ -134,7 +163,8 @@ def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Itera
             "answers were drawn; at temperature 1 they are others"
         )
     [reference] = [policy for policy in data.policies if policy.name == data.reference]
-    for policy in data.policies:
+    # Said of written answers once, and not again for each policy.
+    for policy in (policy for policy in data.policies if policy.encoder is not None):
         reason = why_no_kl(policy, reference, settings)
         if reason is not None:
             yield f"no KL of {policy.name} from {reference.name}: {reason}"
@@ -156,7 +186,11 @@ def _judge_notes(
 ) -> Iterator[str]:
     if len(data.policies) > 1 and not duels_by_judge:
         yield "nobody compared answers, so there is no win rate; name a judge"
-    folders = {policy.name: policy.folder for policy in data.policies}
+    folders = {
+        policy.name: policy.contestant.folder
+        for policy in data.policies
+        if policy.contestant.folder is not None
+    }
     for judge_name in duels_by_judge:
         judge = judges[judge_name]
         if isinstance(judge, ScoreJudge) and judge.log_odds:
@@ -186,6 +220,8 @@ class Scorers:
     """A learnt reward, which policies may have been trained on."""
     judges: Mapping[str, PairJudge] = field(default_factory=dict[str, PairJudge])
     """Who compares answers, by the words that named them."""
+    right: Reward | None = None
+    """A rule that gives 1 to a right answer and 0 to another: for pass@k."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +243,15 @@ class EvaluationSettings:
     """Answers of the reference from which the reward chooses; 0 takes what is drawn anyway, if several."""
     closed: tuple[ChoiceQuestion, ...] = ()
     """Questions with choices, of which it is asked how sure policies are and how often right."""
+    pass_at: tuple[int, ...] = ()
+    """The k of pass@k; empty: 1, 2, 4 … and all answers to a prompt."""
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """The k of pass@k, none above the number of answers to a prompt."""
+        answers = self.drawing.completions_per_prompt
+        powers = (2**power for power in range(answers.bit_length()))
+        return tuple(sorted(set(self.pass_at or (*powers, answers))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +267,7 @@ class _ReferenceScores:
 
 
 def evaluate_policies(
-    models: Mapping[str, Path],
+    models: Mapping[str, Path | Contestant],
     prompts: Sequence[EvaluationPrompt],
     scorers: Scorers | None = None,
     settings: EvaluationSettings | None = None,
@@ -233,15 +278,12 @@ def evaluate_policies(
     """
     scorers, settings = scorers or Scorers(), settings or EvaluationSettings()
     check_policies(models, prompts, settings)
-    policies: list[PolicyCompletions] = []
-    for name, folder in models.items():
-        on_progress(f"{name} answers {len(prompts)} prompts")
-        policies.append(generate_completions(name, folder, prompts, settings.drawing, settings.closed))
+    policies = _all_completions(models, prompts, settings, on_progress)
     against = settings.against or (policies[0].name,)
     reference = _score_by_reference(against[0], policies, prompts, scorers, settings)
     scores_by_kind = {
         kind: score_answers(scorer, prompts, policies)
-        for kind, scorer in (("gold", scorers.gold), ("reward", scorers.reward))
+        for kind, scorer in (("gold", scorers.gold), ("reward", scorers.reward), ("right", scorers.right))
         if scorer is not None
     }
     data = PolicyEvaluationData(
@@ -251,28 +293,76 @@ def evaluate_policies(
         reference_scores=reference.scores,
         gold=scores_by_kind.get("gold", {}),
         reward=scores_by_kind.get("reward", {}),
+        right=scores_by_kind.get("right", {}),
+        pass_at=settings.passes,
     )
     duels_by_judge = _judge_pairs(scorers, prompts, policies, against, on_progress)
     return _policy_evaluation(data, duels_by_judge, reference, scorers, settings)
 
 
+def _all_completions(
+    models: Mapping[str, Path | Contestant],
+    prompts: Sequence[EvaluationPrompt],
+    settings: EvaluationSettings,
+    on_progress: Callable[[str], None],
+) -> list[PolicyCompletions]:
+    """The answers of every contestant, in the order in which they were named."""
+    found: dict[str, PolicyCompletions] = {}
+    contestants = _contestants(models)
+    for name, contestant in contestants.items():
+        if contestant.folder is not None:
+            on_progress(f"{name} answers {len(prompts)} prompts")
+            found[name] = generate_completions(name, contestant, prompts, settings.drawing, settings.closed)
+    # After the models: their tokens are counted as those of the first.
+    encoder = next(iter(found.values())).encoder
+    assert encoder is not None
+    for name in contestants.keys() - found.keys():
+        found[name] = written_completions(name, prompts, settings.drawing, encoder)
+    return [found[name] for name in contestants]
+
+
+def _contestants(models: Mapping[str, Path | Contestant]) -> dict[str, Contestant]:
+    return {
+        name: model if isinstance(model, Contestant) else Contestant(folder=model)
+        for name, model in models.items()
+    }
+
+
 def check_policies(
-    models: Mapping[str, Path], prompts: Sequence[EvaluationPrompt], settings: EvaluationSettings
+    models: Mapping[str, Path | Contestant], prompts: Sequence[EvaluationPrompt], settings: EvaluationSettings
 ) -> None:
     """Raises `UserError`, before anything is loaded, about what cannot be evaluated."""
     check_libraries()
     if not models or not prompts:
         raise UserError("an evaluation needs at least one policy and one prompt")
-    for folder in models.values():
-        check_policy_folder(folder)
+    contestants = _contestants(models)
+    if all(contestant.folder is None for contestant in contestants.values()):
+        raise UserError("written answers alone compete with nobody: name a model beside them")
+    for contestant in contestants.values():
+        check_contestant(contestant, prompts)
     unknown = [name for name in settings.against if name not in models]
     if unknown:
         raise UserError(f"no policy is called {unknown[0]!r}; there is {', '.join(models)}")
     if len({prompt.prompt for prompt in prompts}) < len(prompts):
         raise UserError("a prompt is there twice; ask each once, and for more answers to it")
-    if settings.best_of == 1 or settings.best_of < 0:
+    if max(settings.passes) > settings.drawing.completions_per_prompt:
+        raise UserError(
+            f"pass@{max(settings.passes)} needs as many answers to every prompt, and there are "
+            f"{settings.drawing.completions_per_prompt}: raise --answers"
+        )
+    if settings.best_of:
+        _check_best_of(contestants[(settings.against or tuple(contestants))[0]], settings)
+
+
+def _check_best_of(reference: Contestant, settings: EvaluationSettings) -> None:
+    if settings.best_of < 2:
         raise UserError(f"best of {settings.best_of}: expected 2 answers or more to choose from")
-    if settings.best_of and settings.drawing.sampling.greedy:
+    if reference.folder is None:
+        raise UserError(
+            f"best of {settings.best_of} takes more answers of the reference, and written answers are what "
+            "they are: name a model first, or with --against"
+        )
+    if settings.drawing.sampling.greedy:
         raise UserError(
             f"best of {settings.best_of}: at temperature 0 all answers to a prompt are the same, so there is "
             "nothing to choose; raise the temperature"
@@ -288,6 +378,8 @@ def _score_by_reference(
 ) -> _ReferenceScores:
     """What the reference thinks of others' answers, and its own answers to choose from."""
     [reference] = [policy for policy in policies if policy.name == name]
+    if reference.encoder is None:
+        return _ReferenceScores(name=name, scores={}, rollouts=())
     scores: dict[str, CompletionScores] = {}
     if settings.drawing.sampling.is_unrestricted:
         # It has scored its own answers already; its KL from itself is 0 without a second look.
@@ -302,7 +394,7 @@ def _score_by_reference(
     rollouts = reference.rollouts
     # Loaded a second time, and only where somebody needs its view: one model is in memory at a time.
     if others or wanted_answers > settings.drawing.completions_per_prompt:
-        loaded = load_policy_folder(reference.folder, settings.drawing)
+        loaded = load_policy_folder(reference.contestant, settings.drawing)
         for other in others:
             scores[other.name] = score_rollouts(
                 loaded.policy, other.rollouts, temperature=settings.drawing.temperature
@@ -351,25 +443,18 @@ def _policy_evaluation(
     all_rows = answer_rows(data)
     curve, over_optimisation_fit = _best_of_n(data, reference, scorers, settings)
     notes = evaluation_notes(data, duels_by_judge, scorers.judges, settings.drawing)
+    named = (scorers.gold, scorers.reward, scorers.right)
+    gold, reward, right = (None if scorer is None else scorer.name for scorer in named)
     return PolicyEvaluation(
         policies=tuple(policy_figures(policy, data, cut_to, settings.resampling) for policy in data.policies),
         reference=reference.name,
-        gold=None if scorers.gold is None else scorers.gold.name,
-        reward=None if scorers.reward is None else scorers.reward.name,
+        gold=gold,
+        reward=reward,
         prompts=len(data.prompts),
         answers=settings.drawing.completions_per_prompt,
         sampling=settings.drawing.description,
         seeds=settings.drawing.seeds,
-        contests=tuple(
-            contest_result(
-                ContestNames(policy=item, against=other, judge=scorers.judges[judge_name].name),
-                judged_pairs,
-                settings.resampling,
-                sees_order=scorers.judges[judge_name].sees_order,
-            )
-            for judge_name, duels_of_judge in duels_by_judge.items()
-            for (item, other), judged_pairs in duels_of_judge.items()
-        ),
+        contests=_contest_results(duels_by_judge, scorers.judges, settings.resampling),
         ratings=elo_ratings(first_judge_duels, settings.resampling) if is_rated else (),
         best_of=curve,
         over_optimisation=over_optimisation_fit,
@@ -377,6 +462,25 @@ def _policy_evaluation(
         notes=(*notes, *(unrated_note(first_judge_duels) if is_rated else ())),
         all_answers=all_rows,
         choice_logprobs=tuple(row for policy in data.policies for row in policy.choice_logprobs),
+        right=right,
+    )
+
+
+def _contest_results(
+    duels_by_judge: Mapping[str, Mapping[PolicyPair, Sequence[JudgedPair]]],
+    judges: Mapping[str, PairJudge],
+    resampling: Resampling,
+) -> tuple[Contest, ...]:
+    """The figures of each pair of policies by each judge."""
+    return tuple(
+        contest_result(
+            ContestNames(policy=policy, against=other, judge=judges[name].name),
+            judged_pairs,
+            resampling,
+            sees_order=judges[name].sees_order,
+        )
+        for name, duels_of_judge in duels_by_judge.items()
+        for (policy, other), judged_pairs in duels_of_judge.items()
     )
 
 
@@ -384,7 +488,7 @@ def _best_of_n(
     data: PolicyEvaluationData, reference: _ReferenceScores, scorers: Scorers, settings: EvaluationSettings
 ) -> tuple[BestOfNCurve | None, OverOptimisation | None]:
     """Of the reference's answers, where a reward can choose and the truth is known."""
-    if scorers.gold is None or scorers.reward is None or len(reference.rollouts[0]) < 2:
+    if scorers.gold is None or scorers.reward is None or len(next(iter(reference.rollouts), ())) < 2:
         return None, None
     chooser_and_judge = (scorers.reward, scorers.gold)
     return best_of_n_by_reward(data.prompts, reference.rollouts, chooser_and_judge, settings.resampling)

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, plain_text
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Prompt,
+    Ranking,
+    Record,
+    Text,
+    assistant_turn,
+    plain_text,
+    user_turn,
+)
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
@@ -21,7 +32,7 @@ from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_policy
-from plaudit.rollouts.sampler import GenerationPrompt, Rollout, SamplingSettings, TextSampler
+from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
 
 
@@ -40,6 +51,8 @@ class EvaluationPrompt:
     """The reference answer, when there is one."""
     metadata: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
     """Whatever else its row carried."""
+    written: str | None = None
+    """The answer that its row holds: a demonstration, the chosen or best one, the reference answer."""
 
     def task(self, answers: Iterable[tuple[str, bool]]) -> Task:
         """The task for a judge or reward: this prompt with answers, and whether each came to an end by
@@ -56,6 +69,66 @@ class EvaluationPrompt:
             reference_answer=self.reference_answer,
             metadata=self.metadata,
         )
+
+
+WRITTEN = "written"
+"""The word for the answers that the rows of the prompts hold themselves, as a contestant."""
+SHOT_SEPARATOR = "\n\n"
+"""Between examples in plain text, for a model without a chat template; it also ends such an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """A policy as it competes: a model with what is put before every prompt, or the rows' own answers.
+
+    Example: ``Contestant(folder=Path("base"), system="Answer briefly.", shots=demonstrations)``
+    """
+
+    folder: Path | None
+    """The folder of a run or a model; None: the answers that the rows of the prompts hold."""
+    system: str | None = None
+    """What every prompt begins with: the system's turn."""
+    shots: tuple[Demonstration, ...] = ()
+    """Examples that stand before every prompt, as if they had been asked and answered (few-shot)."""
+
+    @property
+    def has_context(self) -> bool:
+        """Whether anything is put before its prompts."""
+        return self.system is not None or bool(self.shots)
+
+    def question(self, prompt: Text, *, chats: bool) -> Text:
+        """The prompt with all that is put before it; plain text only for a model that has no chat template.
+
+        >>> shot = Demonstration(prompt="2 + 2 =", completion=" 4")
+        >>> Contestant(folder=None, shots=(shot,)).question("3 + 4 =", chats=False)
+        '2 + 2 = 4\\n\\n3 + 4 ='
+        """
+        if not self.has_context:
+            return prompt
+        if not chats and isinstance(prompt, str):
+            shots = (_shot_text(shot) for shot in self.shots)
+            return SHOT_SEPARATOR.join([*([] if self.system is None else [self.system]), *shots, prompt])
+        turns = user_turn(prompt) if isinstance(prompt, str) else prompt
+        own = turns[:1] if turns[0].role == "system" else ()
+        if own and self.system is not None:
+            raise UserError("it has a system turn of its own, and so has the policy: leave one of them out")
+        opening = own if self.system is None else (Message(role="system", content=self.system),)
+        shots = [turn for shot in self.shots for turn in _shot_turns(shot)]
+        return (*opening, *shots, *turns[len(own) :])
+
+
+def _shot_text(shot: Demonstration) -> str:
+    if not (isinstance(shot.prompt, str) and isinstance(shot.completion, str)):
+        raise UserError(
+            "the examples before it are conversations, and the model has no chat template: give them as text"
+        )
+    return f"{shot.prompt}{shot.completion}"
+
+
+def _shot_turns(shot: Demonstration) -> tuple[Message, ...]:
+    prompt = user_turn(shot.prompt) if isinstance(shot.prompt, str) else shot.prompt
+    completion = assistant_turn(shot.completion) if isinstance(shot.completion, str) else shot.completion
+    return (*prompt, *completion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +206,23 @@ class LoadedPolicy:
     """The policy, which scores tokens."""
     encoder: Encoder
     """Text to tokens and back."""
+    contestant: Contestant
+    """Where it comes from, and what is put before its prompts."""
 
     @property
     def sampler(self) -> TextSampler:
         """The sampler that generates its completions."""
         return sampler_of_policy(self.policy, self.encoder)
+
+    def question(self, prompt: Text) -> Text:
+        """A prompt as this policy is asked it."""
+        return self.contestant.question(prompt, chats=self.encoder.chat_format is not None)
+
+    def sampling(self, settings: SamplingSettings) -> SamplingSettings:
+        """The settings for it: after examples in plain text an answer ends where the next would begin."""
+        if self.encoder.chat_format is not None or not self.contestant.shots:
+            return settings
+        return replace(settings, stop=(*settings.stop, SHOT_SEPARATOR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,16 +235,21 @@ class PolicyCompletions:
 
     name: str
     """What tables and pages call it."""
-    folder: Path
-    """The model's folder."""
+    contestant: Contestant
+    """Its folder, and what is put before its prompts."""
     rollouts: tuple[tuple[Rollout, ...], ...]
     """Of each question the answers: those of the first seed, then those of the next."""
-    scores: CompletionScores
-    """The policy's own log-probs and entropies of them."""
-    encoder: Encoder
-    """Its tokenizer."""
+    scores: CompletionScores = ()
+    """The policy's own log-probs and entropies of them; empty for written answers."""
+    encoder: Encoder | None = None
+    """Its tokenizer; None for written answers."""
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
     """Its log-probs of the choices of multiple-choice questions."""
+
+    @property
+    def distinct_rollouts(self) -> tuple[tuple[Rollout, ...], ...]:
+        """The answers without the repetitions of a written one, of which a prompt has one alone."""
+        return self.rollouts if self.encoder is not None else tuple(group[:1] for group in self.rollouts)
 
 
 def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...]:
@@ -178,10 +268,43 @@ def evaluation_prompts(records: Iterable[Record]) -> tuple[EvaluationPrompt, ...
             category=category if isinstance(category, str) else None,
             reference_answer=None if as_prompt is None else as_prompt.answer,
             metadata=metadata,
+            written=_written_answer(record),
         )
         # Of rows that repeat a prompt the first counts: asked twice it would weigh twice in every mean.
         prompts.setdefault(record.prompt, prompt)
     return tuple(prompts.values())
+
+
+def _written_answer(record: Record) -> str | None:
+    """The answer that a row holds; None where it holds none, or turns of both sides."""
+    match record:
+        case Demonstration():
+            answer = record.completion
+        case Comparison():
+            answer = record.chosen
+        case Ranking():
+            answer = record.completions[record.ranks.index(min(record.ranks))]
+        case Prompt():
+            answer = record.answer
+        case _:
+            answer = None
+    return (
+        None if answer is None or (len(answer) != 1 and not isinstance(answer, str)) else plain_text(answer)
+    )
+
+
+def check_contestant(contestant: Contestant, prompts: Sequence[EvaluationPrompt]) -> None:
+    """Raises `UserError` for what cannot compete on these prompts, as far as shows without its weights."""
+    if contestant.folder is not None:
+        check_policy_folder(contestant.folder)
+        return
+    missing = [prompt for prompt in prompts if not (prompt.written or "").strip()]
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(prompts)} prompts have no written answer, the first of them "
+            f"{plain_text(missing[0].prompt)[:40]!r}: take rows with a completion of one turn, a chosen or "
+            "best answer, or a reference answer (`answer`)"
+        )
 
 
 def check_policy_folder(folder: Path) -> None:
@@ -200,38 +323,41 @@ def check_policy_folder(folder: Path) -> None:
         raise UserError(f"{folder}: {hint}")
 
 
-def load_policy_folder(folder: Path, settings: GenerationSettings) -> LoadedPolicy:
+def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) -> LoadedPolicy:
     """The policy of a run's or a model's folder, ready to answer and to score."""
-    model_path, device = model_folder(folder), device_of(settings.device)
+    contestant = folder if isinstance(folder, Contestant) else Contestant(folder=folder)
+    assert contestant.folder is not None
+    model_path, device = model_folder(contestant.folder), device_of(settings.device)
     dtype: DtypeName = settings.dtype  # pyright: ignore[reportAssignmentType]  checked by Drawing
     encoder = make_encoder(model_path)
     policy = Policy(load_model(model_path, dtype=precision(dtype, device).products, device=device))
     layout, _ = choose_layout(policy, "packed")
     policy.use_layout(layout)
-    return LoadedPolicy(policy=policy.requires_grad_(False).eval(), encoder=encoder)
+    return LoadedPolicy(policy=policy.requires_grad_(False).eval(), encoder=encoder, contestant=contestant)
 
 
 def generate_completions(
     name: str,
-    folder: Path,
+    folder: Path | Contestant,
     prompts: Sequence[EvaluationPrompt],
     settings: GenerationSettings,
-    encoded_prompts: Sequence[ChoiceQuestion] = (),
+    questions: Sequence[ChoiceQuestion] = (),
 ) -> PolicyCompletions:
     """Generates a policy's completions of all prompts and scores them, and the choices of multiple-choice
     questions.
     """
     loaded = load_policy_folder(folder, settings)
     rollouts = generate_rollouts(loaded, prompts, settings)
+    questions = [replace(question, prompt=loaded.question(question.prompt)) for question in questions]
     return PolicyCompletions(
         name=name,
-        folder=folder,
+        contestant=loaded.contestant,
         rollouts=rollouts,
         # Scored while it is in memory, and the tokens as drawn: text encoded again may be other tokens.
         scores=score_rollouts(loaded.policy, rollouts, temperature=settings.temperature),
         encoder=loaded.encoder,
         choice_logprobs=score_choices(
-            name, loaded.policy, loaded.encoder, encoded_prompts, temperature=settings.temperature
+            name, loaded.policy, loaded.encoder, questions, temperature=settings.temperature
         ),
     )
 
@@ -245,14 +371,35 @@ def generate_rollouts(
     encoded: list[GenerationPrompt] = []
     for prompt in prompts:
         try:
-            encoded.append(sampler.encode(prompt.prompt))
+            encoded.append(sampler.encode(loaded.question(prompt.prompt)))
         except UserError as error:
             raise UserError(f"the prompt {plain_text(prompt.prompt)[:40]!r}: {error}") from error
     by_seed = [
-        sampler.generate(encoded, replace(settings.sampling, seed=seed), n=settings.answers)
+        sampler.generate(encoded, loaded.sampling(replace(settings.sampling, seed=seed)), n=settings.answers)
         for seed in settings.seeds
     ]
     # Seed after seed within a prompt: the i-th answers of two policies are compared with each other.
     return tuple(
         tuple(rollout for group in groups for rollout in group) for groups in zip(*by_seed, strict=True)
     )
+
+
+def written_completions(
+    name: str, prompts: Sequence[EvaluationPrompt], settings: GenerationSettings, encoder: Encoder
+) -> PolicyCompletions:
+    """The rows' own answers as a contestant: one to each prompt, which meets each of a policy's answers.
+
+    Nobody drew them, so they have no log-probs; ``encoder`` counts their tokens.
+    """
+    chats = encoder.chat_format is not None
+    groups: list[tuple[Rollout, ...]] = []
+    for prompt in prompts:
+        text = prompt.written
+        assert text is not None
+        is_text = isinstance(prompt.prompt, str) and not chats
+        question = user_turn(prompt.prompt) if isinstance(prompt.prompt, str) and chats else prompt.prompt
+        example = encoder.encode(question, [text if is_text else assistant_turn(text)])
+        answer = Answer(text=text, tokens=len(example.completions[0].ids), ended=True)
+        rollout = Rollout(prompt=(), ids=(), logp=(), whole_logp=(), answer=answer)
+        groups.append((rollout,) * settings.completions_per_prompt)
+    return PolicyCompletions(name=name, contestant=Contestant(folder=None), rollouts=tuple(groups))

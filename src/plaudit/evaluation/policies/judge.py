@@ -11,11 +11,20 @@ from plaudit.data.judging import Task, Verdict
 from plaudit.data.records import plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import EvaluationPrompt, PolicyCompletions
-from plaudit.evaluation.policies.win_rate import JudgedPair
+from plaudit.evaluation.policies.result import Contest
+from plaudit.evaluation.policies.win_rate import ContestNames, JudgedPair, contest_result
+from plaudit.evaluation.reward_models.pairs import ScoredPair
+from plaudit.evaluation.stats import Resampling
 from plaudit.models.load import architectures
 from plaudit.rewards.base import Reward
 from plaudit.rewards.http import RetryPolicy
-from plaudit.rewards.llm.comparer import Comparer, RewardComparer, first_win_probability, resolve_comparer
+from plaudit.rewards.llm.comparer import (
+    Comparer,
+    RewardComparer,
+    compares_two_answers,
+    first_win_probability,
+    resolve_comparer,
+)
 from plaudit.rewards.llm.judge import (
     JUDGE_SCHEME,
     OrderVerdicts,
@@ -222,6 +231,45 @@ def judge_pairs(
         )
         duels_by_pair[names].append(duel)
     return duels_by_pair
+
+
+def compares_pairs(spec: str) -> bool:
+    """Whether a word names a judge that sees both answers at once, and so has no score for one alone."""
+    return spec.startswith(JUDGE_SCHEME) or compares_two_answers(spec)
+
+
+def agreement_with_people(
+    judge: PairJudge, pairs: Sequence[ScoredPair], resampling: Resampling
+) -> tuple[Contest, tuple[JudgedPair, ...]]:
+    """How often a judge prefers what people preferred, as a contest of their choice with the other answer.
+
+    ``raw`` is the accuracy, in which a tie of the judge counts one half; pairs that people called a tie say
+    nothing of it and are left out.
+    """
+    decided = [pair for pair in pairs if pair.p_first != 0.5]
+    duels = [(pair, *(pair.answers if pair.p_first > 0.5 else pair.answers[::-1])) for pair in decided]
+    tasks = [
+        EvaluationPrompt(prompt=pair.prompt).task(((preferred, True), (other, True)))
+        for pair, preferred, other in duels
+    ]
+    judged = tuple(
+        JudgedPair(
+            prompt=plain_text(pair.prompt),
+            category=pair.category,
+            mine=preferred,
+            theirs=other,
+            forward=orders.forward,
+            backward=orders.backward,
+            reason=orders.reason,
+        )
+        for (pair, preferred, other), orders in zip(duels, judge.orders(tasks), strict=True)
+    )
+    names = ContestNames(policy="preferred by people", against="the other answer", judge=judge.name)
+    contest = contest_result(names, judged, resampling, sees_order=judge.sees_order)
+    if contest.raw is None:
+        reasons = ", ".join(f"{count} {why}" for why, count in contest.reasons.items()) or "all are ties"
+        raise UserError(f"{judge.name} has no verdict on any pair that people decided ({reasons})")
+    return contest, judged
 
 
 def family_note(judge: str, name: str, policies: Mapping[str, Path]) -> str | None:

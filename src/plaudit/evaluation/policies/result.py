@@ -63,6 +63,19 @@ class Diversity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PassAtK:
+    """The chance that one of k answers to a prompt is right.
+
+    Example: ``PassAtK(k=8, value=Estimate(value=0.61, low=0.55, high=0.67, n=200, prompts=200))``
+    """
+
+    k: int
+    """How many answers there are to be right with."""
+    value: Estimate
+    """The mean over prompts; at k = 1 it is the share of right answers, avg@n."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
     """All figures of one policy.
 
@@ -72,7 +85,7 @@ class PolicyFigures:
     name: str
     """What tables and pages call it."""
     model: str
-    """Its folder."""
+    """Its folder, or "written" for the rows' own answers."""
     gold: Estimate | None
     """The true utility of its answers, or a function's score of them; None where nobody knows it."""
     by_category: tuple[CategoryFigure, ...]
@@ -93,6 +106,8 @@ class PolicyFigures:
     """How unlike each other its answers are."""
     calibration: PolicyCalibration | None = None
     """Whether it is as often right as it is sure, on questions with choices; None where there were none."""
+    passes: tuple[PassAtK, ...] = ()
+    """pass@k for each k that was asked for; empty where no rule says which answers are right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +250,8 @@ class PolicyEvaluation:
     """All answers: of each prompt as many rows as there are answers of a policy to it."""
     choice_logprobs: tuple[ChoiceLogprobs, ...] = ()
     """What each policy thinks of the choices of questions that have some, policy after policy."""
+    right: str | None = None
+    """The rule that says which answers are right, for pass@k; None where there was none."""
 
     @property
     def all_notes(self) -> tuple[str, ...]:

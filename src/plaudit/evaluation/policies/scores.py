@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import comb
 
 import numpy as np
 
 from plaudit.data.records import plain_text
-from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
-from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, PolicyCompletions
+from plaudit.evaluation.policies.generate import (
+    WRITTEN,
+    EvaluationPrompt,
+    GenerationSettings,
+    PolicyCompletions,
+)
 from plaudit.evaluation.policies.kl import (
     CompletionScores,
     KlEstimates,
@@ -22,13 +26,14 @@ from plaudit.evaluation.policies.kl import (
 )
 from plaudit.evaluation.policies.result import (
     CategoryFigure,
+    PassAtK,
     PolicyAnswer,
     PolicyFigures,
     PromptAnswers,
 )
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
-from plaudit.rewards.base import Reward, TaskScores
+from plaudit.rewards.base import Reward, TaskScores, checked_scores
 
 AnswerScores = tuple[TaskScores, ...]
 """The scores of each prompt's answers; None is no verdict."""
@@ -51,10 +56,7 @@ def score_answers(
         prompt.task(answer for answers in groups for answer in answers)
         for prompt, groups in zip(prompts, answers_by_prompt, strict=True)
     ]
-    rows = reward.scores(tasks)
-    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
-        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
-    _check_finite(reward.name, rows)
+    rows = checked_scores(reward, tasks)
     scores_by_policy: dict[str, list[TaskScores]] = {policy.name: [] for policy in policies}
     for row, groups in zip(rows, answers_by_prompt, strict=True):
         remaining = iter(row)
@@ -98,18 +100,53 @@ def mean_score_by_category(
     return tuple(CategoryFigure(name=category, value=value) for category, value in means if value is not None)
 
 
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """1 − C(n − c, k)/C(n, k): the chance that k of n answers, c of them right, hold a right one.
+
+    Unbiased for the chance of k new answers (Chen et al. 2021, arXiv:2107.03374, equation 1).
+
+    >>> pass_at_k(4, 1, 2), pass_at_k(4, 0, 2), pass_at_k(4, 3, 2)
+    (0.5, 0.0, 1.0)
+    """
+    if not (0 <= right <= n and 1 <= k <= n):
+        raise ValueError(f"pass@{k} of {right} right answers of {n}")
+    # Exact whole numbers: as factorials they would overflow a float at a few hundred answers.
+    return 1 - comb(n - right, k) / comb(n, k)
+
+
+def pass_figures(
+    scores: AnswerScores | None, ks: Sequence[int], resampling: Resampling
+) -> tuple[PassAtK, ...]:
+    """pass@k over the prompts of which every answer has a verdict; none where no rule says 1 or 0."""
+    if scores is None or why_no_passes(scores) is not None:
+        return ()
+    judged = [row for row in scores if None not in row]
+    return tuple(
+        PassAtK(
+            k=k,
+            value=bootstrap_mean(
+                np.array([pass_at_k(len(row), row.count(1), k) for row in judged]),
+                np.arange(len(judged)),
+                resampling,
+            ),
+        )
+        for k in ks
+    )
+
+
+def why_no_passes(scores: AnswerScores) -> str | None:
+    """Why there is no pass@k; None where there is."""
+    other = next((score for row in scores for score in row if score not in (0, 1, None)), None)
+    if other is not None:
+        return f"a rule gives 1 to a right answer and 0 to another, and this one gave {other:g}"
+    if all(None in row for row in scores):
+        return "no prompt has a verdict on each of its answers"
+    return None
+
+
 def count_missing(scores: AnswerScores | None) -> int:
     """The number of answers without a score."""
     return 0 if scores is None else sum(score is None for row in scores for score in row)
-
-
-def _check_finite(name: str, rows: Sequence[TaskScores]) -> None:
-    for number, row in enumerate(rows, 1):
-        for score in row:
-            if score is not None and not math.isfinite(score):
-                raise UserError(
-                    f"{name} gave {score} to an answer to prompt {number}; a score is a finite number or None"
-                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,6 +171,10 @@ class PolicyEvaluationData:
     """The true worth of each policy's answers; empty where nobody knows it."""
     reward: Mapping[str, AnswerScores]
     """What the learnt reward says of them."""
+    right: Mapping[str, AnswerScores] = field(default_factory=dict[str, AnswerScores])
+    """Which of them are right; empty where no rule says so."""
+    pass_at: tuple[int, ...] = ()
+    """The k of pass@k."""
 
 
 def policy_figures(
@@ -149,7 +190,7 @@ def policy_figures(
     gold = data.gold.get(policy.name)
     return PolicyFigures(
         name=policy.name,
-        model=str(policy.folder),
+        model=str(policy.contestant.folder or WRITTEN),
         gold=mean_score(gold, resampling),
         by_category=mean_score_by_category(gold, data.prompts, resampling),
         reward=mean_score(data.reward.get(policy.name), resampling),
@@ -157,16 +198,18 @@ def policy_figures(
         finished=bootstrap_mean(ended_B, prompt_B, resampling),
         kl=None if kl is None else kl.kl,
         kl_token=None if kl is None else kl.kl_token,
-        entropy=mean_entropy(policy.scores, resampling),
+        entropy=mean_entropy(policy.scores, resampling) if policy.scores else None,
         diversity=measure_diversity(answers_by_prompt(policy), cut_to),
         calibration=_calibration_of_policy(policy, data, resampling),
+        passes=pass_figures(data.right.get(policy.name), data.pass_at, resampling),
     )
 
 
 def answers_by_prompt(policy: PolicyCompletions) -> dict[str, list[str]]:
     """The texts of the answers by the number of their prompt."""
     return {
-        str(index): [rollout.answer.text for rollout in group] for index, group in enumerate(policy.rollouts)
+        str(index): [rollout.answer.text for rollout in group]
+        for index, group in enumerate(policy.distinct_rollouts)
     }
 
 
@@ -178,6 +221,10 @@ def why_no_kl(
         return (
             f"answers were drawn with {settings.description}, and KL needs them from the whole distribution"
         )
+    if policy.encoder is None or reference.encoder is None:
+        return "written answers have no probabilities"
+    if policy.contestant.has_context or reference.contestant.has_context:
+        return "what stands before their prompts differs, so that the same question is other tokens to each"
     token = first_differing_token(policy.encoder.info, reference.encoder.info)
     if token is not None:
         return f"their tokenizers differ (in {token!r}, for one)"
@@ -205,7 +252,8 @@ def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:
 def _policy_answer(
     policy: PolicyCompletions, data: PolicyEvaluationData, index: int, nth: int
 ) -> PolicyAnswer:
-    answer, score = policy.rollouts[index][nth].answer, policy.scores[index][nth]
+    answer = policy.rollouts[index][nth].answer
+    logp = policy.scores[index][nth].logp if policy.scores else None
     reference_scores = data.reference_scores.get(policy.name)
     return PolicyAnswer(
         policy=policy.name,
@@ -214,8 +262,8 @@ def _policy_answer(
         tokens=answer.tokens,
         gold=_score_at(data.gold.get(policy.name), index, nth),
         reward=_score_at(data.reward.get(policy.name), index, nth),
-        logp=score.logp,
-        kl=None if reference_scores is None else score.logp - reference_scores[index][nth].logp,
+        logp=logp,
+        kl=None if reference_scores is None or logp is None else logp - reference_scores[index][nth].logp,
     )
 
 
@@ -237,5 +285,5 @@ def _calibration_of_policy(
         return None
     [reference] = [other for other in data.policies if other.name == data.reference]
     return policy_calibration(
-        policy.choice_logprobs, resampling, None if reference is policy else reference.choice_logprobs
+        policy.choice_logprobs, resampling, None if reference is policy else reference.choice_logprobs or None
     )

@@ -27,6 +27,7 @@ from plaudit.evaluation.stats import (
     bootstrap_mean,
     win_rate_at_equal_features,
 )
+from plaudit.rewards.llm.judge import both_orders_verdict
 
 NO_REASON_GIVEN = "no verdict"
 """Counted where a judge did not say why it gave none."""
@@ -72,11 +73,7 @@ class JudgedPair:
         >>> JudgedPair(prompt="q", mine="a", theirs="b", forward=0.9, backward=0.3).verdict
         0.5
         """
-        if self.forward is None or self.backward is None:
-            return None
-        if (self.forward - 0.5) * (self.backward - 0.5) < 0:
-            return 0.5
-        return (self.forward + self.backward) / 2
+        return both_orders_verdict(self.forward, self.backward)
 
     @property
     def swapped(self) -> JudgedPair:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from plaudit.data.judging import Task
 from plaudit.data.read import ReadResult, open_rows, read_records
@@ -44,7 +43,7 @@ from plaudit.evaluation.reward_models.result import (
 )
 from plaudit.evaluation.reward_models.rewardbench import score_rewardbench, score_rewardbench2
 from plaudit.evaluation.stats import Resampling
-from plaudit.rewards.base import Reward
+from plaudit.rewards.base import Reward, refusal_reasons
 
 MAX_MISTAKES = 10
 """How many are shown."""
@@ -126,7 +125,7 @@ def _check_verdicts(
     if all(pair.p_first == 0.5 for pair in scored):
         raise UserError(
             f"{reward.name} gives no verdict on any pair of {data.name} in which an answer is "
-            f"preferred{_refusal_reasons(reward)}; see whether it can read these prompts"
+            f"preferred{refusal_reasons(reward)}; see whether it can read these prompts"
         )
 
 
@@ -164,7 +163,7 @@ def _reward_evaluation(
         best_of=_best_of_n(reward, data, resampling),
         benchmark=_score_benchmark(data, scores, pairs, resampling),
         mistakes=_worst_mistakes(scored),
-        notes=_evaluation_notes(scored, pairs, _refusal_reasons(reward)),
+        notes=_evaluation_notes(scored, pairs, refusal_reasons(reward)),
     )
 
 
@@ -205,21 +204,6 @@ def _worst_mistakes(scored: Sequence[ScoredPair]) -> tuple[Mistake, ...]:
             ),
         )
     return tuple(mistakes.values())[:MAX_MISTAKES]
-
-
-@runtime_checkable
-class _CountsRefusals(Protocol):
-    """A reward that says why it had no verdict."""
-
-    @property
-    def refused(self) -> Mapping[str, int]: ...
-
-
-def _refusal_reasons(reward: Reward) -> str:
-    """Why answers have no verdict, where the reward keeps count of it."""
-    if not isinstance(reward, _CountsRefusals) or not reward.refused:
-        return ""
-    return f" ({'; '.join(f'{count} × {why}' for why, count in reward.refused.items())})"
 
 
 def _evaluation_notes(

@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float, Int
 from plaudit.data.judging import Task
 from plaudit.data.records import Comparison, Ranking, Text, plain_text
 from plaudit.data.transforms import preference_probability
-from plaudit.errors import UserError
-from plaudit.rewards.base import Reward
+from plaudit.rewards.base import Reward, checked_scores
 
 PreferenceRecord = Comparison | Ranking
 """The records that an evaluation reads."""
@@ -67,12 +66,9 @@ def score_records(records: Iterable[PreferenceRecord], reward: Reward) -> Scores
 
 def score_tasks(tasks: Sequence[Task], reward: Reward) -> ScoresByAnswer:
     """The score of every answer of every task."""
-    rows = reward.scores(tasks)
-    if [len(row) for row in rows] != [len(task.answers) for task in tasks]:
-        raise UserError(f"{reward.name}: a reward returns one score for each answer of each task")
     return {
         (task.prompt, task.answers, answer): score
-        for task, row in zip(tasks, rows, strict=True)
+        for task, row in zip(tasks, checked_scores(reward, tasks), strict=True)
         for answer, score in zip(task.answers, row, strict=True)
     }
 

@@ -16,6 +16,14 @@ from plaudit.data.judging import Mark, Task, Verdict
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
 from plaudit.rewards.base import Reward
+from plaudit.rewards.llm.judge import (
+    JUDGE_SCHEME,
+    EndpointJudge,
+    ReplyCache,
+    both_orders_verdict,
+    default_cache_folder,
+    endpoint_judge,
+)
 from plaudit.rewards.registry import (
     accepted_arguments,
     arguments_of,
@@ -126,6 +134,34 @@ class UserFunctionComparer:
         raise UserError(f"{where}: it gave {outcome!r}; say first, second or tie, or None for no verdict")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointComparer:
+    """A model behind a server that compares: asked in both orders, as it is when it judges policies.
+
+    Example: ``EndpointComparer(judge=endpoint_judge("openai:http://127.0.0.1:8000/v1#m", cache))``
+    """
+
+    judge: EndpointJudge
+    """The judge on a server."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.judge.name
+
+    def verdicts(self, tasks: Sequence[Task], seeds: Sequence[int]) -> list[Verdict | None]:
+        """A tie where the two orders contradict each other; None where either has no verdict."""
+        del seeds
+        return [
+            None if p_first is None else self._verdict(p_first)
+            for p_first in (both_orders_verdict(o.forward, o.backward) for o in self.judge.orders(tasks))
+        ]
+
+    def _verdict(self, p_first: float) -> Verdict:
+        better: PairOutcome = "tie" if p_first == 0.5 else "first" if p_first > 0.5 else "second"
+        return pair_verdict(better, annotator=self.name)
+
+
 def first_win_probability(gap: int | float, noise: int | float) -> float:
     """The chance that the first of two answers is called better, whose score is higher by a gap.
 
@@ -150,16 +186,24 @@ def pair_verdict(
 
 
 def resolve_comparer(spec: str, noise: int | float = 0.0) -> Comparer:
-    """Who is meant by a word: a function that takes two answers, or any reward.
+    """Who is meant by a word: a function that takes two answers, a judge on a server, or any reward.
 
     >>> resolve_comparer("length:1-20", 0.5).name
     'length:1-20'
     """
-    if names_function(spec) and {*_REQUIRED_ARGUMENTS} <= _argument_names(function := resolve_function(spec)):
-        if noise:
-            raise UserError(f"loop.noise {noise:g}: {spec} compares by itself; leave the noise out")
-        return UserFunctionComparer(name=spec, function=function)
+    is_judge = spec.startswith(JUDGE_SCHEME)
+    if noise and (is_judge or compares_two_answers(spec)):
+        raise UserError(f"loop.noise {noise:g}: {spec} compares by itself; leave the noise out")
+    if is_judge:
+        return EndpointComparer(judge=endpoint_judge(spec, ReplyCache(folder=default_cache_folder())))
+    if compares_two_answers(spec):
+        return UserFunctionComparer(name=spec, function=resolve_function(spec))
     return RewardComparer(reward=resolve_reward(spec), noise=noise)
+
+
+def compares_two_answers(spec: str) -> bool:
+    """Whether a word names a function that takes a first and a second answer."""
+    return names_function(spec) and {*_REQUIRED_ARGUMENTS} <= _argument_names(resolve_function(spec))
 
 
 def _argument_names(function: Callable[..., object]) -> set[str]:

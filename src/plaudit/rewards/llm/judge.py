@@ -229,6 +229,19 @@ class OrderVerdicts:
     """Why there is no verdict."""
 
 
+def both_orders_verdict(forward: float | None, backward: float | None) -> float | None:
+    """The mean of what both orders say; ½ where they contradict each other, None where either is missing.
+
+    >>> both_orders_verdict(1.0, 0.5), both_orders_verdict(1.0, 0.0), both_orders_verdict(1.0, None)
+    (0.75, 0.5, None)
+    """
+    if forward is None or backward is None:
+        return None
+    if (forward - 0.5) * (backward - 0.5) < 0:
+        return 0.5
+    return (forward + backward) / 2
+
+
 @dataclass(slots=True, kw_only=True)
 class _JudgeHealth:
     """Whether the judge still works, shared by all request threads."""
