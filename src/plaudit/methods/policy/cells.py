@@ -182,8 +182,9 @@ def running(inputs: AdvantageInputs, /) -> Tensor:
     return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 
 
+@needs("single_update")
 def log_prob(inputs: SurrogateInputs, /) -> Tensor:
-    """The policy-gradient surrogate −A log π, without a ratio."""
+    """The policy-gradient surrogate −A log π, without a ratio: right for a round's first move alone."""
     return policy.policy_gradient(inputs.logp_NT, inputs.advantage_NT)
 
 
