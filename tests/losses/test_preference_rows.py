@@ -112,7 +112,7 @@ DIRECT = {
     ),
     "nca": lambda c, r: soft(0.1 * c.ratio) + 0.5 * soft(-0.1 * c.ratio) + 0.5 * soft(-0.1 * r.ratio),
     "bco-pair": lambda c, r: soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio),
-    "sppo": lambda c, r: (c.ratio - 5) ** 2 + (r.ratio + 5) ** 2,
+    "sppo": lambda c, r: (c.ratio - 500) ** 2 + (r.ratio + 500) ** 2,
     "aot": lambda c, r: sorted_apart(c.logp - r.logp, c.logp - c.ratio - r.logp + r.ratio),
     "aot-unpaired": lambda c, r: sorted_apart(c.ratio, r.ratio),
     "apo-zero": lambda c, r: 1 - sig(0.1 * c.ratio) + sig(0.1 * r.ratio),
@@ -126,7 +126,7 @@ DIRECT = {
     "ld-dpo": lambda c, r: soft(0.1 * (c.own_ratio - r.own_ratio)),
     "dpop": lambda c, r: soft(0.3 * (c.ratio - r.ratio - 50 * fallen(c))),
     "wpo": lambda c, r: (
-        (c.mean - c.power + r.mean - r.power).detach().exp() * soft(0.1 * (c.ratio - r.ratio))
+        (c.mean - c.power + r.mean - r.power).detach().exp().clamp(max=1) * soft(0.1 * (c.ratio - r.ratio))
     ),
     "f-dpo": lambda c, r: soft(0.1 * (js(c.ratio) - js(r.ratio))),
     "tr-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),

@@ -311,7 +311,8 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
 def test_what_was_decided_is_said_first(place: Place, runs: Runs) -> None:
     said = runs.of("ppo").said
     assert (
-        "a round: 4 prompts with 1 answer each, 4 answers, and 4 moves (4 times through, 1 at a time)" in said
+        "a round: 4 prompts with 1 answer each, 4 answers, and 4 moves (4 times through, in 1 part each)"
+        in said
     )
     assert "critic: begins as" in said
     assert "reference: " in said

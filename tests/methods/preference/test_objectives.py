@@ -95,11 +95,13 @@ FORMULAS: dict[str, Pair] = {
     "orpo": lambda w, l_: nll(w) + 0.1 * soft(log_odds(w.logp_T.mean()) - log_odds(l_.logp_T.mean())),
     "nca": of_sides(lambda w, l_: soft(0.1 * w) + 0.5 * soft(-0.1 * w) + 0.5 * soft(-0.1 * l_)),
     "bco-pair": of_sides(classified),
-    "sppo": of_sides(lambda w, l_: (w - 5) ** 2 + (l_ + 5) ** 2),
+    "sppo": of_sides(lambda w, l_: (w - 500) ** 2 + (l_ + 500) ** 2),
     "apo-zero": of_sides(lambda w, l_: 1 - (0.1 * w).sigmoid() + (0.1 * l_).sigmoid()),
     "apo-down": of_sides(lambda w, l_: (0.1 * w).sigmoid() + 1 - (0.1 * (w - l_)).sigmoid()),
     "dpop": of_sides(lambda w, l_: soft(0.3 * (w - l_ - 50 * (-w).clamp(min=0)))),
-    "wpo": lambda w, l_: own(w) * own(l_) * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum())),
+    "wpo": lambda w, l_: (
+        min(own(w) * own(l_), torch.tensor(1.0)) * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
+    ),
     "mpo": lambda w, l_: (
         0.8 * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
         + 0.2 * classified(w.ratio_T.sum(), l_.ratio_T.sum())

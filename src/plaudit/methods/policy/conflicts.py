@@ -53,9 +53,9 @@ def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> Non
         )
     if "single_update" in record.needs and record.updates_per_round > 1:
         raise UserError(
-            f"{record.updates_per_round} moves a round: {record.name} has no ratio (surrogate log-prob), so from "
-            "the second move on it would learn from answers of another policy as if they were its own; leave "
-            "--update-epochs and --minibatches out, or add --surrogate unclipped (the ratio) or clip"
+            f"{record.updates_per_round} moves a round: {record.name} has no ratio (surrogate log-prob), so "
+            "from the second move on it would learn from answers of another policy as if they were its own; "
+            "leave --update-epochs and --minibatches out, or add --surrogate unclipped (the ratio) or clip"
         )
     if record.ptx_coef and config.ptx.data is None:
         raise UserError(f"{record.name} needs text that it shall not forget: add --ptx.data FILE")
@@ -130,8 +130,8 @@ def update_notes(record: PolicyAlgorithm, config: PolicyConfig) -> tuple[str, ..
     wanted = getattr(config, "minibatches", None) or 0
     if wanted > record.minibatches:
         notes.append(
-            f"minibatches {wanted}: a round of {config.batch_size} prompts has {record.minibatches}, one prompt "
-            "each; --batch-size gives it more prompts"
+            f"minibatches {wanted}: a round of {config.batch_size} prompts has {record.minibatches}, one "
+            "prompt each; --batch-size gives it more prompts"
         )
     limits = sorted(cell_settings(record.surrogate).keys() & {"clip_low", "clip_high", "max_kl"})
     if limits and record.updates_per_round == 1:

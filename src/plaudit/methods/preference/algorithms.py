@@ -170,10 +170,11 @@ def bco_pair(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def sppo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def sppo(beta: Positive = 1e-3) -> PreferenceAlgorithm:
     """(Δ_w − 1/2β)² + (Δ_l + 1/2β)².
 
-    beta: 1/η of the paper: how dear distance from the reference is.
+    beta: 1/η of the paper: how dear distance from the reference is. At its authors' 0.001 a winner is pulled
+        towards 500 nats above the reference: what is learnt is a direction, and the rate says how far.
 
     Wu et al. 2024, arXiv:2405.00675.
     """
@@ -340,14 +341,16 @@ def dpop(beta: Positive = 0.3, dpop_lambda: FromZero = 50.0) -> PreferenceAlgori
 
 
 @algorithm
-def wpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
-    """−w log σ(βh), w how likely the policy would say both.
+def wpo(beta: Positive = 0.1, weight_cap: FromZero = 1.0) -> PreferenceAlgorithm:
+    """−w log σ(βh), w how likely the policy would say both, at most 1.
 
     beta: how dear distance from the reference is.
+    weight_cap: the largest weight of a pair, which is 1 in its authors' code: answers that are likelier than
+        the policy's own draws, as greedy ones are, would otherwise count more than those; 0: no limit.
 
     Zhou et al. 2024, arXiv:2406.11827.
     """
-    return replace(dpo(beta), weight=losses.wpo_weight)
+    return replace(dpo(beta), weight=losses.wpo_weight, weight_cap=weight_cap)
 
 
 @algorithm

@@ -309,7 +309,7 @@ def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairInde
     assert row.weight is not None
     assert scored.repeat_NT is not None
     weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
-    return weight_N[pairs.chosen_B] * weight_N[pairs.rejected_B]
+    return row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
 
 
 def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:

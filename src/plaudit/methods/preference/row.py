@@ -99,6 +99,8 @@ class PreferenceAlgorithm(_SharedCells):
     """How much Δ of a preferred answer loses for each nat by which it has fallen."""
     weight: Weight | None = None
     """A factor for each answer, without gradient; None: all pairs count the same."""
+    weight_cap: float = 1.0
+    """The largest weight of a pair; 0: no limit."""
     nll_coef: float = 0.0
     """How much the preferred answer's −log π per token counts beside the loss."""
 
@@ -114,6 +116,12 @@ class PreferenceAlgorithm(_SharedCells):
         """What its cells need: reference, running_mean, sorted_batch (labels are then hard), repeat."""
         penalty = with_dpop_penalty if self.dpop_lambda else None
         return needs_of(self.loss, self.link, self.weight, penalty)
+
+    def pair_weight(self, chosen_B: Float[Tensor, " B"], rejected_B: Float[Tensor, " B"]) -> Tensor:
+        """The factor of pairs, from those of their answers."""
+        # The product is limited and not each: a likely answer may stand for an unlikely partner.
+        weight_B = chosen_B * rejected_B
+        return weight_B.clamp(max=self.weight_cap) if self.weight_cap else weight_B
 
     def penalised_sides(
         self, chosen: CompletionLogps, rejected: CompletionLogps
