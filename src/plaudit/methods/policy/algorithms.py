@@ -65,6 +65,8 @@ MUNOS_MIXTURE = 0.125
 def reinforce(kl_coef: KlCoef = 0.05, group_size: GroupSize = 1) -> PolicyAlgorithm:
     """−(r − mean of all so far) log π.
 
+    So far: before its round. In the first round it is the mean of the other answers.
+
     Williams 1992.
     """
     return row.PolicyAlgorithm(

@@ -177,7 +177,7 @@ def preference(inputs: AdvantageInputs, /) -> Tensor:
 
 
 def running(inputs: AdvantageInputs, /) -> Tensor:
-    """r − mean of all so far."""
+    """r − mean of all before; in the first round of the others."""
     advantage_N = baseline.running_mean_baseline(inputs.reward_N, mean=inputs.mean_score)
     return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 

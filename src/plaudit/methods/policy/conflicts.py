@@ -92,6 +92,11 @@ def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) ->
             f"draw.replay: {name} measures answers against {compared_with} of the same moment, so "
             "those of an earlier round have nothing to be measured against; leave it out"
         )
+    if record.max_kl and config.draw.replay:
+        raise UserError(
+            f"draw.replay: {name} measures its trust region on the policy's own answers, and those of an "
+            "earlier round are not; leave it out"
+        )
     if record.mixture_coef:
         cells.refuse_unread(record, frozenset({"mixture_coef"}))
         _refuse_mixture_conflicts(record, config)
