@@ -32,7 +32,7 @@ PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts)
 THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
 DELTA = 0.3
 """The baseline that rows are told of here."""
-NO_REFERENCE = ("slic", "simpo", "cpo", "orpo")
+NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
 """Rows that have none."""
 
 
@@ -121,6 +121,8 @@ DIRECT = {
     "simpo": lambda c, r: soft(2 * (c.mean - r.mean) - 1),
     "cpo": lambda c, r: soft(0.1 * (c.logp - r.logp)) - c.mean,
     "orpo": lambda c, r: 0.1 * soft((odds(c.mean) / odds(r.mean)).log()) - c.mean,
+    "pl-dpo": lambda c, r: -(0.1 * c.ratio - logsumexp(torch.stack((0.1 * c.ratio, 0.1 * r.ratio)), 0)),
+    "rrhf": lambda c, r: (r.mean - c.mean).clamp(min=0) - c.mean,
     "r-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio) + 0.01 * (c.length - r.length)),
     "dpo-norm": lambda c, r: soft(5 * (c.mean_ratio - r.mean_ratio)),
     "ld-dpo": lambda c, r: soft(0.1 * (c.own_ratio - r.own_ratio)),

@@ -294,6 +294,30 @@ def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlg
 
 
 @algorithm
+def pl_dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+    """−Σ_k log(exp βΔ_k / Σ_{j not before k} exp βΔ_j) of a whole ranking.
+
+    beta: how dear distance from the reference is.
+
+    Rafailov et al. 2023, arXiv:2305.18290 (Plackett–Luce, appendix A.3).
+    """
+    return row.PreferenceAlgorithm.of_rankings(partial(losses.plackett_luce_dpo, beta=beta), beta=beta)
+
+
+@algorithm
+def rrhf(nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
+    """Σ max(0, p_worse − p_better) − λ p_best of a whole ranking, p = mean log π.
+
+    nll_coef: λ, how much −log π per token of the best answer counts beside the loss.
+
+    Yuan et al. 2023, arXiv:2304.05302.
+    """
+    cells = {"log_prob": losses.mean_logps, "link": losses.no_reference_link, "nll_coef": nll_coef}
+    # RRHF has no β; rewards in figures are then mean log-probs as they are.
+    return row.PreferenceAlgorithm.of_rankings(losses.ranking_hinge, beta=1.0, **cells)
+
+
+@algorithm
 def r_dpo(beta: Positive = 0.1, length_alpha: Finite = 0.1) -> PreferenceAlgorithm:
     """−log σ(βh + βα·(|y_w| − |y_l|)).
 
@@ -457,23 +481,9 @@ def bco(
 
 
 PREFERENCE_ALGORITHMS: Mapping[str, Algorithm] = table(
-    *(
-        dpo,
-        cdpo,
-        robust_dpo,
-        ipo,
-        ipo_mean,
-        hinge,
-        slic,
-        exo,
-        nca,
-        bco_pair,
-        sppo,
-        aot,
-        aot_unpaired,
-        apo_zero,
-    ),
-    *(apo_down, discopop, simpo, cpo, orpo, r_dpo, dpo_norm, ld_dpo, dpop, wpo, f_dpo, tr_dpo, sdpo, mpo),
+    *(dpo, cdpo, robust_dpo, ipo, ipo_mean, hinge, slic, exo, nca, bco_pair, sppo, aot, aot_unpaired),
+    *(apo_zero, apo_down, discopop, simpo, cpo, orpo, pl_dpo, rrhf, r_dpo, dpo_norm, ld_dpo, dpop, wpo),
+    *(f_dpo, tr_dpo, sdpo, mpo),
     *(kto, apo_zero_unpaired, bco),
 )
 """Each algorithm by its name."""

@@ -15,7 +15,6 @@ from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
-from plaudit.methods.preference.objective import row_labels, row_pairs
 from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     PreferenceAlgorithm,
@@ -23,7 +22,14 @@ from plaudit.methods.preference.row import (
 )
 from plaudit.tokens.batch import Completion, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, encode_judged
+from plaudit.tokens.preferences import (
+    JudgedRow,
+    PairLabel,
+    RankingLabel,
+    encode_judged,
+    row_labels,
+    row_pairs,
+)
 
 LENGTH_RATIO_WARNING = 1.25
 """A note is printed when preferred completions are this many times as long as the others."""
@@ -103,12 +109,13 @@ def preference_encoder(
     """The function that encodes an algorithm's rows; sorted batches want labels that are certain."""
     if isinstance(algorithm, UnpairedAlgorithm):
         return partial(_encode_thumbs, algorithm.name)
-    return partial(_encode_pairs, algorithm.name, "sorted_batch" in algorithm.needs)
+    return partial(_encode_pairs, algorithm)
 
 
 def _encode_pairs(
-    name: str, hard: bool, records: Sequence[Record], encoder: Encoder, max_tokens: int
+    algorithm: PreferenceAlgorithm, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[JudgedRow]:
+    name, hard = algorithm.name, "sorted_batch" in algorithm.needs
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
     compared = {record.origin for record in records if isinstance(record, Comparison | Ranking)}
     used = [record for record in records if not (isinstance(record, Rating) and record.origin in compared)]
@@ -125,9 +132,12 @@ def _encode_pairs(
             f"{len(used) - len(sorts):,} ties left out: {name} sorts pairs by which answer is better"
         )
     if rankings:
-        notes.append(
-            f"{rankings:,} rankings: all pairs of a ranking together count as much as one comparison"
+        taken = (
+            "all pairs of a ranking together count"
+            if algorithm.ranking_loss is None
+            else "each is learnt whole, and counts"
         )
+        notes.append(f"{rankings:,} rankings: {taken} as much as one comparison")
     return EncodedData(encoding=encoding, notes=tuple(notes))
 
 
