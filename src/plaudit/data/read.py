@@ -329,8 +329,8 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> Pars
     except LeftOutError as reason:
         return ParsedRow(raw=row, left_out=str(reason))
     # Here and not in each layout: what prefers nothing is a tie, whatever field said so.
-    kept = tuple(record for record in records if not (options.ties == "drop" and prefers_nothing(record)))
-    return ParsedRow(raw=row, records=kept, left_out="ties" if records and not kept else None)
+    retained = tuple(record for record in records if not (options.ties == "drop" and prefers_nothing(record)))
+    return ParsedRow(raw=row, records=retained, left_out="ties" if records and not retained else None)
 
 
 def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:

@@ -146,8 +146,8 @@ def row_rankings(row: JudgedRow) -> list[tuple[float, tuple[float, ...]]]:
     if isinstance(row.judgement, RankingLabel):
         return [(1.0, row.judgement.ranks)]
     # Of a pair the likelier one first, as its answers lie.
-    [(first, _, chance)] = row_pairs(row)
-    orders = [(chance, (1.0, 2.0)), (1 - chance, (2.0, 1.0))]
+    [(first, _, probability)] = row_pairs(row)
+    orders = [(probability, (1.0, 2.0)), (1 - probability, (2.0, 1.0))]
     return [(share, ranks if first == 0 else ranks[::-1]) for share, ranks in orders if share]
 
 

@@ -288,17 +288,17 @@ def _ranking_losses(
     length_N, device = scored.batch.mask_NT.sum(-1), scored.logp_NT.device
     all_N = torch.arange(len(length_N), device=device)
     delta_N = _side_scores(row, scored, all_N, length_N).delta_B
-    places, ranks, chances, row_of_ranking, start = [], [], [], [], 0
+    places, ranks, probabilities, row_of_ranking, start = [], [], [], [], 0
     for number, judged in enumerate(rows):
-        for chance, ranking in row_rankings(judged):
+        for probability, ranking in row_rankings(judged):
             places.append(torch.arange(start, start + len(ranking)))
             ranks.append(torch.tensor(ranking))
-            chances.append(chance * judged.counts)
+            probabilities.append(probability * judged.counts)
             row_of_ranking.append(number)
         start += len(judged.example.completions)
     place_PK = pad_sequence(places, batch_first=True).to(device)
     rank_PK = pad_sequence(ranks, batch_first=True).to(delta_N)
-    mask_PK = pad_sequence([torch.ones(len(one)) for one in ranks], batch_first=True).bool().to(device)
+    mask_PK = pad_sequence([torch.ones(len(rank_k)) for rank_k in ranks], batch_first=True).bool().to(device)
     loss_P = loss(delta_N[place_PK], rank_PK, mask_PK)
     if row.nll_coef:
         # Of several best answers their mean: the ranking says no more.
@@ -306,7 +306,7 @@ def _ranking_losses(
         loss_P = loss_P + row.nll_coef * (_answer_nll(scored)[place_PK] * best_PK).sum(-1) / best_PK.sum(-1)
     loss_R = loss_P.new_zeros(len(rows))
     return loss_R.index_add(
-        0, torch.tensor(row_of_ranking, device=device), delta_N.new_tensor(chances) * loss_P
+        0, torch.tensor(row_of_ranking, device=device), delta_N.new_tensor(probabilities) * loss_P
     )
 
 

@@ -112,13 +112,13 @@ def formula_of(name: str, settings: RewardSettings) -> str:
 def _coin_formula(name: str, settings: RewardSettings, centre: str) -> str:
     """The cross-entropy of one coin (`losses.reward.bradley_terry`) where the label is certain."""
     noise, swapped = settings.noise, settings.smoothing
-    chance = "σ(r₁ − r₂)" if name == "k-wise" or settings.margin == "none" else "σ(r₁ − r₂ − margin)"
+    win = "σ(r₁ − r₂)" if name == "k-wise" or settings.margin == "none" else "σ(r₁ − r₂ − margin)"
     if noise or swapped:
-        where = f", P = {1 - noise:g} {chance} + {noise / 2:g}" if noise else f", P = {chance}"
-        chance = "P"
+        where = f", P = {1 - noise:g} {win} + {noise / 2:g}" if noise else f", P = {win}"
+        win = "P"
     else:
         where = ""
-    loss = f"−{1 - swapped:g} log P − {swapped:g} log(1 − P)" if swapped else f"−log {chance}"
+    loss = f"−{1 - swapped:g} log P − {swapped:g} log(1 − P)" if swapped else f"−log {win}"
     return f"{loss}{centre}{where}" + ("; the mean over the pairs of a ranking" if name == "k-wise" else "")
 
 
