@@ -30,6 +30,8 @@ FEW = 3
 """Runs of each kind in the studies of one setting."""
 HELD, LOOSE = {"kl_coef": 0.5}, {"kl_coef": 0.3}
 """Leashes for rewards of about one point from bad to good."""
+ONE_MOVE = {"minibatches": 1}
+"""As many moves a round as the others make, where an algorithm's own default is its paper's many."""
 WAYS = {
     "PPO": Way(algorithm="ppo", rate=2e-4, settings=HELD),
     "TRPO": Way(algorithm="trpo", rate=2e-4, settings=HELD),
@@ -37,8 +39,8 @@ WAYS = {
     "REINFORCE": Way(algorithm="reinforce", rate=6e-4, settings=LOOSE),
     "RLOO": Way(algorithm="rloo", rate=6e-4, settings=LOOSE),
     "GRPO": Way(algorithm="grpo", rate=3e-4, settings=HELD),
-    "Dr. GRPO": Way(algorithm="dr-grpo", rate=3e-4),
-    "DAPO": Way(algorithm="dapo", rate=2e-4),
+    "Dr. GRPO": Way(algorithm="dr-grpo", rate=3e-4, settings=ONE_MOVE),
+    "DAPO": Way(algorithm="dapo", rate=2e-4, settings=ONE_MOVE),
 }
 """The algorithms that are compared, and their settings."""
 
@@ -179,7 +181,7 @@ def ladder(lab: Lab) -> Table:
         "+ clip-higher": Way(algorithm="grpo", settings=higher),
         "+ unlike groups only": Way(algorithm="grpo", settings=unlike),
         "+ token mean": Way(algorithm="grpo", settings={**unlike, "reduction": "tokens"}),
-        "+ soft overlong (dapo)": Way(algorithm="dapo"),
+        "+ soft overlong (dapo)": Way(algorithm="dapo", settings=ONE_MOVE),
     }
     for name, rung in rungs.items():
         way = replace(rung, reward="number", category="arithmetic", rate=2e-4, longest=32)
@@ -200,7 +202,7 @@ def lengths(lab: Lab) -> Table:
     """GRPO's reductions where answers that are wrong are long: what becomes of their length."""
     yield "row", "right, of held-out sums", "length", "KL"
     for name in ("grpo", "dr-grpo"):
-        settings = {"divergence": "none", "update_epochs": 2}
+        settings = {"divergence": "none", "update_epochs": 2, **ONE_MOVE}
         way = Way(algorithm=name, settings=settings, reward="number", category="arithmetic", rate=2e-4)
         runs = [found(lab, f"lengths-{name}", replace(way, longest=32), seed) for seed in range(FEW)]
         yield name, *_last(runs)

@@ -261,7 +261,7 @@ def test_a_tie_is_never_a_preference():
 def test_a_dropped_tie_is_counted():
     tied = {**HELPSTEER3, "overall_preference": 0}
     reading = read_records([tied, HELPSTEER3], options=ReadOptions(ties="drop"))
-    assert (len(reading.records), dict(reading.left_out)) == (1, {"ties (overall_preference 0)": 1})
+    assert (len(reading.records), dict(reading.left_out)) == (1, {"ties": 1})
 
 
 @pytest.mark.parametrize("neutral", [0.5, 1.0, 0.0])

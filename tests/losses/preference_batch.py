@@ -77,8 +77,8 @@ def pair_losses(row, chosen, rejected, baseline=0.0):
         ),
     )
     if row.weight is not None:
-        for side in (chosen, rejected):
-            loss_N = loss_N * row.weight(side.logp_NT, side.power_NT, side.mask_NT)
+        sides = [row.weight(side.logp_NT, side.power_NT, side.mask_NT) for side in (chosen, rejected)]
+        loss_N = loss_N * row.pair_weight(*sides)
     if row.nll_coef:
         told_N = chosen.logp_NT.masked_fill(~chosen.mask_NT, 0.0).sum(-1)
         loss_N = loss_N - row.nll_coef * told_N / chosen.mask_NT.sum(-1)

@@ -25,6 +25,7 @@ from plaudit.losses.preference import (
     with_length_penalty,
     wpo_weight,
 )
+from plaudit.methods.preference.algorithms import preference_algorithm
 from tests.losses.preference_batch import drawn, numbers, said, tokens
 
 LINKS = {
@@ -246,6 +247,24 @@ def test_the_weight_is_how_likely_a_softmax_would_have_said_the_answer():
             for at in range(int(mask_BT[row].sum()))
         ]
         assert found_B[row].item() == pytest.approx(math.exp(sum(logs) / len(logs)))
+
+
+def test_pairs_of_likeliest_answers_count_once_and_no_more_unless_the_cap_is_off():
+    """Zhou et al. 2024 clamp a pair's weight at 1: greedy answers are likelier than what is drawn."""
+    logp_BTV = (3 * drawn(2, 4, 6, 5)).log_softmax(-1)
+    likeliest_BT, sampled_BT = logp_BTV.max(-1).values, logp_BTV.min(-1).values
+    power_BT, mask_BT = (2 * logp_BTV).logsumexp(-1), torch.ones(4, 6, dtype=torch.bool)
+    likely_B, rare_B = (wpo_weight(one, power_BT, mask_BT) for one in (likeliest_BT, sampled_BT))
+    assert bool((likely_B > 1).all())
+    usual, open_ended = preference_algorithm("wpo"), preference_algorithm("wpo", weight_cap=0)
+    assert usual.pair_weight(likely_B, likely_B).tolist() == [1.0] * 4
+    # The product is what is clamped: a likely answer stands for its unlikely partner.
+    wanted = [min(a * b, 1.0) for a, b in zip(likely_B.tolist(), rare_B.tolist(), strict=True)]
+    assert usual.pair_weight(likely_B, rare_B).tolist() == pytest.approx(wanted)
+    assert max(wanted) < 1
+    assert torch.equal(open_ended.pair_weight(likely_B, likely_B), likely_B * likely_B)
+    other = preference_algorithm("dpo", weighting="on-policy", weight_cap=2.0)
+    assert float(other.pair_weight(likely_B, likely_B).max()) <= 2.0
 
 
 def test_the_weight_is_1_of_an_even_choice_and_small_of_what_is_never_said():

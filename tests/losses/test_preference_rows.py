@@ -32,7 +32,7 @@ PAIRS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts)
 THUMBS = [name for name, facts in PREFERENCE_ALGORITHMS.items() if data_of(facts) == "thumbs"]
 DELTA = 0.3
 """The baseline that rows are told of here."""
-NO_REFERENCE = ("slic", "simpo", "cpo", "orpo")
+NO_REFERENCE = ("slic", "simpo", "cpo", "orpo", "rrhf")
 """Rows that have none."""
 
 
@@ -112,7 +112,7 @@ DIRECT = {
     ),
     "nca": lambda c, r: soft(0.1 * c.ratio) + 0.5 * soft(-0.1 * c.ratio) + 0.5 * soft(-0.1 * r.ratio),
     "bco-pair": lambda c, r: soft(0.1 * c.ratio - DELTA) + soft(DELTA - 0.1 * r.ratio),
-    "sppo": lambda c, r: (c.ratio - 5) ** 2 + (r.ratio + 5) ** 2,
+    "sppo": lambda c, r: (c.ratio - 500) ** 2 + (r.ratio + 500) ** 2,
     "aot": lambda c, r: sorted_apart(c.logp - r.logp, c.logp - c.ratio - r.logp + r.ratio),
     "aot-unpaired": lambda c, r: sorted_apart(c.ratio, r.ratio),
     "apo-zero": lambda c, r: 1 - sig(0.1 * c.ratio) + sig(0.1 * r.ratio),
@@ -121,12 +121,14 @@ DIRECT = {
     "simpo": lambda c, r: soft(2 * (c.mean - r.mean) - 1),
     "cpo": lambda c, r: soft(0.1 * (c.logp - r.logp)) - c.mean,
     "orpo": lambda c, r: 0.1 * soft((odds(c.mean) / odds(r.mean)).log()) - c.mean,
+    "pl-dpo": lambda c, r: -(0.1 * c.ratio - logsumexp(torch.stack((0.1 * c.ratio, 0.1 * r.ratio)), 0)),
+    "rrhf": lambda c, r: (r.mean - c.mean).clamp(min=0) - c.mean,
     "r-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio) + 0.01 * (c.length - r.length)),
     "dpo-norm": lambda c, r: soft(5 * (c.mean_ratio - r.mean_ratio)),
     "ld-dpo": lambda c, r: soft(0.1 * (c.own_ratio - r.own_ratio)),
     "dpop": lambda c, r: soft(0.3 * (c.ratio - r.ratio - 50 * fallen(c))),
     "wpo": lambda c, r: (
-        (c.mean - c.power + r.mean - r.power).detach().exp() * soft(0.1 * (c.ratio - r.ratio))
+        (c.mean - c.power + r.mean - r.power).detach().exp().clamp(max=1) * soft(0.1 * (c.ratio - r.ratio))
     ),
     "f-dpo": lambda c, r: soft(0.1 * (js(c.ratio) - js(r.ratio))),
     "tr-dpo": lambda c, r: soft(0.1 * (c.ratio - r.ratio)),

@@ -31,6 +31,7 @@ KNOBS = {
     "ld_alpha": [0.13],
     "dpop_lambda": [3.0],
     "weighting": ["on-policy", "no"],
+    "weight_cap": [0.001],
     "nll_coef": [0.77],
     "mix": [("hinge=0.35",)],
 }
@@ -138,6 +139,7 @@ def test_a_setting_that_is_not_read_names_the_rows_that_do():
         ("dpo", {"link_alpha": 0.3, "link": "kl"}, "add --link alpha"),
         ("aot", {"weighting": "on-policy"}, "no weight: leave out weighting"),
         ("aot-unpaired", {"weighting": "on-policy"}, "no weight: leave out weighting"),
+        ("dpo", {"weight_cap": 0.0}, "pairs of dpo have none: --weighting on-policy"),
         ("exo", {"label_smoothing": 0.0}, "cannot be 0: its loss would be infinite"),
     ],
 )

@@ -80,7 +80,7 @@ ABSOLUTE = ("sppo", "bco", "bco-pair")
 
 
 @pytest.mark.parametrize("wrong", [doubled, swapped, shifted], ids=lambda wrong: wrong.__name__)
-@pytest.mark.parametrize("name", [*CAUGHT_BY_BETA, *ABSOLUTE, "wpo", "tr-dpo", "cpo"])
+@pytest.mark.parametrize("name", [*CAUGHT_BY_BETA, *ABSOLUTE, "pl-dpo", "wpo", "tr-dpo", "cpo"])
 def test_a_wrong_loss_is_caught(name, wrong):
     place = proof_setup(seed=0, beta=0.5, rows=wrong)
     # The closed forms alone: that it is away from π* is true of a wrong loss too.

@@ -34,6 +34,13 @@ def strange(answer, weather): return 1.0
 def empty(): return 1.0
 def by_place(answer, /): return 1.0
 points = 3
+
+from plaudit.rewards.combine.cascade import Blend, Cascade, Tier
+from plaudit.rewards.registry import resolve_reward
+
+tidy = resolve_reward("format:think,answer")
+both = Blend(name="both", rewards=(resolve_reward("exact"), tidy), weights=(0.75, 0.25))
+checked = Cascade(name="checked", tiers=(Tier(reward=resolve_reward("exact")), Tier(reward=tidy)))
 '''
 
 
@@ -49,6 +56,19 @@ def test_built_in_ones_have_the_name_they_are_called_by(word: str) -> None:
     reward = resolve_reward(word)
     assert isinstance(reward, Reward)
     assert reward.name == word
+
+
+def test_a_combination_in_a_file_of_ones_own_is_a_reward_for_every_command(mine: Path) -> None:
+    """One that blends has a score where all parts have, and one that routes where any has."""
+    blend, cascade = resolve_reward(f"{mine}:both"), resolve_reward(f"{mine}:checked")
+    assert (blend.name, cascade.name) == ("both", "checked")
+    tidy = "<think>2 + 2</think><answer>4</answer>"
+    told = asked(tidy, truth=tidy)
+    assert blend.scores([told]) == ((1.0,),)
+    assert cascade.scores([told]) == ((1.0,),)
+    untold = asked(tidy)
+    assert (blend.scores([untold]), cascade.scores([untold])) == (((None,),), ((1.0,),))
+    assert resolve_reward(f"{mine}:short").name == f"{mine}:short"
 
 
 def test_patterns_and_addresses() -> None:

@@ -35,9 +35,12 @@ def win_probability_advantage(
 
 
 def running_mean_baseline(
-    reward_N: Float[Tensor, " N"], *, mean: Float[Tensor, ""] | int | float
+    reward_N: Float[Tensor, " N"], *, mean: Float[Tensor, " *N"] | int | float
 ) -> Float[Tensor, " N"]:
     """r − the mean reward **before** this batch: the baseline of REINFORCE. Williams 1992.
+
+    Where there is none before it the caller gives for each answer the mean of the others: a mean that holds
+    the answer's own score would bias the gradient, by a factor of (n − 1) / n.
 
     >>> import torch
     >>> running_mean_baseline(torch.tensor([1.0, 2.0]), mean=1.5)

@@ -133,6 +133,8 @@ class PairwiseRankerSettings:
     """What is asked below the answers; {first} and {second} stand for the labels."""
     order: Literal["random", "both"] = "random"
     """In which order a pair is shown: a random one, or both, as two rows."""
+    counting: Literal["mean", "borda", "knock-out"] = "mean"
+    """What scores several answers: mean chance to win, share of the beaten, or rounds won in a tournament."""
 
     def __post_init__(self) -> None:
         """Refuse labels that say nothing."""
@@ -140,6 +142,8 @@ class PairwiseRankerSettings:
         _refuse_no_question("words.ask", self.ask)
         if self.order not in ("random", "both"):
             raise UserError(f"words.order {self.order!r}: expected random or both")
+        if self.counting not in ("mean", "borda", "knock-out"):
+            raise UserError(f"words.counting {self.counting!r}: expected mean, borda or knock-out")
 
     @property
     def replies(self) -> tuple[str, str]:

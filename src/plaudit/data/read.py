@@ -20,6 +20,7 @@ from plaudit.data.files import Source, raw_rows, source_name
 from plaudit.data.formats.layout import MESSAGES, TEXT, TEXT_OR_MESSAGES, FieldType, ReadOptions, RowFormat
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.records import RECORD_TYPES, Record, record_kind
+from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
 
@@ -327,7 +328,9 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> Pars
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
         return ParsedRow(raw=row, left_out=str(reason))
-    return ParsedRow(raw=row, records=records)
+    # Here and not in each layout: what prefers nothing is a tie, whatever field said so.
+    retained = tuple(record for record in records if not (options.ties == "drop" and prefers_nothing(record)))
+    return ParsedRow(raw=row, records=retained, left_out="ties" if records and not retained else None)
 
 
 def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:

@@ -118,6 +118,21 @@ def _as_demonstration(record: Comparison | Ranking | Rating, completion: Text | 
     )
 
 
+def prefers_nothing(record: Record) -> bool:
+    """Whether a record compares answers and prefers none of them.
+
+    >>> prefers_nothing(Ranking(prompt="Hi", completions=("Yo", "No"), ranks=(1.0, 1.0)))
+    True
+    """
+    match record:
+        case Comparison():
+            return preference_probability(record) == 0.5
+        case Ranking(ranks=ranks):
+            return len(set(ranks)) == 1
+        case _:
+            return False
+
+
 def _preferred_side(pair: Comparison) -> Text | None:
     probability = preference_probability(pair)
     return None if probability == 0.5 else pair.chosen if probability > 0.5 else pair.rejected

@@ -58,6 +58,8 @@ from plaudit.losses.preference import (
     nca as nca,
     no_reference_link as no_reference_link,
     odds_ratio as odds_ratio,
+    plackett_luce_dpo as plackett_luce_dpo,
+    ranking_hinge as ranking_hinge,
     reverse_kl_link as reverse_kl_link,
     robust as robust,
     simpo as simpo,

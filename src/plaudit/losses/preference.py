@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from plaudit.losses.reward import plackett_luce
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tensors.needs import needs
 
@@ -450,6 +451,43 @@ def _log_odds(logp_B: Tensor) -> Tensor:
     safe_B = logp_B.clamp(max=-eps)
     # log(1 − p) by expm1: 1 − e^x would cancel where p is near 1.
     return safe_B - (-safe_B.expm1()).log()
+
+
+def plackett_luce_dpo(
+    delta_PK: Float[Tensor, "P K"],
+    rank_PK: Float[Tensor, "P K"],
+    mask_PK: Bool[Tensor, "P K"],
+    *,
+    beta: int | float,
+) -> Float[Tensor, " P"]:
+    """−Σ_k log(exp βΔ_k / Σ_{j not before k} exp βΔ_j): a whole ranking, were βΔ the reward.
+
+    Of two answers it is DPO. Equal ranks count as in `losses.reward.plackett_luce`. Rafailov et al. 2023,
+    arXiv:2305.18290, appendix A.3.
+
+    >>> level_PK, seen_PK = torch.zeros(1, 3), torch.ones(1, 3, dtype=torch.bool)
+    >>> plackett_luce_dpo(level_PK, torch.tensor([[2.0, 3.0, 1.0]]), seen_PK, beta=0.1).exp()
+    tensor([6.])
+    """
+    return plackett_luce(beta * delta_PK, rank_PK, mask_PK)
+
+
+def ranking_hinge(
+    logp_PK: Float[Tensor, "P K"], rank_PK: Float[Tensor, "P K"], mask_PK: Bool[Tensor, "P K"]
+) -> Float[Tensor, " P"]:
+    """Σ over pairs of unlike rank of max(0, p_worse − p_better), p the mean log-prob of an answer's tokens.
+
+    Yuan et al. 2023 (RRHF), arXiv:2304.05302; the likelihood of the best answer comes beside it.
+
+    >>> seen_PK = torch.ones(1, 3, dtype=torch.bool)
+    >>> ranking_hinge(torch.tensor([[-1.0, -3.0, -2.0]]), torch.tensor([[1.0, 2.0, 3.0]]), seen_PK)
+    tensor([1.])
+    """
+    safe_PK = logp_PK.masked_fill(~mask_PK, 0.0)
+    # [P, k, j]: how much likelier j is than k, counted where k is the better one.
+    lead_PKK = (safe_PK[:, None, :] - safe_PK[:, :, None]).clamp(min=0)
+    better_PKK = (rank_PK[:, :, None] < rank_PK[:, None, :]) & mask_PK[:, :, None] & mask_PK[:, None, :]
+    return (lead_PKK * better_PKK).sum((-1, -2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,7 @@ def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadR
     yield from prepared.notes
     if reading.problems:
         yield f"{len(reading.problems)} of {reading.rows} rows are bad and were put into {reading.quarantine}"
-    yield from (f"{count} rows: {reason}" for reason, count in reading.left_out.items())
+    yield from (f"{count} rows left out: {reason}" for reason, count in reading.left_out.items())
     yield from (f"{count} rows: {note}" for note, count in encoding.notes.items())
     if encoding.refused:
         where = "" if aside.refused_file is None else f"; they are listed in {aside.refused_file}"

@@ -150,8 +150,12 @@ def frozen_terms(problem: LearningProblem, logp_PYT: Float[Tensor, "P Y T"]) -> 
         matched=match_sorted(chosen, rejected) if "sorted_batch" in row.needs else None,
     )
     if row.weight is not None:
-        for answer_B in (feedback.chosen_B, feedback.rejected_B):
-            weight_B = weight_B * _row_weights(problem, row, logp_PYT, (feedback.prompt_B, answer_B))
+        weight_B = row.pair_weight(
+            *(
+                _row_weights(problem, row, logp_PYT, (feedback.prompt_B, answer_B))
+                for answer_B in (feedback.chosen_B, feedback.rejected_B)
+            )
+        )
     return FrozenTerms(context=context, weight_B=weight_B)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, assistant_turn
 from plaudit.data.transforms import preference_probability
@@ -109,6 +109,46 @@ class JudgedRow:
 def muted(row: JudgedRow) -> JudgedRow:
     """The same row without weight in the loss."""
     return replace(row, counts=False)
+
+
+def row_pairs(row: JudgedRow, *, ties: bool = True) -> list[tuple[int, int, float]]:
+    """The pairs of one row: two answers' numbers, and the chance (½ to 1) that the first is better."""
+    match row.judgement:
+        case PairLabel(probability=first_better):
+            pairs = [(0, 1, first_better) if first_better >= 0.5 else (1, 0, 1 - first_better)]
+        case RankingLabel(ranks=ranks):
+            ordered = sorted(range(len(ranks)), key=lambda n: ranks[n])
+            pairs = [(a, b, 1.0 if ranks[a] < ranks[b] else 0.5) for a, b in combinations(ordered, 2)]
+        case feedback:
+            raise ValueError(f"{row.origin}: no pair in {type(feedback).__name__}")
+    return [pair for pair in pairs if ties or pair[2] != 0.5]
+
+
+def row_labels(row: JudgedRow) -> tuple[float, ...]:
+    """For each answer of one row how surely it is good, from 0 to 1."""
+    match row.judgement:
+        case PairLabel(probability=first_better):
+            return (first_better, 1 - first_better)
+        case RatingLabel(score=score):
+            return (score,)
+        case feedback:
+            raise ValueError(f"{row.origin}: no label in {type(feedback).__name__}")
+
+
+def row_rankings(row: JudgedRow) -> list[tuple[float, tuple[float, ...]]]:
+    """The orders of one row's answers that may be meant: how likely each is, and the ranks.
+
+    >>> from plaudit.tokens.batch import Example
+    >>> example = Example(prompt=(1,), completions=())
+    >>> row_rankings(JudgedRow(example=example, judgement=PairLabel(probability=0.75, margin=0.0)))
+    [(0.75, (1.0, 2.0)), (0.25, (2.0, 1.0))]
+    """
+    if isinstance(row.judgement, RankingLabel):
+        return [(1.0, row.judgement.ranks)]
+    # Of a pair the likelier one first, as its answers lie.
+    [(first, _, probability)] = row_pairs(row)
+    orders = [(probability, (1.0, 2.0)), (1 - probability, (2.0, 1.0))]
+    return [(share, ranks if first == 0 else ranks[::-1]) for share, ranks in orders if share]
 
 
 def encode_judged(

@@ -55,6 +55,8 @@ BONUS = 0.03
 """How much entropy counts."""
 PTX = [("w10 w11", "w12 w13"), ("w20", "w21 w22 w23"), ("w30 w31 w32", "w33")]
 """Text that shall not be forgotten, a word a token."""
+SINGLE = ("trpo", "reinforce", "a2c", "rloo", "remax", "nash-md")
+"""Algorithms of one move a round: a natural step, or a surrogate without a ratio."""
 PAIRS = ("p3o", "online-dpo", "online-ipo", "ipo-md")
 """Algorithms of two answers to a prompt."""
 ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
@@ -120,7 +122,7 @@ def config_of(name: str, policy: Mapping[str, object] | None = None, **more: obj
     }
     if policy is None:
         own |= {"entropy_coef": BONUS}
-        own |= {} if name == "trpo" else {"update_epochs": 2, "minibatches": 2}
+        own |= {} if name in SINGLE else {"update_epochs": 2, "minibatches": 2}
     if name == "ppo-ptx":
         rows = [{"prompt": prompt, "completion": f" {answer}"} for prompt, answer in PTX]
         own["ptx"] = PtxSettings(data=write_rows(Path(mkdtemp()) / "ptx.jsonl", rows))

@@ -18,7 +18,7 @@ from plaudit.methods.policy.batch import ExperienceTensors
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.tensors.masked import moments
 from plaudit.tensors.needs import needs, needs_of
-from tests.methods.policy.pieces import Learnt, Scene, learnt, same_gradients, scene
+from tests.methods.policy.pieces import SINGLE, Learnt, Scene, learnt, same_gradients, scene
 
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
 """One of each kind of ratio, reduction, divergence and advantage."""
@@ -233,10 +233,10 @@ def descend(one: Scene, pieces: Sequence[AnyMicrobatch], rate: float = 0.01) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ALL)
 def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dtype) -> None:
-    several = {} if name == "trpo" else {"update_epochs": 2, "minibatches": 3}
+    several = {} if name in SINGLE else {"update_epochs": 2, "minibatches": 3}
     one = scene(name, dtype=dtype, policy=several, tokens_at_once=25)
     inner = one.rounds.updates_per_round
-    assert inner == (1 if name == "trpo" else 6)
+    assert inner == (1 if name in SINGLE else 6)
     for step in range(1, 2 * inner + 1):
         figures = descend(one, one.pieces(step))
         one.rounds.after_step(step, figures)
@@ -252,7 +252,8 @@ def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dt
     "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]
 )
 def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> None:
-    settings = {"update_epochs": 1, "minibatches": 1} if single else {"update_epochs": 2}
+    alone = single or name in SINGLE
+    settings = {"update_epochs": 1, "minibatches": 1} if alone else {"update_epochs": 2}
     one = scene(name, stale=True, policy=settings)
     one.move(0.1)
     with pytest.raises(

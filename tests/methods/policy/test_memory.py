@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
 
+from plaudit.engine.step_report import Number
+from plaudit.methods.policy.batch import Round
 from plaudit.methods.policy.collect import PassRateCurriculum, ReplayBuffer, ScoredGroup
+from plaudit.methods.policy.config import ShapeSettings
 from plaudit.rollouts.sampler import Answer, Rollout
 from plaudit.tokens.prompts import EncodedPrompt
 from tests.methods.policy.commands import go, make_place, well
-from tests.methods.policy.pieces import scene
+from tests.methods.policy.pieces import Scene, learnt, scene
 
 QUESTIONS = [EncodedPrompt(text=f"w{n}", prompt=(1, n), origin=f"p:{n}") for n in range(12)]
 
@@ -100,6 +104,71 @@ def test_what_was_drawn_by_an_older_policy_is_weighed_and_what_is_new_is_not() -
     old = weight_NT[fresh:][mask_NT[fresh:]]
     assert float(old.std()) > 0.01
     assert float(old.max()) <= 2.0
+
+
+def two_rounds(share: float) -> tuple[Scene, list[Mapping[str, Number]]]:
+    """Two rounds of two moves each, which are the same whatever is learnt; with and without old answers."""
+    settings = {"update_epochs": 2, "kl_coef": 0.1, "kl_coef_target": 0.5}
+    one = scene("reinforce-pp", policy=settings, shape=ShapeSettings(scale=True))
+    rounds, told = one.rounds, list[Mapping[str, Number]]()
+    if share:
+        rounds.replay = ReplayBuffer(rounds.prompts, share=share, window=4, seed=0)
+        weighting = replace(rounds.experience.weighting, has_replay=True)
+        rounds.experience = replace(rounds.experience, weighting=weighting)
+    for step in range(1, 5):
+        told.append(learnt(one, one.pieces(step))[2])
+        one.move()
+        rounds.after_step(step, told[-1])
+    return one, told
+
+
+OF_THE_POLICY = (
+    "kl",
+    "kl_k3",
+    "sqrt_kl",
+    "entropy",
+    "length_mean",
+    "length_max",
+    "frac_finished",
+    "approx_kl",
+)
+
+
+def test_old_answers_change_no_figure_of_the_policy_nor_what_steers_by_it() -> None:
+    """All of these are estimates over answers that the policy drew, or count each score once."""
+    (with_old, told), (without, wanted) = two_rounds(0.2), two_rounds(0.0)
+    assert told[3]["frac_replayed"] == pytest.approx(1 / 6)
+    for name in OF_THE_POLICY:
+        assert [one[name] for one in told] == pytest.approx([one[name] for one in wanted], abs=1e-12), name
+    assert told[3]["approx_kl"] > 1e-6
+    assert with_old.rounds.memory.beta == without.rounds.memory.beta != 0.1
+    scales = [one.rounds.experience.shaper.tensors()["scale"] for one in (with_old, without)]
+    assert scales[0].tolist() == pytest.approx(scales[1].tolist(), abs=1e-12)
+
+
+def test_an_old_round_of_a_checkpoint_knows_which_answers_came_again() -> None:
+    one, _ = two_rounds(0.2)
+    one.pieces(5)
+    now = one.rounds.current
+    assert now is not None
+    again = Round.from_tensors(now.tensors())
+    assert (len(again.examples), again.fresh) == (len(now.examples), range(len(one.lines)))
+    assert now.fresh == again.fresh
+
+
+def test_the_first_round_of_reinforce_is_measured_against_its_other_answers() -> None:
+    """A baseline that holds the answer's own score would shrink its gradient; there is none before it."""
+    one = scene("reinforce", policy={"kl_coef": 0.0})
+    one.rounds.memory.mean_score, one.rounds.memory.score_count = 0.0, 0
+    one.pieces()
+    now = one.rounds.current
+    assert now is not None
+    scores = one.rounds.collector.collect(one.rounds.prompts, 1, ()).scores.tolist()
+    found = [row[row != 0][0].item() for row in now.experience.advantage_NT]
+    for n, score in enumerate(scores):
+        others = [other for m, other in enumerate(scores) if m != n]
+        assert found[n] == pytest.approx(score - sum(others) / len(others), abs=1e-12)
+    assert one.rounds.memory.mean_score == pytest.approx(sum(scores) / len(scores))
 
 
 def test_in_a_run_old_answers_have_their_share(tmp_path) -> None:

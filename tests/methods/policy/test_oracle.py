@@ -19,6 +19,7 @@ from tests.methods.policy.papers import (
     monte_carlo,
     of_whole_by_token,
     p3o_joint,
+    unclipped,
 )
 from tests.methods.policy.pieces import BONUS, PAIRS, Scene, build_critic, learnt, move, same_gradients, scene
 from tests.methods.policy.plain import before, loss_of, ptx_loss, weigh
@@ -44,8 +45,13 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object], Paper]] = {
     ),
     "k2 in the reward": (
         "rloo",
-        two(kl_estimator="k2", kl_coef=0.3),
+        {"entropy_coef": BONUS, "kl_estimator": "k2", "kl_coef": 0.3},
         replace(PAPERS["rloo"], beta=0.3, reward_kl=lambda rho: 0.5 * rho * rho),
+    ),
+    "rloo of several moves, by the ratio": (
+        "rloo",
+        two(surrogate="unclipped"),
+        replace(PAPERS["rloo"], loss=unclipped),
     ),
     "k2 in the loss": (
         "grpo",
@@ -72,7 +78,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object], Paper]] = {
 
 
 def moved_move(one: Scene) -> list[AnyMicrobatch]:
-    """The second move of a round, after the policy has moved; TRPO has one only."""
+    """The second move of a round, after the policy has moved; some have one only."""
     first = one.pieces(1)
     one.move()
     pieces = one.pieces(2) if one.rounds.updates_per_round > 1 else first
@@ -104,16 +110,16 @@ def by_hand(paper: Paper, one: Scene, groups: list[int]) -> tuple[float, dict[st
     }
 
 
-def second_half(name: str) -> list[int]:
+def second_half(name: str, one: Scene) -> list[int]:
     """Of pairs one has lost an answer, which has no verdict, and is left out."""
-    if name == "trpo":
+    if one.rounds.updates_per_round == 1:
         return [0, 1, 2, 3, 4]
     return [2, 4] if name in PAIRS else [2, 3, 4]
 
 
 def as_by_hand(name: str, paper: Paper, one: Scene) -> None:
     found = learnt(one, moved_move(one))
-    loss, grads = by_hand(paper, one, second_half(name))
+    loss, grads = by_hand(paper, one, second_half(name, one))
     assert found[0] == pytest.approx(loss, rel=1e-9)
     same_gradients(found[1], grads)
     assert found[2]["ratio"] != pytest.approx(1, abs=1e-4)

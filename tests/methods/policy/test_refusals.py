@@ -29,6 +29,17 @@ SETTINGS: dict[str, Case] = {
         ("--update-epochs", 1),
         ("single move that is 0", "--update-epochs 2"),
     ),
+    "several moves without a ratio": (
+        "rloo",
+        ("--update-epochs", 2),
+        ("2 moves a round: rloo has no ratio", "--surrogate unclipped"),
+    ),
+    "parts without a ratio": ("nash-md", ("--minibatches", 4), ("4 moves a round: nash-md has no ratio",)),
+    "a log-prob in place of a ratio": (
+        "dapo",
+        ("--surrogate", "log-prob"),
+        ("moves a round: dapo has no ratio",),
+    ),
     "no chance": ("ppo", ("--draw.temperature", 0), ("draw.temperature 0 gives the same answer", "use 1")),
     "no such share": ("ppo", ("--draw.top-p", 1.5), ("top_p 1.5",)),
     "nothing to read": ("rloo", ("--clip-low", 0.1), ("clip_low is read by no cell of rloo",)),

@@ -20,13 +20,15 @@ from tests.methods.policy.commands import Place, Went, command, go, make_place, 
 
 SPARSE = ("--evaluate-every", 2, "--sample-every", 3, "--save-every", 100, "--rounds", 3)
 FOLLOWING = ("--reference.kind", "average", "--reference.every", 1, "--reference.share", 0.3)
+RATIO = ("--surrogate", "unclipped")
+"""What several moves of a round need, where an algorithm has no ratio."""
 MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "ppo": ("ppo", ("--minibatches", 2, "--update-epochs", 2, "--shape.scale")),
     "grpo": ("grpo", ("--update-epochs", 2, "--group-size", 4)),
     "dapo": ("dapo", ("--update-epochs", 2, "--group-size", 4, "--minibatches", 2)),
     "reinforce": ("reinforce", ("--shape.scale",)),
     "ppo-penalty": ("ppo-penalty", ("--penalty-coef-target", 1e-4, "--update-epochs", 3)),
-    "adaptive": ("rloo", ("--kl-coef-target", 0.01, "--kl-coef-horizon", 30, "--update-epochs", 2)),
+    "adaptive": ("rloo", (*RATIO, "--kl-coef-target", 0.01, "--kl-coef-horizon", 30, "--update-epochs", 2)),
     "stopped early": ("grpo", ("--update-epochs", 4, "--target-kl", 1e-4, "--group-size", 4)),
     "following": ("grpo", ("--reference.kind", "average", "--reference.every", 2, "--update-epochs", 2)),
     "adapters": ("grpo", ("--lora.rank", 2, "--update-epochs", 2)),
@@ -37,11 +39,11 @@ MANNERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "shared": ("ppo", ("--critic.shared", "--update-epochs", 2)),
     "tr-ppo": ("tr-ppo", ("--update-epochs", 3)),
     "tr-ppo, shared": ("tr-ppo-rb", ("--critic.shared", "--update-epochs", 2)),
-    "remax": ("remax", ("--minibatches", 2)),
+    "remax": ("remax", (*RATIO, "--minibatches", 2)),
     "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
-    "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2, "--shape.scale")),
-    "nash-md, adapters": ("nash-md", ("--lora.rank", 2, "--update-epochs", 2)),
-    "nash-ema": ("nash-md", ("--mixture-coef", 1, *FOLLOWING, "--update-epochs", 2)),
+    "nash-md": ("nash-md", (*RATIO, "--update-epochs", 2, "--group-size", 2, "--shape.scale")),
+    "nash-md, adapters": ("nash-md", (*RATIO, "--lora.rank", 2, "--update-epochs", 2)),
+    "nash-ema": ("nash-md", (*RATIO, "--mixture-coef", 1, *FOLLOWING, "--update-epochs", 2)),
 }
 QUICK = ("ppo", "dapo", "following", "nash-md", "tr-ppo")
 ALL = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MANNERS]
@@ -133,7 +135,7 @@ RANKS: dict[str, tuple[str, tuple[object, ...]]] = {
     "tr-ppo": ("tr-ppo", ("--update-epochs", 3, "--max-kl", 1e-4)),
     "ptx": ("ppo-ptx", ("--update-epochs", 2, "--ptx.rows", 3)),
     "ipo-md": ("ipo-md", ("--update-epochs", 2, "--mixture-coef", 0.4)),
-    "nash-md": ("nash-md", ("--update-epochs", 2, "--group-size", 2)),
+    "nash-md": ("nash-md", (*RATIO, "--update-epochs", 2, "--group-size", 2)),
 }
 
 

@@ -141,16 +141,48 @@ def test_a_held_out_judge_keeps_its_best_checkpoint_and_ends_the_run(place: Plac
 
 
 def test_dapo_asks_other_prompts_where_all_answers_are_alike(place: Place) -> None:
-    went = well(place, "dapo", "unlike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4)
+    even = ("--rounds", 3, "--reward", place.rule("even"), "--group-size", 4, "--minibatches", 1)
+    went = well(place, "dapo", "unlike", *even)
     for line in went.lines:
         assert line["rows"] == 4
         assert line["frac_zero_std"] > 0
         assert line["frac_filtered"] > 0
-    usual = well(
-        *(place, "dapo", "alike", "--rounds", 3, "--reward", place.rule("even"), "--group-size", 4),
-        "--no-dynamic-sampling",
-    )
+    usual = well(place, "dapo", "alike", *even, "--no-dynamic-sampling")
     assert all(line["frac_filtered"] == 0 for line in usual.lines)
+
+
+TIGHT = ("--clip-low", 1e-6, "--clip-high", 1e-6)
+IDLE = (
+    "nothing is clipped: a round is one move, at which every ratio is 1, so clip_high and clip_low cannot act"
+)
+
+
+@pytest.mark.parametrize("name", ["dapo", "dr-grpo", "grpo-plus"])
+def test_the_clip_acts_in_the_moves_that_the_papers_make_of_a_round(place: Place, name: str) -> None:
+    usual = ("--rounds", 1, "--overlong-buffer", 0, "--held-out", 0)
+    plain = well(place, name, f"{name} usual", *usual)
+    tight = well(place, name, f"{name} tight", *usual, *TIGHT)
+    # Four prompts a round: more parts than prompts would be moves without any, and that is said.
+    moves = {"dapo": 4, "dr-grpo": 4, "grpo-plus": 2}[name]
+    assert len(plain.lines) == moves
+    assert (f"a round of 4 prompts has {moves}" in plain.said) == (name != "grpo-plus")
+    assert plain.lines[0]["clip_frac_high"] == tight.lines[0]["clip_frac_high"] == 0
+    assert sum(tight.figures("clip_frac_low") + tight.figures("clip_frac_high")) > 0.1
+    assert weights(plain) != weights(tight)
+    assert "nothing is clipped" not in plain.said
+
+
+def test_where_a_round_is_one_move_the_clip_is_said_to_be_idle_and_is(place: Place) -> None:
+    usual = ("--rounds", 2, "--held-out", 0)
+    plain, tight = well(place, "grpo", "one move", *usual), well(place, "grpo", "as tight", *usual, *TIGHT)
+    assert weights(plain) == weights(tight)
+    assert plain.said.count(IDLE) == 1
+    assert "cannot act" not in well(place, "rloo", "no clip", *usual).said
+
+
+def weights(went: Went) -> bytes:
+    """The file of weights that a run has written."""
+    return (went.run / "model" / "model.safetensors").read_bytes()
 
 
 def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
@@ -279,7 +311,8 @@ def test_answers_that_were_cut_are_left_out_of_the_loss(place: Place) -> None:
 def test_what_was_decided_is_said_first(place: Place, runs: Runs) -> None:
     said = runs.of("ppo").said
     assert (
-        "a round: 4 prompts with 1 answer each, 4 answers, and 4 moves (4 times through, 1 at a time)" in said
+        "a round: 4 prompts with 1 answer each, 4 answers, and 4 moves (4 times through, in 1 part each)"
+        in said
     )
     assert "critic: begins as" in said
     assert "reference: " in said

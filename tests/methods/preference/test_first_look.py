@@ -26,7 +26,14 @@ from tests.methods.preference.test_runs import QUICK, command, kind_of, lines, m
 from tests.methods.reward_model.rows import judged
 
 SHORT = ("--steps", 1, "--sample.rows", 0)
-REST = {"sppo": 50.0, "ipo": 25.0, "hinge": 1.0, "nca": 2 * math.log(2), "apo-zero": 1.0, "dpop": math.log(2)}
+REST = {
+    "sppo": 2 * 500.0**2,
+    "ipo": 25.0,
+    "hinge": 1.0,
+    "nca": 2 * math.log(2),
+    "apo-zero": 1.0,
+    "dpop": math.log(2),
+}
 """What losses are where nothing has moved."""
 
 

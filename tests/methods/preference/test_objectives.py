@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from plaudit.methods.preference.algorithms import PREFERENCE_ALGORITHMS
-from plaudit.tokens.preferences import PairLabel, RatingLabel
+from plaudit.tokens.preferences import PairLabel, RankingLabel, RatingLabel
 from tests.methods.preference.pieces import (
     DELTA,
     SORTED,
@@ -95,11 +95,13 @@ FORMULAS: dict[str, Pair] = {
     "orpo": lambda w, l_: nll(w) + 0.1 * soft(log_odds(w.logp_T.mean()) - log_odds(l_.logp_T.mean())),
     "nca": of_sides(lambda w, l_: soft(0.1 * w) + 0.5 * soft(-0.1 * w) + 0.5 * soft(-0.1 * l_)),
     "bco-pair": of_sides(classified),
-    "sppo": of_sides(lambda w, l_: (w - 5) ** 2 + (l_ + 5) ** 2),
+    "sppo": of_sides(lambda w, l_: (w - 500) ** 2 + (l_ + 500) ** 2),
     "apo-zero": of_sides(lambda w, l_: 1 - (0.1 * w).sigmoid() + (0.1 * l_).sigmoid()),
     "apo-down": of_sides(lambda w, l_: (0.1 * w).sigmoid() + 1 - (0.1 * (w - l_)).sigmoid()),
     "dpop": of_sides(lambda w, l_: soft(0.3 * (w - l_ - 50 * (-w).clamp(min=0)))),
-    "wpo": lambda w, l_: own(w) * own(l_) * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum())),
+    "wpo": lambda w, l_: (
+        min(own(w) * own(l_), torch.tensor(1.0)) * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
+    ),
     "mpo": lambda w, l_: (
         0.8 * soft(0.1 * (w.ratio_T.sum() - l_.ratio_T.sum()))
         + 0.2 * classified(w.ratio_T.sum(), l_.ratio_T.sum())
@@ -132,6 +134,50 @@ def sorted_sum(name: str, pairs: list[Judged]) -> Tensor:
     return soft(0.1 * (upper.sort().values - lower.sort().values)).sum()
 
 
+def drawn_in_order(deltas: list[Tensor], ranks: tuple[float, ...]) -> Tensor:
+    """−log of drawing the best first; of d equals the l-th counts each of them as 1 − l/d (Efron 1977)."""
+    total = torch.zeros((), dtype=torch.float64)
+    for rank in sorted(set(ranks)):
+        equals = [0.1 * delta for delta, own in zip(deltas, ranks, strict=True) if own == rank]
+        later = [0.1 * delta for delta, own in zip(deltas, ranks, strict=True) if own > rank]
+        for place, drawn in enumerate(equals):
+            share = 1 - place / len(equals)
+            left = sum((one.exp() for one in later), torch.zeros(())) + share * sum(
+                one.exp() for one in equals
+            )
+            total = total + left.log() - drawn
+    return total
+
+
+def rrhf(sides: list[Side], ranks: tuple[float, ...]) -> Tensor:
+    """Hinges of all pairs that are told apart, and −mean log π of the best (of equals: their mean)."""
+    best = [nll(side) for side, rank in zip(sides, ranks, strict=True) if rank == min(ranks)]
+    hinges = [
+        (worse.logp_T.mean() - better.logp_T.mean()).clamp(min=0)
+        for better, own in zip(sides, ranks, strict=True)
+        for worse, other in zip(sides, ranks, strict=True)
+        if own < other
+    ]
+    return sum(hinges, torch.zeros(())) + sum(best, torch.zeros(())) / len(best)
+
+
+def ranking_sum(one: Scene, policy: PreTrainedModel) -> Tensor:
+    """Each row as a whole; of a pair whose label is no certainty what is to be expected."""
+    total = torch.zeros((), dtype=torch.float64)
+    for row in one.rows:
+        sides = [side_of(one, policy, row.prompt, answer) for answer in row.example.completions]
+        said = row.judgement
+        if isinstance(said, RankingLabel):
+            orders = [(1.0, said.ranks)]
+        else:
+            orders = [(said.probability, (1.0, 2.0)), (1 - said.probability, (2.0, 1.0))]
+        for chance, ranks in orders:
+            deltas = [side.ratio_T.sum() for side in sides]
+            loss = rrhf(sides, ranks) if one.name == "rrhf" else drawn_in_order(deltas, ranks)
+            total = total + chance * loss
+    return total
+
+
 def single_mean(one: Scene, policy: PreTrainedModel) -> Tensor:
     """Each answer, called good or bad, by itself."""
     z0 = reference_point(one, policy) if one.name == "kto" else 0.0
@@ -151,6 +197,8 @@ def by_hand(one: Scene, *, ties: bool = True) -> tuple[float, dict[str, Tensor]]
     policy = plain()
     if one.name in THUMBS:
         loss = single_mean(one, policy)
+    elif one.batches.row.ranking_loss is not None:
+        loss = ranking_sum(one, policy) / len(one.rows)
     else:
         pairs = plain_pairs(one, policy, ties=ties)
         loss = (sorted_sum if one.name in SORTED else pair_sum)(one.name, pairs) / len(one.rows)

@@ -190,18 +190,35 @@ def test_settings_that_have_no_meaning_are_refused(
         assert words in said
 
 
-def test_one_tie_among_rows_that_are_certain_is_named(
-    files: tuple[Toy, dict[str, Path]], refused: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("aot", (), "2 ties left out: aot sorts pairs by which answer is better"),
+        ("aot-unpaired", (), "2 ties left out: aot-unpaired sorts pairs"),
+        ("dpo", ("--rows.ties", "drop"), "2 rows left out: ties"),
+        ("kto", ("--rows.ties", "drop"), "2 rows left out: ties"),
+    ],
+)
+def test_a_few_ties_are_left_out_and_counted_and_no_bad_rows(
+    files: tuple[Toy, dict[str, Path]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    more: tuple[str, ...],
+    words: str,
 ) -> None:
-    """And a few such rows are left out, and listed, where that is allowed."""
-    data = write_rows(tmp_path / "data.jsonl", [*CERTAIN, {**CERTAIN[0], "probability": 0.5}])
-    words = command("aot", files[0], data, tmp_path / "run", "--steps", 1)
-    said = refused(words)
-    assert f"data.jsonl:{len(CERTAIN) + 1}: the label is 0.5" in said
-    assert said.count(f"data.jsonl:{len(CERTAIN) + 1}") == 1
-    assert main([*map(str, words), "--rows.threshold", "0.2", "--out", str(tmp_path / "other")]) == 0
-    listed = (tmp_path / "other" / "refused-data.jsonl").read_text("utf-8").splitlines()
-    assert len(listed) == 1
+    """As if they had never been there: the same weights as from the rows without them."""
+    tied = [{**CERTAIN[0], "probability": 0.5}, {**CERTAIN[1], "probability": 0.5}]
+    with_ties = write_rows(tmp_path / "with.jsonl", [*CERTAIN, *tied])
+    without = write_rows(tmp_path / "without.jsonl", CERTAIN)
+    made: list[bytes] = []
+    for data, out, settings in ((with_ties, "some", more), (without, "none", ())):
+        words_of_run = command(name, files[0], data, tmp_path / out, "--steps", 2, *settings)
+        assert main([*map(str, words_of_run)]) == 0
+        made.append((tmp_path / out / "model" / "model.safetensors").read_bytes())
+        assert (words in capsys.readouterr().err) == (data is with_ties)
+        assert not (tmp_path / out / "refused-data.jsonl").exists()
+    assert made[0] == made[1]
 
 
 def test_an_algorithm_that_nobody_knows_is_refused_with_the_nearest(

@@ -127,6 +127,17 @@ def test_every_algorithm_learns(runs: Runs, name: str) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["pl-dpo", "rrhf"])
+def test_whole_rankings_are_learnt_in_their_order(runs: Runs, name: str) -> None:
+    run = runs.run(f"{name} ranked", name, *LONG, *SELDOM, kind="rankings")
+    assert "rankings: each is learnt whole, and counts as much as one comparison" in runs.said(
+        f"{name} ranked"
+    )
+    loss, right = figures(run, "held_out/loss"), figures(run, "held_out/accuracy")
+    assert loss[-1] < loss[0]
+    assert right[-1] > 0.7
+
+
 def test_dpo_begins_at_ln_2_with_no_distance_and_no_margin(runs: Runs) -> None:
     first, *_ = lines(runs.run("dpo", "dpo", *LONG, *SELDOM))
     assert first["loss"] == pytest.approx(math.log(2), abs=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -17,6 +18,7 @@ from plaudit.engine.distributed import Ranks, single_process
 from plaudit.engine.metrics import merge_metrics
 from plaudit.methods.config import RowSettings
 from plaudit.methods.reward_model.config import LossName, RewardSettings
+from plaudit.methods.reward_model.losses import select_loss
 from plaudit.methods.reward_model.objective import RewardMicrobatch, microbatches_of
 from plaudit.models.reward_model import FreshHead, Pooling, RewardModel
 from plaudit.tokens.batch import batch_of
@@ -204,6 +206,44 @@ def test_which_answer_is_named_first_makes_no_difference(model: RewardModel, los
     close(other, one)
     same_gradients(found, wanted)
     assert said == pytest.approx(figures, rel=1e-12)
+
+
+NOTED = [
+    RewardSettings(),
+    RewardSettings(margin="none"),
+    RewardSettings(noise=0.1),
+    RewardSettings(smoothing=0.2),
+    RewardSettings(noise=0.3, smoothing=0.1, centring=0.05),
+    RewardSettings(centring=0.5, margin="none"),
+]
+
+
+def as_said(sentence: str, first: float, second: float, margin: float) -> float:
+    """A noted formula, computed as it is written."""
+    formula, _, chance = sentence.partition(": ")[2].partition(", P = ")
+
+    def value(words: str, **known: float) -> float:
+        words = words.replace("−", "-").replace("²", "**2").replace("r₁", "one").replace("r₂", "other")
+        words = re.sub(r"log (σ\([^)]*\)|P)", r"log(\1)", words)
+        words = re.sub(r"([\d.]+) (?=log|σ|\()", r"\1 * ", words)
+        names = {"log": math.log, "σ": lambda x: 1 / (1 + math.exp(-x)), "margin": margin}
+        return eval(words, {"one": first, "other": second, **names, **known})
+
+    return value(formula, P=value(chance) if chance else 0.0)
+
+
+@pytest.mark.parametrize("settings", NOTED)
+def test_the_loss_that_is_noted_is_the_loss_that_is_learnt(
+    model: RewardModel, settings: RewardSettings
+) -> None:
+    margin = 0.0 if settings.margin == "none" else 0.5
+    row = replace(rows_of_kind("comparisons")[0], judgement=PairLabel(probability=1.0, margin=margin))
+    noted = select_loss(settings, [row], RowSettings()).sentence
+    first, second = model.rewards(batch_of([row.example])).tolist()
+    close(
+        learnt(model, objective_of(model, [row], settings), whole((row,)))[0],
+        as_said(noted, first, second, margin),
+    )
 
 
 @pytest.mark.parametrize("loss", ["davidson", "rao-kupper"])

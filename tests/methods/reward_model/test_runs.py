@@ -19,6 +19,7 @@ from plaudit.data.judging import Task
 from plaudit.rewards.learned.process import Solution
 from plaudit.rewards.load import load_reward
 from tests.engine.test_exact_resume import at_random, during_a_save
+from tests.engine.toy import write_rows
 from tests.engine.toy_command import Command, Done, outcome, plaudit
 from tests.methods.reward_model.rows import KINDS, LOSS, command, judged, make_files
 
@@ -251,6 +252,28 @@ def test_it_says_of_answers_what_it_gives_them_now(runs: Runs) -> None:
         better, worse = (float(line.split()[0]) for line in sample["completion"].splitlines())
         assert better >= worse
         assert sample["expected"].startswith("better: ")
+
+
+@pytest.mark.parametrize("loss", ["auto", "davidson"])
+def test_ties_that_are_dropped_are_not_learnt_and_are_counted(runs: Runs, tmp_path: Path, loss: str) -> None:
+    """As if they were not in the file; Davidson without ties in its model takes the rows then, as it says."""
+    pairs = [row for row in judged("comparisons", 20) if "probability" not in row]
+    tied = [{**row, "probability": 0.5} for row in pairs[:3]]
+    certain = ("--reward.tie-probability", 0) if loss == "davidson" else ()
+    made: list[bytes] = []
+    for name, rows, more in (("some", [*pairs, *tied], ("--rows.ties", "drop")), ("none", pairs, ())):
+        data = write_rows(tmp_path / f"{name}.jsonl", rows)
+        usual = ("--steps", 2, "--held-out", 0, "--reward.loss", loss, *certain)
+        done = plaudit(*command(runs.toy.model, data, tmp_path / name, *usual, *more))
+        assert done.code == 0, done.err
+        assert ("3 rows left out: ties" in done.err) == (name == "some")
+        made.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
+    soft = plaudit(*command(runs.toy.model, tmp_path / "some.jsonl", tmp_path / "soft", *usual))
+    if loss == "davidson":
+        assert "leave ties out with --rows.ties drop" in soft.err
+    else:
+        assert (tmp_path / "soft" / "model" / "model.safetensors").read_bytes() != made[0]
 
 
 def test_of_a_file_with_two_kinds_of_rows_one_is_chosen(runs: Runs, tmp_path: Path) -> None:

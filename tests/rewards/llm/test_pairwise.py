@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -122,7 +124,8 @@ def test_round_robin_scores_are_mean_chances_or_the_share_of_the_beaten():
     assert row == pytest.approx([points / 2 for points in expected])
     assert tie == (0.5, 0.5)
     assert sum(row) == pytest.approx(1.5)
-    assert PairwiseRanker(Planted(SETTINGS, bonus=2.0), counting="borda").scores(asked) == (
+    borda = replace(SETTINGS, counting="borda")
+    assert PairwiseRanker(Planted(borda, bonus=2.0)).scores(asked) == (
         (0, 0.5, 1),
         (0.5, 0.5),
     )
@@ -149,6 +152,25 @@ def test_a_tournament_of_m_answers_has_one_match_fewer_and_the_best_wins_it(coun
     assert answers[played.winner] == max(answers, key=int)
     beaten = {match.first + match.second - match.winner for match in played.matches}
     assert beaten == set(range(count)) - {played.winner}
+
+
+@pytest.mark.parametrize("count", range(2, 10))
+def test_a_knock_out_gives_the_best_the_highest_score_for_as_few_questions(count):
+    """By rounds outlived: half of a field falls in the first round, and one does in the last."""
+    answers = [str(number) for number in random.Random(count).sample(range(40), count)]
+    planted = Planted(replace(SETTINGS, counting="knock-out"), bonus=5.0)
+    [row] = PairwiseRanker(planted).scores([task("p", *answers)])
+    assert len(planted.asked) == 2 * (count - 1)
+    assert answers[row.index(1.0)] == max(answers, key=int)
+    assert row.count(1.0) == 1
+    rounds = math.ceil(math.log2(count))
+    assert set(row) == {number / rounds for number in range(rounds + 1)}
+    assert row.count(0.0) == count // 2
+
+
+def test_a_knock_out_without_a_verdict_or_a_partner_has_no_scores():
+    ranker = PairwiseRanker(Planted(replace(SETTINGS, counting="knock-out"), most=150))
+    assert ranker.scores([task("p", "1"), task("p", "1", "9".rjust(120, "0"))]) == ((None,), (None, None))
 
 
 def test_the_seed_draws_the_matches():

@@ -18,7 +18,7 @@ class ReadOptions:
     """
 
     ties: str = "soft"
-    """What becomes of a tie: soft, a comparison with probability 0.5, or drop: counted and left out."""
+    """What becomes of a tie: soft, learnt as equal answers, or drop: counted and left out."""
     neutral: float = 0.5
     """The label of a neutral step (PRM800K's rating 0)."""
     split: str | None = None

@@ -79,8 +79,6 @@ def _helpsteer3(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
     first, second = (_response(row.get(f"response{i}"), prompt) for i in (1, 2))
     require_different(first, second, "response1, response2")
     preference = row.get("overall_preference").number_between(-3.0, 3.0)
-    if preference == 0 and options.ties == "drop":
-        raise LeftOutError("ties (overall_preference 0)")
     chosen, rejected = (second, first) if preference > 0 else (first, second)
     return (
         Comparison(

@@ -65,6 +65,8 @@ MUNOS_MIXTURE = 0.125
 def reinforce(kl_coef: KlCoef = 0.05, group_size: GroupSize = 1) -> PolicyAlgorithm:
     """−(r − mean of all so far) log π.
 
+    So far: before its round. In the first round it is the mean of the other answers.
+
     Williams 1992.
     """
     return row.PolicyAlgorithm(
@@ -301,6 +303,8 @@ def grpo(
 ) -> PolicyAlgorithm:
     """PPO's clip, A = (r − mean) / std of the group, + β KL.
 
+    One move a round, as in the paper's own runs, at which no clip can act; --minibatches makes more.
+
     Shao et al. 2024, arXiv:2402.03300.
     """
     return row.PolicyAlgorithm(
@@ -314,30 +318,41 @@ def grpo(
 
 
 @algorithm
-def dr_grpo(clip_low: ClipLow = 0.2, clip_high: ClipHigh = 0.2, group_size: GroupSize = 8) -> PolicyAlgorithm:
+def dr_grpo(
+    clip_low: ClipLow = 0.2,
+    clip_high: ClipHigh = 0.2,
+    minibatches: Minibatches = 8,
+    group_size: GroupSize = 8,
+) -> PolicyAlgorithm:
     """GRPO without its std and without its lengths.
+
+    Eight moves a round are its authors' (1,024 answers, 128 a move).
 
     Liu et al. 2025, arXiv:2503.20783.
     """
     plain = _grpo_without_kl(clip_low, clip_high, group_size)
-    return replace(plain, advantage=cells.group_mean, reduction=cells.fixed_length)
+    return replace(plain, advantage=cells.group_mean, reduction=cells.fixed_length, minibatches=minibatches)
 
 
 @algorithm
 def dapo(
     clip_low: ClipLow = 0.2,
     clip_high: ClipHigh = 0.28,
+    minibatches: Minibatches = 16,
     group_size: GroupSize = 8,
     dynamic_sampling: DynamicSampling = True,
     overlong_buffer: OverlongBuffer = 0.2,
 ) -> PolicyAlgorithm:
     """GRPO with clip-higher, token mean, unlike groups only, soft overlong punishment.
 
+    Sixteen moves a round are the paper's (8,192 answers, 512 a move).
+
     Yu et al. 2025, arXiv:2503.14476.
     """
     return replace(
         _grpo_without_kl(clip_low, clip_high, group_size),
         reduction=cells.token_mean,
+        minibatches=minibatches,
         dynamic_sampling=dynamic_sampling,
         overlong_buffer=overlong_buffer,
     )
@@ -347,15 +362,18 @@ def dapo(
 def grpo_plus(
     clip_low: ClipLow = 0.2,
     clip_high: ClipHigh = 0.28,
+    minibatches: Minibatches = 2,
     group_size: GroupSize = 8,
     overlong_filtering: OverlongFiltering = True,
 ) -> PolicyAlgorithm:
     """GRPO with clip-higher, without KL; answers that were cut are left out.
 
+    Two moves a round are its authors' (128 prompts, 64 a move).
+
     Luo et al. 2025, DeepCoder.
     """
     plain = _grpo_without_kl(clip_low, clip_high, group_size)
-    return replace(plain, overlong_filtering=overlong_filtering)
+    return replace(plain, minibatches=minibatches, overlong_filtering=overlong_filtering)
 
 
 @algorithm

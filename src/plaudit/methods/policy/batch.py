@@ -104,6 +104,13 @@ class Round:
     """The largest number of tokens of a completion."""
     mean_score: float = 0.0
     """The mean shaped score of its new completions."""
+    fresh_groups: int | None = None
+    """How many of its groups, the first ones, were drawn for it; the others come again. None: all."""
+
+    @property
+    def fresh(self) -> range:
+        """The groups that the policy of this round drew, of which alone its figures are estimates."""
+        return range(len(self.examples) if self.fresh_groups is None else self.fresh_groups)
 
     def batch(self, refs: Sequence[GroupRef]) -> tuple[TokenBatch, Int[Tensor, " n"]]:
         """The tokens of these groups, and their rows among all answers."""
@@ -141,6 +148,7 @@ class Round:
             "number": self.number,
             "longest": self.max_tokens,
             "mean": self.mean_score,
+            "fresh": len(self.fresh),
             "examples": [_example_as_json(example) for example in self.examples],
             "figures": [asdict(metric) for metric in self.metrics],
         }
@@ -165,6 +173,8 @@ class Round:
             number=record["number"],
             max_tokens=record["longest"],
             mean_score=record["mean"],
+            # An earlier version did not say which of its groups came again.
+            fresh_groups=record.get("fresh"),
             examples=tuple(
                 _example_from_json(group, example, tensors)
                 for group, example in enumerate(record["examples"])

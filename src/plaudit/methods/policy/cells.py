@@ -177,13 +177,14 @@ def preference(inputs: AdvantageInputs, /) -> Tensor:
 
 
 def running(inputs: AdvantageInputs, /) -> Tensor:
-    """r − mean of all so far."""
+    """r − mean of all before; in the first round of the others."""
     advantage_N = baseline.running_mean_baseline(inputs.reward_N, mean=inputs.mean_score)
     return masked.broadcast_to_tokens(advantage_N, inputs.mask_NT)
 
 
+@needs("single_update")
 def log_prob(inputs: SurrogateInputs, /) -> Tensor:
-    """The policy-gradient surrogate −A log π, without a ratio."""
+    """The policy-gradient surrogate −A log π, without a ratio: right for a round's first move alone."""
     return policy.policy_gradient(inputs.logp_NT, inputs.advantage_NT)
 
 

@@ -1,4 +1,4 @@
-"""The algorithm of a run with its settings, refusals of those that contradict it, and notes on who generates.
+"""The algorithm of a run with its settings, refusals of those that contradict it, and notes on what it does.
 
 Refused are settings from which an algorithm could learn nothing, or something else than is meant.
 """
@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from plaudit.errors import UserError
 from plaudit.losses.divergence import k1
+from plaudit.methods.algorithm import cell_settings
 from plaudit.methods.policy import cells
 from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.policy.row import PolicyAlgorithm
@@ -24,6 +25,8 @@ def configured_algorithm(algorithm: Algorithm, config: PolicyConfig) -> PolicyAl
     # group-z knows whole answers only and would spread a step's payment over all tokens.
     if config.process.pay != "no" and record.advantage is cells.group_z:
         record = replace(record, advantage=cells.group_z_of_steps)
+    # A prompt's answers stay together, so more parts than prompts would only be moves without any.
+    record = replace(record, minibatches=min(record.minibatches, config.batch_size))
     _refuse_contradictions(record, config)
     return record
 
@@ -47,6 +50,12 @@ def _refuse_contradictions(record: PolicyAlgorithm, config: PolicyConfig) -> Non
         raise UserError(
             f"{record.name} adapts its coefficient to how far a round has moved the policy, and with a "
             "single move that is 0: give --update-epochs 2 or more"
+        )
+    if "single_update" in record.needs and record.updates_per_round > 1:
+        raise UserError(
+            f"{record.updates_per_round} moves a round: {record.name} has no ratio (surrogate log-prob), so "
+            "from the second move on it would learn from answers of another policy as if they were its own; "
+            "leave --update-epochs and --minibatches out, or add --surrogate unclipped (the ratio) or clip"
         )
     if record.ptx_coef and config.ptx.data is None:
         raise UserError(f"{record.name} needs text that it shall not forget: add --ptx.data FILE")
@@ -83,6 +92,11 @@ def _refuse_sampling_conflicts(record: PolicyAlgorithm, config: PolicyConfig) ->
             f"draw.replay: {name} measures answers against {compared_with} of the same moment, so "
             "those of an earlier round have nothing to be measured against; leave it out"
         )
+    if record.max_kl and config.draw.replay:
+        raise UserError(
+            f"draw.replay: {name} measures its trust region on the policy's own answers, and those of an "
+            "earlier round are not; leave it out"
+        )
     if record.mixture_coef:
         cells.refuse_unread(record, frozenset({"mixture_coef"}))
         _refuse_mixture_conflicts(record, config)
@@ -113,6 +127,24 @@ def _refuse_mixture_conflicts(record: PolicyAlgorithm, config: PolicyConfig) -> 
             f"{setting} weighs answers as if the policy should have drawn them, and {name} wants those of "
             "a mixture; leave it out"
         )
+
+
+def update_notes(record: PolicyAlgorithm, config: PolicyConfig) -> tuple[str, ...]:
+    """Notes on moves of a round: fewer than were asked for, or one only, at which a clip cannot act."""
+    notes: list[str] = []
+    wanted = getattr(config, "minibatches", None) or 0
+    if wanted > record.minibatches:
+        notes.append(
+            f"minibatches {wanted}: a round of {config.batch_size} prompts has {record.minibatches}, one "
+            "prompt each; --batch-size gives it more prompts"
+        )
+    limits = sorted(cell_settings(record.surrogate).keys() & {"clip_low", "clip_high", "max_kl"})
+    if limits and record.updates_per_round == 1:
+        notes.append(
+            f"nothing is clipped: a round is one move, at which every ratio is 1, so {' and '.join(limits)} "
+            f"cannot act; --minibatches 4 or --update-epochs 2 makes more moves of it"
+        )
+    return tuple(notes)
 
 
 def mixture_notes(record: PolicyAlgorithm) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from plaudit.advantages.group import mean_of_others
 from plaudit.advantages.temporal import step_rewards
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, max_metric, mean_metric
@@ -180,46 +181,44 @@ def round_metrics(
     sampler_logp_NT: Tensor,
 ) -> tuple[Metric, ...]:
     """The metrics of a round; the same on every rank, so all are means."""
-    mask_NT, length_N = inputs.mask_NT, inputs.mask_NT.sum(-1)
-    # What the reward said of new answers: shaping and replay would hide whether it rises.
-    scores = collected.scores[: collected.new_completions]
+    # Of new answers alone: those of earlier policies say nothing of how this one speaks, or how far it is.
+    fresh = slice(collected.new_completions)
+    mask_NT = inputs.mask_NT[fresh]
+    scores, length_N = collected.scores[fresh], mask_NT.sum(-1)
     metrics = {
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
-        **_reward_part_means(collected),
-        **step_metrics(collected),
+        **(_reward_part_means(collected) | step_metrics(collected)),
         # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
-        "entropy": -float(masked_mean(sampler_logp_NT, mask_NT)),
+        "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
         "length_mean": float(length_N.double().mean()),
-        "frac_finished": float(inputs.finished_N.double().mean()),
+        "frac_finished": float(inputs.finished_N[fresh].double().mean()),
         "frac_no_verdict": collected.no_verdict / collected.generated,
         "frac_zero_std": collected.zero_std / len(collected.all_groups),
         "frac_filtered": 1 - len(collected.groups) / len(collected.all_groups),
         "frac_replayed": len(collected.replayed) / len((*collected.groups, *collected.replayed)),
-        "advantage_std": float(experience.advantage_NT[mask_NT].std(unbiased=False)),
+        "advantage_std": float(experience.advantage_NT[inputs.mask_NT].std(unbiased=False)),
     }
     if "reference" in row.needs:
-        metrics |= {**_kl_means(experience, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
+        shift_NT = log_ratio(experience.old_logp_NT[fresh], experience.ref_logp_NT[fresh], mask_NT)
+        metrics |= {**_kl_means(shift_NT, mask_NT), "kl_coef": float(inputs.kl_coefficient)}
     if "rival" in row.needs:
-        preferred_N = (inputs.score_N - inputs.rival_N).sigmoid()
-        metrics["win_prob"] = float(preferred_N[: collected.new_completions].mean())
+        metrics["win_prob"] = float((inputs.score_N - inputs.rival_N)[fresh].sigmoid().mean())
     if "critic" in row.needs:
-        metrics["value_mean"] = float(masked_mean(experience.value_NT, mask_NT))
-        metrics["explained_variance"] = float(
-            explained_variance(experience.value_NT, experience.return_NT, mask_NT)
-        )
+        value_NT, return_NT = experience.value_NT[fresh], experience.return_NT[fresh]
+        metrics["value_mean"] = float(masked_mean(value_NT, mask_NT))
+        metrics["explained_variance"] = float(explained_variance(value_NT, return_NT, mask_NT))
     return (
         *(mean_metric(name, value, 1) for name, value in metrics.items()),
         max_metric("length_max", int(length_N.max())),
     )
 
 
-def _kl_means(experience: ExperienceTensors, mask_NT: Tensor) -> dict[str, float]:
-    """The estimates of the KL to the reference, over the completions of a round."""
-    shift_NT = log_ratio(experience.old_logp_NT, experience.ref_logp_NT, mask_NT)
+def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
+    """The estimates of the KL to the reference, by log π − log π_ref of the policy's own completions."""
     kl = float(completion_log_ratio(shift_NT, mask_NT).mean())
     k3_mean = float(completion_log_ratio(k3(shift_NT), mask_NT).mean())
-    # √KL is the distance in which over-optimisation is measured (Gao et al. 2022, arXiv:2210.10760).
+    # √KL is the distance of over-optimisation (Gao et al. 2022, arXiv:2210.10760).
     return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}
 
 
@@ -325,6 +324,7 @@ class ExperienceMaker:
             experience=_empty_experience(batch),
             metrics=(),
             max_tokens=self.max_tokens,
+            fresh_groups=len(collected.groups),
         )
         sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.base.dtype)
         token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT)
@@ -425,7 +425,8 @@ class ExperienceMaker:
         mean_score: int | float | None,
     ) -> AdvantageInputs:
         old_logp_NT, ref_NT, value_NT = token_scores
-        score_N = self.shaper.shape(collected.scores.to(old_logp_NT.dtype), batch)
+        new = collected.new_completions
+        score_N = self.shaper.shape(collected.scores.to(old_logp_NT.dtype), batch, counted=new)
         kl_NT = torch.zeros_like(old_logp_NT)
         if self.row.reward_kl is not None:
             kl_NT = self.row.reward_kl(log_ratio(old_logp_NT, ref_NT, batch.mask_NT))
@@ -439,8 +440,8 @@ class ExperienceMaker:
             kl_coefficient=kl_coefficient,
             value_NT=value_NT,
             rival_N=rival_P[batch.group_N],
-            # The very first round has none before it, and is measured against itself.
-            mean_score=float(score_N[: collected.new_completions].mean())
+            # Before the first round there is none; its own mean would hold the score that it is taken from.
+            mean_score=mean_of_others(score_N, torch.zeros_like(batch.group_N))
             if mean_score is None
             else mean_score,
             mask_NT=batch.mask_NT,
@@ -457,7 +458,7 @@ class ExperienceMaker:
         # Shaped as a batch, since costs of length and of being cut ask for tokens and endings.
         batch = batch_of([example_from_rollouts(rival.prompt, rival.rollouts) for rival in collected.rivals])
         scores = torch.tensor([rival.scores[0] for rival in collected.rivals], dtype=dtype)
-        return self.shaper.shape(scores, batch, update_scale=False)
+        return self.shaper.shape(scores, batch, counted=0)
 
     def _with_experience(
         self,

@@ -258,17 +258,17 @@ class RolloutRounds:
                 self.memory.beta,
                 kl=float(metrics["kl"]),
                 target=self.kl_control.target_kl,
-                samples=sum(len(example.completions) for example in self.current.examples),
+                samples=sum(len(self.current.examples[group].completions) for group in self.current.fresh),
                 horizon=self.kl_control.horizon,
             )
         # Let go before the next round is made, and left out of checkpoints between rounds.
         self.current = None
 
     def _kl_to_old(self, policy_round: Round) -> float:
-        """KL(π_old ‖ π) a token over all of a round, by the weights of this moment."""
+        """KL(π_old ‖ π) a token over what π_old drew in a round, by the weights of this moment."""
         models = self.experience.models
         shares = policy_round.rank_microbatches(
-            range(len(policy_round.examples)),
+            policy_round.fresh,
             ranks=self.ranks.world_size,
             tokens_at_once=self.experience.tokens_at_once,
         )

@@ -307,6 +307,7 @@ def _update_metrics(
     # All stay tensors: reading a number here would make every micro-batch wait for the device.
     tokens = mask_NT.sum()
     ratio_NT = inputs.ratio_NT.detach()
+    fresh_NT = _drawn_for_this_round(microbatch, mask_NT)
     # Placeholders compute along on a rank without groups and must not be counted twice.
     counted_groups = sum(ref.is_counted for ref in microbatch.groups)
 
@@ -317,7 +318,8 @@ def _update_metrics(
     metrics = [
         Metric(name="loss", total=loss.detach(), how="sum"),
         mean_metric("ratio", masked_sum(ratio_NT, mask_NT), tokens),
-        mean_metric("approx_kl", masked_sum(inputs.old_kl_NT.detach(), mask_NT), tokens),
+        # An estimate over answers of π_old, so those of earlier policies have no part in it.
+        mean_metric("approx_kl", masked_sum(inputs.old_kl_NT.detach(), fresh_NT), fresh_NT.sum()),
     ]
     if row.clip_range is not None and any(row.clip_range):
         low, high = row.clip_range
@@ -334,6 +336,15 @@ def _update_metrics(
         sum_metric("tokens", _computed_tokens(microbatch) if counted_groups else 0),
         sum_metric("rows", counted_groups),
     )
+
+
+def _drawn_for_this_round(microbatch: PolicyMicrobatch, mask_NT: Tensor) -> Tensor:
+    """The mask without answers that come again."""
+    examples, fresh = microbatch.round.examples, microbatch.round.fresh
+    if len(fresh) == len(examples):
+        return mask_NT
+    drawn = [ref.group in fresh for ref in microbatch.groups for _ in examples[ref.group].completions]
+    return mask_NT & torch.tensor(drawn).to(mask_NT.device, non_blocking=True)[:, None]
 
 
 def _computed_tokens(microbatch: PolicyMicrobatch) -> int:

@@ -44,8 +44,8 @@ class AdvantageInputs:
     """V before each token; 0 without a critic."""
     rival_N: Float[Tensor, " N"]
     """The score of one more answer to the same prompt: the likeliest one, or a rival's; 0 without one."""
-    mean_score: int | float
-    """The mean score of earlier rounds."""
+    mean_score: Float[Tensor, " N"] | int | float
+    """The mean score of earlier rounds; in the first one, for each answer, that of the others."""
     mask_NT: Bool[Tensor, "N T"]
     """Which tokens are the policy's."""
     group_N: Int[Tensor, " N"]

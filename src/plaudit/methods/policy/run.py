@@ -42,7 +42,7 @@ from plaudit.methods.policy.collect import (
     RolloutSampler,
 )
 from plaudit.methods.policy.config import POLICY, PolicyConfig
-from plaudit.methods.policy.conflicts import Algorithm, configured_algorithm, mixture_notes
+from plaudit.methods.policy.conflicts import Algorithm, configured_algorithm, mixture_notes, update_notes
 from plaudit.methods.policy.critic import prepare_critic, write_critic
 from plaudit.methods.policy.diagnostics import diagnostics
 from plaudit.methods.policy.experience import ExperienceMaker, ImportanceWeighting, ScoringModels
@@ -245,7 +245,7 @@ def round_notes(rounds: RolloutRounds, config: PolicyConfig) -> list[str]:
     notes = [
         f"a round: {config.batch_size} prompts with {answers} answer{'s' * (answers > 1)} each, "
         f"{config.batch_size * answers} answers, and {updates} ({rounds.experience.epochs} times through, "
-        f"{rounds.experience.minibatches} at a time)"
+        f"in {rounds.experience.minibatches} part{'s' * (rounds.experience.minibatches > 1)} each)"
     ]
     sampler = rounds.collector.sampler
     if isinstance(sampler, EpisodeSampler):
@@ -368,6 +368,7 @@ def _rollout_notes(
         *(() if slow_reason is None else (f"sampling is slower here: {slow_reason}",)),
         *mixture_notes(algorithm),
         *round_notes(rounds, config),
+        *update_notes(algorithm, config),
         *process_notes(algorithm, config),
     ]
 

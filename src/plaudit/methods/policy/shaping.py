@@ -196,10 +196,8 @@ class ScoreShaper:
         # Scale without shift: the zeros at tokens that pay nothing have to stay zeros (shape_payments).
         self._scale = RunningScale(shift=False) if shape.scale else None
 
-    def shape(
-        self, score_N: Float[Tensor, " N"], batch: TokenBatch, *, update_scale: bool = True
-    ) -> Float[Tensor, " N"]:
-        """Cut answers first, then costs of length, then limits, then the scale, which takes them in."""
+    def shape(self, score_N: Float[Tensor, " N"], batch: TokenBatch, *, counted: int) -> Float[Tensor, " N"]:
+        """Cut answers first, then costs of length, then limits, then the scale, which takes the first in."""
         settings, length_N = self._settings, batch.mask_NT.sum(-1)
         if settings.missing_end is not None:
             score_N = replace_unfinished(score_N, batch.finished_N, score=settings.missing_end)
@@ -212,9 +210,8 @@ class ScoreShaper:
             low, high = (_value_or(settings.low, -torch.inf), _value_or(settings.high, torch.inf))
             score_N = clipped(score_N, low=low, high=high)
         if self._scale is not None:
-            # A rival's answers are brought to the same unit without counting in it.
-            if update_scale:
-                self._scale.update(score_N)
+            # Each score once: those of rivals and of answers that come again have no part in the unit.
+            self._scale.update(score_N[:counted])
             score_N = self._scale.normalise(score_N)
         return score_N
 

@@ -170,10 +170,11 @@ def bco_pair(beta: Positive = 0.1) -> PreferenceAlgorithm:
 
 
 @algorithm
-def sppo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+def sppo(beta: Positive = 1e-3) -> PreferenceAlgorithm:
     """(Δ_w − 1/2β)² + (Δ_l + 1/2β)².
 
-    beta: 1/η of the paper: how dear distance from the reference is.
+    beta: 1/η of the paper: how dear distance from the reference is. At its authors' 0.001 a winner is pulled
+        towards 500 nats above the reference: what is learnt is a direction, and the rate says how far.
 
     Wu et al. 2024, arXiv:2405.00675.
     """
@@ -293,6 +294,30 @@ def orpo(orpo_lambda: Positive = 0.1, nll_coef: FromZero = 1.0) -> PreferenceAlg
 
 
 @algorithm
+def pl_dpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
+    """−Σ_k log(exp βΔ_k / Σ_{j not before k} exp βΔ_j) of a whole ranking.
+
+    beta: how dear distance from the reference is.
+
+    Rafailov et al. 2023, arXiv:2305.18290 (Plackett–Luce, appendix A.3).
+    """
+    return row.PreferenceAlgorithm.of_rankings(partial(losses.plackett_luce_dpo, beta=beta), beta=beta)
+
+
+@algorithm
+def rrhf(nll_coef: FromZero = 1.0) -> PreferenceAlgorithm:
+    """Σ max(0, p_worse − p_better) − λ p_best of a whole ranking, p = mean log π.
+
+    nll_coef: λ, how much −log π per token of the best answer counts beside the loss.
+
+    Yuan et al. 2023, arXiv:2304.05302.
+    """
+    cells = {"log_prob": losses.mean_logps, "link": losses.no_reference_link, "nll_coef": nll_coef}
+    # RRHF has no β; rewards in figures are then mean log-probs as they are.
+    return row.PreferenceAlgorithm.of_rankings(losses.ranking_hinge, beta=1.0, **cells)
+
+
+@algorithm
 def r_dpo(beta: Positive = 0.1, length_alpha: Finite = 0.1) -> PreferenceAlgorithm:
     """−log σ(βh + βα·(|y_w| − |y_l|)).
 
@@ -340,14 +365,16 @@ def dpop(beta: Positive = 0.3, dpop_lambda: FromZero = 50.0) -> PreferenceAlgori
 
 
 @algorithm
-def wpo(beta: Positive = 0.1) -> PreferenceAlgorithm:
-    """−w log σ(βh), w how likely the policy would say both.
+def wpo(beta: Positive = 0.1, weight_cap: FromZero = 1.0) -> PreferenceAlgorithm:
+    """−w log σ(βh), w how likely the policy would say both, at most 1.
 
     beta: how dear distance from the reference is.
+    weight_cap: the largest weight of a pair, which is 1 in its authors' code: answers that are likelier than
+        the policy's own draws, as greedy ones are, would otherwise count more than those; 0: no limit.
 
     Zhou et al. 2024, arXiv:2406.11827.
     """
-    return replace(dpo(beta), weight=losses.wpo_weight)
+    return replace(dpo(beta), weight=losses.wpo_weight, weight_cap=weight_cap)
 
 
 @algorithm
@@ -454,23 +481,9 @@ def bco(
 
 
 PREFERENCE_ALGORITHMS: Mapping[str, Algorithm] = table(
-    *(
-        dpo,
-        cdpo,
-        robust_dpo,
-        ipo,
-        ipo_mean,
-        hinge,
-        slic,
-        exo,
-        nca,
-        bco_pair,
-        sppo,
-        aot,
-        aot_unpaired,
-        apo_zero,
-    ),
-    *(apo_down, discopop, simpo, cpo, orpo, r_dpo, dpo_norm, ld_dpo, dpop, wpo, f_dpo, tr_dpo, sdpo, mpo),
+    *(dpo, cdpo, robust_dpo, ipo, ipo_mean, hinge, slic, exo, nca, bco_pair, sppo, aot, aot_unpaired),
+    *(apo_zero, apo_down, discopop, simpo, cpo, orpo, pl_dpo, rrhf, r_dpo, dpo_norm, ld_dpo, dpop, wpo),
+    *(f_dpo, tr_dpo, sdpo, mpo),
     *(kto, apo_zero_unpaired, bco),
 )
 """Each algorithm by its name."""

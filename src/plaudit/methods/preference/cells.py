@@ -40,7 +40,7 @@ LinkName = Literal["kl", "forward-kl", "js", "alpha"]
 """A divergence from the reference."""
 OF_A_REFERENCE = frozenset({"link", "link_alpha", "dpop_lambda"})
 """Cells that measure from a reference."""
-OF_PAIRS = frozenset({"ld_alpha", "dpop_lambda", "weighting", "nll_coef"})
+OF_PAIRS = frozenset({"ld_alpha", "dpop_lambda", "weighting", "weight_cap", "nll_coef"})
 """Cells that compare two answers."""
 
 
@@ -50,6 +50,7 @@ def with_likelihood_cells(
     log_prob: Literal["auto", "sum", "mean"] = "auto",
     ld_alpha: Share | None = None,
     weighting: Literal["auto", "no", "on-policy"] = "auto",
+    weight_cap: FromZero | None = None,
     nll_coef: FromZero | None = None,
 ) -> RecordT:
     """The algorithm with other cells that read likelihoods.
@@ -57,13 +58,18 @@ def with_likelihood_cells(
     log_prob: an answer's log-prob: the sum over its tokens, or their mean.
     ld_alpha: how much tokens beyond the shorter answer's length count (ld-dpo's α).
     weighting: whether pairs count by how likely the policy would say both answers (wpo).
+    weight_cap: the largest weight of a pair where pairs have weights; 0: no limit.
     nll_coef: how much −log π per token of the preferred answers counts beside the loss.
     """
     changes: dict[str, Any] = {"log_prob": _log_prob_cell(record, log_prob, ld_alpha)}
     if weighting != "auto":
         changes["weight"] = losses.wpo_weight if weighting == "on-policy" else None
-    if nll_coef is not None:
-        changes["nll_coef"] = nll_coef
+    if weight_cap is not None and not changes.get("weight", getattr(record, "weight", None)):
+        raise UserError(
+            f"weight_cap limits weights, and pairs of {record.name} have none: --weighting on-policy"
+        )
+    numbers = {"weight_cap": weight_cap, "nll_coef": nll_coef}
+    changes |= {name: number for name, number in numbers.items() if number is not None}
     return replace(record, **changes)
 
 

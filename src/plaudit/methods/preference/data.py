@@ -11,10 +11,10 @@ from functools import partial
 from statistics import fmean
 
 from plaudit.data.records import Comparison, Ranking, Rating, Record
+from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
-from plaudit.methods.preference.objective import row_labels, row_pairs
 from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     PreferenceAlgorithm,
@@ -22,7 +22,14 @@ from plaudit.methods.preference.row import (
 )
 from plaudit.tokens.batch import Completion, extras_digest
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, encode_judged
+from plaudit.tokens.preferences import (
+    JudgedRow,
+    PairLabel,
+    RankingLabel,
+    encode_judged,
+    row_labels,
+    row_pairs,
+)
 
 LENGTH_RATIO_WARNING = 1.25
 """A note is printed when preferred completions are this many times as long as the others."""
@@ -97,30 +104,40 @@ ADVICE_BY_RECORD = {
 
 
 def preference_encoder(
-    algorithm: AnyPreferenceAlgorithm, *, ties: bool
+    algorithm: AnyPreferenceAlgorithm,
 ) -> Callable[[Sequence[Record], Encoder, int], EncodedData[JudgedRow]]:
     """The function that encodes an algorithm's rows; sorted batches want labels that are certain."""
     if isinstance(algorithm, UnpairedAlgorithm):
         return partial(_encode_thumbs, algorithm.name)
-    return partial(_encode_pairs, algorithm.name, ties, "sorted_batch" in algorithm.needs)
+    return partial(_encode_pairs, algorithm)
 
 
 def _encode_pairs(
-    name: str, ties: bool, hard: bool, records: Sequence[Record], encoder: Encoder, max_tokens: int
+    algorithm: PreferenceAlgorithm, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[JudgedRow]:
+    name, hard = algorithm.name, "sorted_batch" in algorithm.needs
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
     compared = {record.origin for record in records if isinstance(record, Comparison | Ranking)}
     used = [record for record in records if not (isinstance(record, Rating) and record.origin in compared)]
-    encoded = encode_judged([_require_pair(name, record) for record in used], encoder, max_tokens)
-    encoding = _refuse_uninformative(encoded, ties=ties, hard=hard)
+    # A tie has no place in an order of gaps, and is no fault of the rows.
+    sorts = [record for record in used if not (hard and prefers_nothing(record))]
+    encoded = encode_judged([_require_pair(name, record) for record in sorts], encoder, max_tokens)
+    encoding = _refuse_uninformative(encoded, hard=hard)
     rankings = sum(isinstance(row.judgement, RankingLabel) for row in encoding.examples)
     notes: list[str] = []
     if len(used) < len(records):
         notes.append(f"{len(records) - len(used):,} ratings left out: their rows are ranked too")
-    if rankings:
+    if len(sorts) < len(used):
         notes.append(
-            f"{rankings:,} rankings: all pairs of a ranking together count as much as one comparison"
+            f"{len(used) - len(sorts):,} ties left out: {name} sorts pairs by which answer is better"
         )
+    if rankings:
+        taken = (
+            "all pairs of a ranking together count"
+            if algorithm.ranking_loss is None
+            else "each is learnt whole, and counts"
+        )
+        notes.append(f"{rankings:,} rankings: {taken} as much as one comparison")
     return EncodedData(encoding=encoding, notes=tuple(notes))
 
 
@@ -141,7 +158,7 @@ def _encode_thumbs(
 ) -> EncodedData[JudgedRow]:
     judged = [_require_thumb(name, record) for record in records]
     encoded = encode_judged(judged, encoder, max_tokens)
-    encoding = _refuse_uninformative(encoded, ties=True, hard=False)
+    encoding = _refuse_uninformative(encoded, hard=False)
     pairs = sum(isinstance(row.judgement, PairLabel) for row in encoding.examples)
     notes = (
         (
@@ -174,14 +191,12 @@ def _advice(record: Record) -> str:
     return ADVICE_BY_RECORD.get(type(record).__name__, "no judgement of an answer")
 
 
-def _refuse_uninformative(
-    encoding: EncodedRows[JudgedRow], *, ties: bool, hard: bool
-) -> EncodedRows[JudgedRow]:
+def _refuse_uninformative(encoding: EncodedRows[JudgedRow], *, hard: bool) -> EncodedRows[JudgedRow]:
     """The encoding without rows that teach nothing; these are refused with their reason."""
     usable: list[JudgedRow] = []
     refused = list(encoding.refused)
     for row in encoding.examples:
-        reason = _refusal_reason(row, ties=ties, hard=hard)
+        reason = _refusal_reason(row, hard=hard)
         if reason is None:
             usable.append(row)
         else:
@@ -189,7 +204,7 @@ def _refuse_uninformative(
     return EncodedRows(examples=tuple(usable), refused=tuple(refused), notes=encoding.notes)
 
 
-def _refusal_reason(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
+def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
     # By tokens and what is shown beside them: unlike texts may be normalised to the same ids.
     completions = [
         (answer.ids, extras_digest(row.example.completion_extras([k]), ("completion",)))
@@ -205,11 +220,7 @@ def _refusal_reason(row: JudgedRow, *, ties: bool, hard: bool) -> str | None:
                 f"the label is {probability:g}, and this loss compares sorted batches, for which "
                 "a label is certain: leave such rows out, or use dpo"
             )
-        case PairLabel(probability=0.5) if not ties:
-            return "a tie, and ties are left out"
-        case RankingLabel(ranks=ranks) if not ties and len(set(ranks)) == 1:
-            return "all answers are tied, and ties are left out"
-        case RatingLabel() | _:
+        case _:
             return None
 
 

@@ -126,9 +126,10 @@ def _refuse_unexpected_loss(loss: float, expected: _ExpectedLoss | None) -> None
 
 
 def _expected_loss(row: AnyPreferenceAlgorithm, scored: ScoredBatch) -> _ExpectedLoss | None:
-    """None where the loss depends on more than Δ: on lengths, labels or likelihood."""
+    """None where the loss depends on more than two Δ: on lengths, labels, likelihood or whole rankings."""
     if (
         isinstance(row, UnpairedAlgorithm)
+        or row.ranking_loss is not None
         or row.nll_coef
         or row.length_alpha
         or row.weight is not None

@@ -15,11 +15,11 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.engine.checkpoint.state import RunningMean
 from plaudit.engine.distributed import Ranks
@@ -31,6 +31,7 @@ from plaudit.methods.preference.row import (
     AnyPreferenceAlgorithm,
     BatchContext,
     PreferenceAlgorithm,
+    RankingLoss,
     UnpairedAlgorithm,
 )
 from plaudit.methods.supervised.objective import length_metrics
@@ -38,7 +39,7 @@ from plaudit.models.policy import Policy, PrecisionContext, Reference
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_examples, split_rows
-from plaudit.tokens.preferences import JudgedRow, PairLabel, RankingLabel, RatingLabel, muted
+from plaudit.tokens.preferences import JudgedRow, muted, row_labels, row_pairs, row_rankings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,30 +89,6 @@ def index_pairs(rows: Sequence[JudgedRow], reference_tensor: Tensor, *, ties: bo
         is_certain=all(probability == 1 for probability in first_better),
         origins=origins,
     )
-
-
-def row_pairs(row: JudgedRow, *, ties: bool = True) -> list[tuple[int, int, float]]:
-    """The pairs of one row: two answers' numbers, and the chance (½ to 1) that the first is better."""
-    match row.judgement:
-        case PairLabel(probability=first_better):
-            pairs = [(0, 1, first_better) if first_better >= 0.5 else (1, 0, 1 - first_better)]
-        case RankingLabel(ranks=ranks):
-            ordered = sorted(range(len(ranks)), key=lambda n: ranks[n])
-            pairs = [(a, b, 1.0 if ranks[a] < ranks[b] else 0.5) for a, b in combinations(ordered, 2)]
-        case feedback:
-            raise ValueError(f"{row.origin}: no pair in {type(feedback).__name__}")
-    return [pair for pair in pairs if ties or pair[2] != 0.5]
-
-
-def row_labels(row: JudgedRow) -> tuple[float, ...]:
-    """For each answer of one row how surely it is good, from 0 to 1."""
-    match row.judgement:
-        case PairLabel(probability=first_better):
-            return (first_better, 1 - first_better)
-        case RatingLabel(score=score):
-            return (score,)
-        case feedback:
-            raise ValueError(f"{row.origin}: no label in {type(feedback).__name__}")
 
 
 HELD_OUT_METRICS = (
@@ -232,17 +209,18 @@ def pair_sides(
 def pair_objective(
     row: PreferenceAlgorithm, models: ScoringModels, *, ties: bool = True
 ) -> PreferenceObjective:
-    """Σ loss over the pairs / rows of the whole batch."""
+    """Σ loss over the pairs, or over whole rankings / rows of the whole batch."""
 
     def objective(microbatch: PreferenceMicrobatch) -> ObjectiveResult:
         scored = score_rows(models, microbatch.judged, repeat="repeat" in row.needs)
         pairs = index_pairs(microbatch.judged, scored.logp_NT, ties=ties)
         chosen, rejected = pair_sides(row, scored, pairs)
-        loss_B = _expected_pair_loss(row, chosen, rejected, pairs, microbatch.context)
-        if row.weight is not None:
-            loss_B = loss_B * _pair_weights(row, scored, pairs)
-        if row.nll_coef:
-            loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
+        if row.ranking_loss is None:
+            loss_B = _pair_losses(row, scored, (chosen, rejected), pairs, microbatch.context)
+            origins = pairs.origins
+        else:
+            loss_B = _ranking_losses(row, row.ranking_loss, scored, microbatch.judged)
+            origins = tuple(row.origin for row in microbatch.judged)
         row_metrics = (
             *_accuracy_and_margin(row, chosen, rejected, pairs.decided_D),
             *_side_metrics(row, "chosen", chosen, pairs.decided_D),
@@ -250,9 +228,7 @@ def pair_objective(
             *_kl_metric(row, microbatch, scored),
         )
         rows = sum(row.counts for row in microbatch.judged)
-        return _objective_result(
-            microbatch, scored, loss_B * pairs.weight_B, row_metrics, weight=rows, origins=pairs.origins
-        )
+        return _objective_result(microbatch, scored, loss_B, row_metrics, weight=rows, origins=origins)
 
     return objective
 
@@ -289,6 +265,51 @@ def unpaired_objective(row: UnpairedAlgorithm, models: ScoringModels) -> Prefere
     return objective
 
 
+def _pair_losses(
+    row: PreferenceAlgorithm,
+    scored: ScoredBatch,
+    sides: tuple[CompletionLogps, CompletionLogps],
+    pairs: PairIndex,
+    context: BatchContext,
+) -> Tensor:
+    """The weighted loss of each pair, with its weight and its likelihood where the algorithm has them."""
+    loss_B = _expected_pair_loss(row, *sides, pairs, context)
+    if row.weight is not None:
+        loss_B = loss_B * _pair_weights(row, scored, pairs)
+    if row.nll_coef:
+        loss_B = loss_B + row.nll_coef * _chosen_nll(scored, pairs)
+    return loss_B * pairs.weight_B
+
+
+def _ranking_losses(
+    row: PreferenceAlgorithm, loss: RankingLoss, scored: ScoredBatch, rows: Sequence[JudgedRow]
+) -> Tensor:
+    """The loss of each row as a whole; of a label that is no certainty it is the expected one."""
+    length_N, device = scored.batch.mask_NT.sum(-1), scored.logp_NT.device
+    all_N = torch.arange(len(length_N), device=device)
+    delta_N = _side_scores(row, scored, all_N, length_N).delta_B
+    places, ranks, probabilities, row_of_ranking, start = [], [], [], [], 0
+    for number, judged in enumerate(rows):
+        for probability, ranking in row_rankings(judged):
+            places.append(torch.arange(start, start + len(ranking)))
+            ranks.append(torch.tensor(ranking))
+            probabilities.append(probability * judged.counts)
+            row_of_ranking.append(number)
+        start += len(judged.example.completions)
+    place_PK = pad_sequence(places, batch_first=True).to(device)
+    rank_PK = pad_sequence(ranks, batch_first=True).to(delta_N)
+    mask_PK = pad_sequence([torch.ones(len(rank_k)) for rank_k in ranks], batch_first=True).bool().to(device)
+    loss_P = loss(delta_N[place_PK], rank_PK, mask_PK)
+    if row.nll_coef:
+        # Of several best answers their mean: the ranking says no more.
+        best_PK = (rank_PK == rank_PK.masked_fill(~mask_PK, math.inf).amin(-1, keepdim=True)) & mask_PK
+        loss_P = loss_P + row.nll_coef * (_answer_nll(scored)[place_PK] * best_PK).sum(-1) / best_PK.sum(-1)
+    loss_R = loss_P.new_zeros(len(rows))
+    return loss_R.index_add(
+        0, torch.tensor(row_of_ranking, device=device), delta_N.new_tensor(probabilities) * loss_P
+    )
+
+
 def _expected_pair_loss(
     row: PreferenceAlgorithm,
     chosen: CompletionLogps,
@@ -309,14 +330,19 @@ def _pair_weights(row: PreferenceAlgorithm, scored: ScoredBatch, pairs: PairInde
     assert row.weight is not None
     assert scored.repeat_NT is not None
     weight_N = row.weight(scored.logp_NT, scored.repeat_NT, scored.batch.mask_NT)
-    return weight_N[pairs.chosen_B] * weight_N[pairs.rejected_B]
+    return row.pair_weight(weight_N[pairs.chosen_B], weight_N[pairs.rejected_B])
+
+
+def _answer_nll(scored: ScoredBatch) -> Tensor:
+    """−log π per token of each answer."""
+    # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
+    length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
+    return -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
 
 
 def _chosen_nll(scored: ScoredBatch, pairs: PairIndex) -> Tensor:
     """−log π per token of the preferred answer."""
-    # A muted row has no trained token: 0 / 0 would be NaN even under a weight of 0.
-    length_N = scored.batch.mask_NT.sum(-1).clamp(min=1)
-    nll_N = -masked_sum_rows(scored.logp_NT, scored.batch.mask_NT) / length_N
+    nll_N = _answer_nll(scored)
     return (
         pairs.chosen_better_B * nll_N[pairs.chosen_B] + (1 - pairs.chosen_better_B) * nll_N[pairs.rejected_B]
     )

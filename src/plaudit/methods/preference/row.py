@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -49,6 +50,8 @@ class BatchContext:
 
 PairLoss = Callable[[CompletionLogps, CompletionLogps, BatchContext], Float[Tensor, " B"]]
 """From the preferred and the other answers to a loss for each pair."""
+RankingLoss = Callable[[Float[Tensor, "P K"], Float[Tensor, "P K"], Bool[Tensor, "P K"]], Float[Tensor, " P"]]
+"""From the Δ of each ranking's answers, their ranks (1 the best) and which are there to a loss for each."""
 SingleLoss = Callable[[CompletionLogps, Float[Tensor, " B"], BatchContext], Float[Tensor, " B"]]
 """From answers and their labels, 1 good and 0 bad, to a loss for each answer."""
 Weight = Callable[[Float[Tensor, "B T"], Float[Tensor, "B T"], Bool[Tensor, "B T"]], Float[Tensor, " B"]]
@@ -95,12 +98,29 @@ class PreferenceAlgorithm(_SharedCells):
 
     loss: PairLoss
     """What is minimised, for each pair."""
+    ranking_loss: RankingLoss | None = None
+    """What is minimised for a ranking as a whole; None: the mean over its pairs."""
     dpop_lambda: float = 0.0
     """How much Δ of a preferred answer loses for each nat by which it has fallen."""
     weight: Weight | None = None
     """A factor for each answer, without gradient; None: all pairs count the same."""
+    weight_cap: float = 1.0
+    """The largest weight of a pair; 0: no limit."""
     nll_coef: float = 0.0
     """How much the preferred answer's −log π per token counts beside the loss."""
+
+    @classmethod
+    def of_rankings(cls, loss: RankingLoss, *, beta: float, **cells: Any) -> PreferenceAlgorithm:
+        """The algorithm of a loss of whole rankings; a comparison is a ranking of two."""
+
+        def of_two(chosen: CompletionLogps, rejected: CompletionLogps, context: BatchContext) -> Tensor:
+            del context
+            delta_B2 = torch.stack((chosen.delta_B, rejected.delta_B), -1)
+            rank_B2 = delta_B2.new_tensor([1.0, 2.0]).expand_as(delta_B2)
+            return loss(delta_B2, rank_B2, torch.ones_like(delta_B2, dtype=torch.bool))
+
+        unread = frozenset({"ld_alpha", "dpop_lambda", "weighting", "weight_cap"})
+        return cls(loss=of_two, ranking_loss=loss, beta=beta, unread=unread, **cells)
 
     def __post_init__(self) -> None:
         """A weight is one pair's, and a sorted batch compares across pairs."""
@@ -114,6 +134,12 @@ class PreferenceAlgorithm(_SharedCells):
         """What its cells need: reference, running_mean, sorted_batch (labels are then hard), repeat."""
         penalty = with_dpop_penalty if self.dpop_lambda else None
         return needs_of(self.loss, self.link, self.weight, penalty)
+
+    def pair_weight(self, chosen_B: Float[Tensor, " B"], rejected_B: Float[Tensor, " B"]) -> Tensor:
+        """The factor of pairs, from those of their answers."""
+        # The product is limited and not each: a likely answer may stand for an unlikely partner.
+        weight_B = chosen_B * rejected_B
+        return weight_B.clamp(max=self.weight_cap) if self.weight_cap else weight_B
 
     def penalised_sides(
         self, chosen: CompletionLogps, rejected: CompletionLogps

@@ -71,7 +71,7 @@ def load_preference_rows(
 ) -> Rows[JudgedRow]:
     """The rows that an algorithm learns from, of the part that this run trains."""
     row = configured_algorithm(algorithm, config)
-    recipe = preference_encoder(row, ties=_learns_ties(row, config))
+    recipe = preference_encoder(row)
     rows = load_rows(config, encoder, recipe, folder)
     return replace(rows, train=rows_of_part(rows.train, config.stages))
 

@@ -45,16 +45,14 @@ DEFAULT_LOSSES: dict[str, str] = {
 }
 """Each kind of rows, and the loss that auto stands for."""
 FORMULAS: dict[str, str] = {
-    "bradley-terry": "−log σ(r₁ − r₂ − margin)",
     "davidson": "−log P of win, tie or loss, in proportion to exp r₁, ν exp ½(r₁ + r₂), exp r₂",
     "rao-kupper": "−log P of win, tie or loss, where a win needs a lead",
     "binary": "−log σ(r) of good answers, −log σ(−r) of bad ones",
-    "k-wise": "the mean of −log σ(r₁ − r₂) over the pairs of a ranking",
     "plackett-luce": "−log P of the whole order, the best being drawn first",
     "regression": "(r − rating)²",
     "process": "−log σ(r) at the end of right steps, −log σ(−r) of wrong ones",
 }
-"""What each loss is, in a line."""
+"""What losses are whose settings change numbers in them only, in a line."""
 _LOSSES_BY_KIND: dict[str, tuple[str, ...]] = {
     "comparisons": ("bradley-terry", "davidson", "rao-kupper", "binary"),
     "rankings": ("k-wise", "plackett-luce"),
@@ -88,11 +86,40 @@ def select_loss(settings: RewardSettings, rows: Sequence[JudgedRow], row_setting
     _refuse_impossible_ties(name, settings, rows)
     _refuse_uniform_labels(rows, kind)
     return RewardLoss(
-        sentence=f"the rows are {kind}, so the loss is {name}: {FORMULAS[name]}",
+        sentence=f"the rows are {kind}, so the loss is {name}: {formula_of(name, settings)}",
         objective=_OBJECTIVES[kind](name, settings, row_settings),
         on_rating_scale=name == "regression",
         metrics=("loss", *(("mae",) if name == "regression" else _METRICS_BY_KIND[kind]), "reward_mean"),
     )
+
+
+def formula_of(name: str, settings: RewardSettings) -> str:
+    """What is minimised with these settings: noise, smoothing, centring and weights as they are.
+
+    >>> formula_of("bradley-terry", RewardSettings(noise=0.1, centring=0.01))
+    '−log P + 0.01 (r₁ + r₂)², P = 0.9 σ(r₁ − r₂ − margin) + 0.05'
+    """
+    centre = f" + {settings.centring:g} (r₁ + r₂)²" if settings.centring else ""
+    if name in ("bradley-terry", "k-wise"):
+        return _coin_formula(name, settings, centre)
+    weight = settings.positive_weight
+    formula = FORMULAS[name] if weight == 1 else FORMULAS[name].replace("−log σ(r)", f"−{weight:g} log σ(r)")
+    if name in ("davidson", "rao-kupper"):
+        formula += f"; a tie has chance {settings.tie_probability:g} at equal rewards"
+    return f"{formula};{centre}" if centre else formula
+
+
+def _coin_formula(name: str, settings: RewardSettings, centre: str) -> str:
+    """The cross-entropy of one coin (`losses.reward.bradley_terry`) where the label is certain."""
+    noise, swapped = settings.noise, settings.smoothing
+    win = "σ(r₁ − r₂)" if name == "k-wise" or settings.margin == "none" else "σ(r₁ − r₂ − margin)"
+    if noise or swapped:
+        where = f", P = {1 - noise:g} {win} + {noise / 2:g}" if noise else f", P = {win}"
+        win = "P"
+    else:
+        where = ""
+    loss = f"−{1 - swapped:g} log P − {swapped:g} log(1 − P)" if swapped else f"−log {win}"
+    return f"{loss}{centre}{where}" + ("; the mean over the pairs of a ranking" if name == "k-wise" else "")
 
 
 def loss_name_for(kind: str, settings: RewardSettings) -> str:

@@ -229,6 +229,8 @@ CLOSED_FORM_CLAIMS = (
     _closed_form_claim("cpo", "no NLL: π* of a reference that says all alike", _reference_free_distance),
     off_optimum_claim("cpo", "as it is, away from π*: no reference holds it"),
     _optimum_claim("wpo", "reaches π*: weights do not change what a pair wants"),
+    _optimum_claim("pl-dpo", "rankings of two answers: reaches π*"),
+    off_optimum_claim("rrhf", "away from π*: no reference holds it"),
     _optimum_claim("ld-dpo", "share 1: reaches π*", ld_alpha=1.0),
     off_optimum_claim("ld-dpo", "share 0.5: away from π*"),
     _optimum_claim("dpop", "λ 0: reaches π*", dpop_lambda=0.0),

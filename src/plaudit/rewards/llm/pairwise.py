@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from statistics import fmean
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from plaudit.data.generative_judging import PairwiseRankerSettings, pairwise_prompt
 from plaudit.data.judging import Mark, Task, Verdict
@@ -23,8 +23,6 @@ from plaudit.rewards.llm.generative import LanguageJudgeModel, reply_probabiliti
 
 AnswerPair = tuple[Text, Text, Text]
 """A prompt and two answers to it."""
-RoundRobinScoring = Literal["mean", "borda"]
-"""The mean chance to beat another answer, or the share of the others that are beaten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +44,11 @@ class PositionBias:
 class Match:
     """Two answers of a task that met.
 
-    Example: ``Match(first=0, second=3, probability=0.8)``
+    Example: ``Match(round=1, first=0, second=3, probability=0.8)``
     """
 
+    round: int
+    """In which round of a tournament, counted from 1."""
     first: int
     """The position of the first answer in the task."""
     second: int
@@ -60,7 +60,7 @@ class Match:
     def winner(self) -> int:
         """The better of the two; of equals the one named first.
 
-        >>> Match(first=4, second=2, probability=0.3).winner
+        >>> Match(round=1, first=4, second=2, probability=0.3).winner
         2
         """
         return self.first if self.probability >= 0.5 else self.second
@@ -70,7 +70,7 @@ class Match:
 class Tournament:
     """A single elimination.
 
-    Example: ``Tournament(winner=2, matches=(Match(first=0, second=2, probability=0.3), …))``
+    Example: ``Tournament(winner=2, matches=(Match(round=1, first=0, second=2, probability=0.3), …))``
     """
 
     winner: int
@@ -80,7 +80,7 @@ class Tournament:
 
 
 class PairwiseRanker:
-    """A model that says which of two answers is better: a judge, and by round robin a reward.
+    """A model that says which of two answers is better: a judge, and by round robin or knock-out a reward.
 
     Example: ``PairwiseRanker(model).win_probability(task)``
     """
@@ -88,11 +88,11 @@ class PairwiseRanker:
     traits: ClassVar[RewardTraits] = RewardTraits(compares_answers=True)
     """What it says of itself."""
 
-    def __init__(self, model: LanguageJudgeModel, *, counting: RoundRobinScoring = "mean") -> None:
-        """Take a model trained to compare pairs; ``counting`` is how a round robin becomes scores."""
+    def __init__(self, model: LanguageJudgeModel) -> None:
+        """Take a model trained to compare pairs; its settings say how matches become scores."""
         settings = model.spec.settings
         assert isinstance(settings, PairwiseRankerSettings)
-        self._model, self._settings, self._counting = model, settings, counting
+        self._model, self._settings = model, settings
 
     @property
     def name(self) -> str:
@@ -149,11 +149,14 @@ class PairwiseRanker:
         )
 
     def scores(self, tasks: Sequence[Task]) -> tuple[TaskScores, ...]:
-        """Round robin: how each answer does against the others of its task, from 0 to 1.
+        """How each answer does against the others of its task, from 0 to 1.
 
-        The mean of its chances, or Borda's count: the share of the others that it beats, a draw being half.
-        None for an answer that is alone, or that could not be compared with each of the others.
+        In a round robin the mean of its chances, or Borda's count: the share of the others that it beats, a
+        draw being half. In a knock-out, of m − 1 matches, the share of the rounds that it was not thrown out
+        in. None for an answer that is alone, or that could not be compared as often as that takes.
         """
+        if self._settings.counting == "knock-out":
+            return tuple(self._knock_out_scores(task) for task in tasks)
         places = [
             (t, pair) for t, task in enumerate(tasks) for pair in combinations(range(len(task.answers)), 2)
         ]
@@ -176,7 +179,9 @@ class PairwiseRanker:
         if seed is not None:
             random.Random(f"tournament {seed}").shuffle(remaining)
         played: list[Match] = []
-        while len(remaining) > 1:
+        for number in count(1):
+            if len(remaining) < 2:
+                break
             opponents = list(zip(remaining[::2], remaining[1::2], strict=False))
             pairs = [(task.prompt, task.answers[first], task.answers[second]) for first, second in opponents]
             matches: list[Match] = []
@@ -184,13 +189,22 @@ class PairwiseRanker:
                 probability = _debiased_probability(orders)
                 if probability is None:
                     return None
-                matches.append(Match(first=first, second=second, probability=probability))
+                matches.append(Match(round=number, first=first, second=second, probability=probability))
             played += matches
             remaining = [match.winner for match in matches] + (remaining[-1:] if len(remaining) % 2 else [])
         return Tournament(winner=remaining[0], matches=tuple(played))
 
+    def _knock_out_scores(self, task: Task) -> tuple[float | None, ...]:
+        played = self.tournament(task) if len(task.answers) > 1 else None
+        if played is None:
+            return (None,) * len(task.answers)
+        rounds = played.matches[-1].round
+        left_in = {match.first + match.second - match.winner: match.round for match in played.matches}
+        # The winner is in no match's losers: it has outlived all rounds.
+        return tuple((left_in.get(answer, rounds + 1) - 1) / rounds for answer in range(len(task.answers)))
+
     def _points(self, probability: float | None) -> float | None:
-        if probability is None or self._counting == "mean":
+        if probability is None or self._settings.counting == "mean":
             return probability
         return 0.5 if probability == 0.5 else float(probability > 0.5)
 
