@@ -92,6 +92,7 @@ _ERROR_ADVICE = {
     errno.ENOSPC: ("the disk is full", "free some space, or choose a folder on another disk"),
     errno.EDQUOT: ("your disk quota is used up", "free some space, or choose a folder on another disk"),
     errno.EFBIG: ("the file would be larger than is allowed", "raise the limit (`ulimit -f`)"),
+    errno.ENOENT: ("there is no such folder", "look whether it was removed, or choose another folder"),
     errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
     errno.EACCES: ("permission denied", "make the folder writable for you, or choose another"),
     errno.EPERM: ("the operation is not permitted", "make the folder writable for you, or choose another"),
@@ -99,6 +100,7 @@ _ERROR_ADVICE = {
     errno.EISDIR: ("a folder of this name is in the way", "move it away, or choose another folder"),
     errno.EEXIST: ("a file of this name is in the way", "move it away, or choose another folder"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.ELOOP: ("links lead round in a circle", "choose another folder"),
     errno.EIO: ("the disk reported an error", "check the disk, or choose a folder on another one"),
 }
 
