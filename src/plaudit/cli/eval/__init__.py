@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.eval import policies
-from plaudit.cli.parser import Subparsers, integer, positive_integer
+from plaudit.cli.parser import Subparsers, integer, positive_integer, refuse_missing_models
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if args.eval_verb == "policy":
         return policies.run(args)
     _check_arguments(args)
+    # A word without a slash may be a rule.
+    refuse_missing_models(*(model for model in args.models if "/" in model))
     from plaudit.cli.eval.tables import print_reward_tables
     from plaudit.evaluation.reward_models.evaluate import evaluate_reward, read_reward_data
     from plaudit.evaluation.stats import Resampling
