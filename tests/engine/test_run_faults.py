@@ -155,8 +155,23 @@ def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> N
         "  optimizer.clip: 1.0 → 0.5\n"
         "  keep.best_is: 'lowest' → 'highest'\n"
         "May change when a run goes on: allow, check, device, keep.last, keep.use_best, memory, ",
-        "To go on: restore the values above, or start another run with `--out` elsewhere.",
+        "This run is finished and takes no further steps: ",
+        f"start another run with `--model {finished / 'model'}` and `--out` elsewhere",
     )
+
+
+def test_a_run_that_was_refused_is_not_called_unfinished(toy: Toy, tmp_path: Path) -> None:
+    refused(plaudit("train", "reward", *sft(toy, tmp_path / "run", *SHORT)[2:]), "nobody judged its answer")
+    pairs = write_rows(tmp_path / "pairs.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
+    for command in (
+        ("eval", "reward", tmp_path / "run", "--data", pairs),
+        ("eval", "policy", tmp_path / "run", "--prompts", pairs, "--judge", "length:1-9"),
+        ("sample", "--model", tmp_path / "run", "--prompt", "a"),
+    ):
+        refused(
+            plaudit(*command),
+            f"{tmp_path / 'run'}: this run has learnt nothing yet: it was refused, or ended before its first",
+        )
 
 
 def test_edited_rows_and_another_base_model_are_found(toy: Toy, tmp_path: Path) -> None:

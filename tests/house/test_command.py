@@ -124,7 +124,6 @@ PLACES = ["/proc/x", "/dev/null/x", "file/x", "x" * 300, "loop/x"]
 OUT_COMMANDS = [
     ("train", "sft", "--model", ".", "--data", "file", "--out", "{}"),
     ("data", "convert", "rows.jsonl", "{}/rows.jsonl"),
-    ("eval", "policy", ".", "--prompts", "rows.jsonl", "--judge", "length:1-9", "--out", "{}"),
     ("lab", "pooling", "--out", "{}"),
     ("prove", "dpo", "--out", "{}"),
     ("run", "--out", "{}"),

@@ -478,9 +478,19 @@ def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: Abstrac
             f"{path}: the config no longer matches the run in this folder (then → now):\n"
             + "".join(f"  {changes[key]}\n" for key in fixed)
             + f"May change when a run goes on: {', '.join(sorted(may_change)) or 'nothing'}.\n"
-            "To go on: restore the values above, or start another run with `--out` elsewhere."
+            + _advice_for_changes(path.parent)
         )
     return [f"{path}: changed for the rest of the run: {text}" for text in changes.values()]
+
+
+def _advice_for_changes(folder: Path) -> str:
+    if (folder / "summary.json").exists() and (folder / "model").is_dir():
+        return (
+            "This run is finished and takes no further steps: its learning rates were laid out over those "
+            f"that it had. To train on from its result: start another run with `--model {folder / 'model'}` and "
+            "`--out` elsewhere. To train anew with these settings: `--out` elsewhere."
+        )
+    return "To go on: restore the values above, or start another run with `--out` elsewhere."
 
 
 def _is_changeable(key: str, may_change: AbstractSet[str]) -> bool:
