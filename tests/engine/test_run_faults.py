@@ -125,6 +125,22 @@ def test_rows_that_cannot_be_learnt_are_named(
     refused(run(replace(toy, data=data), tmp_path / "run", "--max-length", 250), words)
 
 
+@pytest.mark.parametrize(
+    ("long_rows", "advice"), [(2, "leave them out with --rows.threshold 0.5"), (4, "Mend")]
+)
+def test_advice_about_refused_rows_can_help(toy: Toy, tmp_path: Path, long_rows: int, advice: str) -> None:
+    long = {"prompt": "a", "completion": "cat " * 300}
+    rows = [*[long] * long_rows, *demonstrations(4 - long_rows)]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    done = run(replace(toy, data=data), tmp_path / "run", "--max-length", 250, "--held-out", 0)
+    refused(done, f"{long_rows} of 4 rows cannot be trained", advice)
+    assert (long_rows < 4) == ("--rows.threshold 0.5" in done.err)
+    assert "without them no row would be left" in done.err or long_rows < 4
+    if long_rows < 4:
+        options = ("--max-length", 250, "--held-out", 0, "--rows.threshold", 0.5)
+        assert run(replace(toy, data=data), tmp_path / "run", *options).code == 0
+
+
 def test_an_empty_held_out_file_is_named(toy: Toy, tmp_path: Path) -> None:
     empty = write_rows(tmp_path / "empty.jsonl", [])
     refused(run(toy, tmp_path / "run", "--held-out", empty), "empty.jsonl: the file is empty")
