@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import Command, Outcome, outcome, plaudit, sft
@@ -199,6 +203,30 @@ def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_secon
     assert second.code == 2
     assert "another run is using this folder (" in second.err
     assert running.wait().code == 143
+
+
+@pytest.mark.parametrize("options", [(), ("--lora.rank", 2)], ids=["whole", "lora"])
+def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the_same_bits(
+    toy: Toy, tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(toy.model, dtype=torch.bfloat16)
+    shutil.copytree(toy.model, tmp_path / "base")
+    base.save_pretrained(tmp_path / "base")
+    mine, out = replace(toy, model=tmp_path / "base"), tmp_path / "run"
+    undisturbed = plaudit(*sft(mine, tmp_path / "whole", *options))
+    assert undisturbed.code == 0, undisturbed.err
+    Command(sft(mine, out, *options)).kill_when((out / "checkpoints" / "step-00000006").exists)
+    assert plaudit(*sft(mine, out, *options)).code == 0
+
+    assert outcome(out) == outcome(tmp_path / "whole")
+    assert f"the result is written in bfloat16, as {mine.model} is" in undisturbed.err
+    kinds = {tensor.dtype for tensor in load_file(out / "model" / "model.safetensors").values()}
+    assert kinds == {torch.bfloat16}
+    newest = sorted((out / "checkpoints").glob("step-*"))[-1]
+    kept = load_file(newest / "model.safetensors")
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+    again = AutoModelForCausalLM.from_pretrained(out / "model", dtype="auto")
+    assert again.dtype == torch.bfloat16
 
 
 def test_a_run_folder_can_be_moved(toy: Toy, whole: Outcome, killed: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
 from plaudit.methods.models import autocast_context
-from plaudit.models.load import Precision, precision
+from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
 from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
@@ -153,6 +153,9 @@ class Run:
             sinks.open(start)
             return sinks
 
+        if (dtype := stored_dtype(config.model)) is not None:
+            name = str(dtype).removeprefix("torch.")
+            self.note(f"the result is written in {name}, as {config.model} is; checkpoints keep float32")
         loop = TrainingLoop(
             job,
             schedule,
