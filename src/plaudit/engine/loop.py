@@ -423,8 +423,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         # Several optimiser steps may learn from one batch of rows
         # (PPO epochs): rows are counted, not updates.
         epoch = schedule.order.epoch_after(-(-step // job.updates_per_batch))
-        for remark in self._verify_folder():
-            self._sinks.note(remark)
+        for mended in self._verify_folder():
+            self._sinks.note(mended)
         self._sinks.log(
             StepReport(
                 step=step, steps=schedule.steps, epoch=epoch, values=values, timing=step_metrics["timing"]

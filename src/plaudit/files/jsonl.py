@@ -146,46 +146,46 @@ def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_
     written = len(marks) // _MARK_LENGTH
     if written and not path.stat().st_size:
         return _Lines(), (f"{path}: empty: the run goes on without the {written} lines that it had written",)
-    kept, step, torn, dropped = _Lines(), 0, False, list[bytes]()
+    intact, step, torn, dropped = _Lines(), 0, False, list[bytes]()
     with open(path, "rb") as file:
         for line in file:
             record = _parse_line(line)
-            _refuse_changed(path, kept, line, record, marks)
+            _refuse_changed(path, intact, line, record, marks)
             if record is None or not keep(record):
                 torn, dropped = record is None, [line, *file]
                 break
-            kept.add(line)
+            intact.add(line)
             step = record.get("step", "?")
     # A kill tears the end alone; a bad line with good ones behind it was edited.
     if torn and any(_parse_line(line) is not None for line in dropped):
         raise UserError(
-            f"{path}:{len(kept.marks) + 1}: not a line of JSON, though good lines follow: something other "
+            f"{path}:{len(intact.marks) + 1}: not a line of JSON, though good lines follow: something other "
             "than plaudit changed the file. Repair or delete that line and start again."
         )
-    if len(kept.marks) < written:
+    if len(intact.marks) < written:
         raise UserError(
-            f"{path}: the run had written {written} lines, and {len(kept.marks)} are there, the last one of "
-            f"step {step}: the rest was removed. {_ADVICE}"
+            f"{path}: the run had written {written} lines, and {len(intact.marks)} are there, the last one "
+            f"of step {step}: the rest was removed. {_ADVICE}"
         )
     if not dropped:
-        return kept, ()
-    _truncate(path, kept.size)
+        return intact, ()
+    _truncate(path, intact.size)
     count = "last line" if len(dropped) == 1 else f"last {len(dropped)} lines"
     reason = "torn (the run was killed while writing)" if torn else "of steps that will run again"
-    return kept, (f"{path}: dropped the {count}, after step {step}: {reason}",)
+    return intact, (f"{path}: dropped the {count}, after step {step}: {reason}",)
 
 
-def _refuse_changed(path: Path, kept: _Lines, line: bytes, record: JsonlRecord | None, marks: str) -> None:
+def _refuse_changed(path: Path, intact: _Lines, line: bytes, record: JsonlRecord | None, marks: str) -> None:
     """Raise where the next line is not the one that the run wrote there."""
-    at = len(kept.marks) * _MARK_LENGTH
+    at = len(intact.marks) * _MARK_LENGTH
     if at >= len(marks):
         return
-    digest = kept.digest.copy()
+    digest = intact.digest.copy()
     digest.update(line)
     if digest.hexdigest()[:_MARK_LENGTH] != marks[at : at + _MARK_LENGTH]:
         found = "which is no line of JSON" if record is None else f"of step {record.get('step', '?')}"
         raise UserError(
-            f"{path}:{len(kept.marks) + 1}: this line, {found}, is not the one that the run wrote here: it "
+            f"{path}:{len(intact.marks) + 1}: this line, {found}, is not the one that the run wrote here: it "
             f"was changed, or lines were removed. {_ADVICE}"
         )
 

@@ -276,10 +276,10 @@ class FanOutSink:
 
     def open(self, run: RunStart) -> None:
         """Open every sink; what one of them has to say of it is said by all."""
-        remarks: list[str] = []
-        self._for_each_sink(lambda sink: remarks.extend(sink.open(run) or ()))
-        for remark in remarks:
-            self.note(remark)
+        sentences: list[str] = []
+        self._for_each_sink(lambda sink: sentences.extend(sink.open(run) or ()))
+        for sentence in sentences:
+            self.note(sentence)
 
     def log(self, report: StepReport) -> None:
         """Hand the report to each."""
