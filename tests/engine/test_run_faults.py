@@ -125,6 +125,22 @@ def test_rows_that_cannot_be_learnt_are_named(
     refused(run(replace(toy, data=data), tmp_path / "run", "--max-length", 250), words)
 
 
+@pytest.mark.parametrize(
+    ("long_rows", "advice"), [(2, "leave them out with --rows.threshold 0.5"), (4, "Mend")]
+)
+def test_advice_about_refused_rows_can_help(toy: Toy, tmp_path: Path, long_rows: int, advice: str) -> None:
+    long = {"prompt": "a", "completion": "cat " * 300}
+    rows = [*[long] * long_rows, *demonstrations(4 - long_rows)]
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    done = run(replace(toy, data=data), tmp_path / "run", "--max-length", 250, "--held-out", 0)
+    refused(done, f"{long_rows} of 4 rows cannot be trained", advice)
+    assert (long_rows < 4) == ("--rows.threshold 0.5" in done.err)
+    assert "without them no row would be left" in done.err or long_rows < 4
+    if long_rows < 4:
+        options = ("--max-length", 250, "--held-out", 0, "--rows.threshold", 0.5)
+        assert run(replace(toy, data=data), tmp_path / "run", *options).code == 0
+
+
 def test_an_empty_held_out_file_is_named(toy: Toy, tmp_path: Path) -> None:
     empty = write_rows(tmp_path / "empty.jsonl", [])
     refused(run(toy, tmp_path / "run", "--held-out", empty), "empty.jsonl: the file is empty")
@@ -155,8 +171,23 @@ def test_each_key_that_no_longer_matches_is_named(toy: Toy, finished: Path) -> N
         "  optimizer.clip: 1.0 → 0.5\n"
         "  keep.best_is: 'lowest' → 'highest'\n"
         "May change when a run goes on: allow, check, device, keep.last, keep.use_best, memory, ",
-        "To go on: restore the values above, or start another run with `--out` elsewhere.",
+        "This run is finished and takes no further steps: ",
+        f"start another run with `--model {finished / 'model'}` and `--out` elsewhere",
     )
+
+
+def test_a_run_that_was_refused_is_not_called_unfinished(toy: Toy, tmp_path: Path) -> None:
+    refused(plaudit("train", "reward", *sft(toy, tmp_path / "run", *SHORT)[2:]), "nobody judged its answer")
+    pairs = write_rows(tmp_path / "pairs.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
+    for command in (
+        ("eval", "reward", tmp_path / "run", "--data", pairs),
+        ("eval", "policy", tmp_path / "run", "--prompts", pairs, "--judge", "length:1-9"),
+        ("sample", "--model", tmp_path / "run", "--prompt", "a"),
+    ):
+        refused(
+            plaudit(*command),
+            f"{tmp_path / 'run'}: this run has learnt nothing yet: it was refused, or ended before its first",
+        )
 
 
 def test_edited_rows_and_another_base_model_are_found(toy: Toy, tmp_path: Path) -> None:

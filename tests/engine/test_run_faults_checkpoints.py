@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from tests.engine.toy import Toy, make_toy
 from tests.engine.toy_command import Command, Outcome, outcome, plaudit, sft
@@ -108,6 +113,120 @@ def test_a_best_checkpoint_that_is_damaged_is_named(toy: Toy, tmp_path: Path) ->
     assert "step-00000003: the checkpoint cannot be used: optimizer.safetensors" in done.err
     assert "without --keep.use-best" in done.err
     assert plaudit(*command).code == 0
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "notes.jsonl"])
+@pytest.mark.parametrize("harm", ["changed", "shortened", "removed"])
+def test_a_record_that_was_changed_since_the_checkpoint_stops_the_run_until_it_is_restored(
+    toy: Toy, whole: Outcome, killed: Path, tmp_path: Path, name: str, harm: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(killed, out)
+    path = out / name
+    before = path.read_bytes()
+    first, _, rest = before.partition(b"\n")
+    if harm == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(rest if harm == "shortened" else first[:-1] + b', "more": 1}\n' + rest)
+
+    done = plaudit(*sft(toy, out))
+
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    where = {"changed": f"{path}:1: this line, of step ", "removed": f"{path}: the file is gone, and "}
+    assert where.get(harm, f"{path}") in done.err
+    assert "To go on: restore the file, or leave an empty one in its place" in done.err
+    path.write_bytes(before)
+    assert plaudit(*sft(toy, out)).code == 0
+    assert outcome(out) == whole
+
+
+def test_lines_that_are_lost_for_good_can_be_done_without_and_the_run_says_so(
+    toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(killed, out)
+    (out / "metrics.jsonl").write_bytes(b"")
+
+    done = plaudit(*sft(toy, out))
+
+    assert done.code == 0, done.err
+    assert "metrics.jsonl: empty: the run goes on without the 6 lines that it had written" in done.err
+    assert outcome(out).weights == whole.weights
+    assert outcome(out).metrics == whole.metrics[6:]
+    assert "empty: the run goes on without" in (out / "summary.json").read_text("utf-8")
+
+
+def test_how_many_torn_lines_of_which_file_went_is_said(
+    toy: Toy, whole: Outcome, killed: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(killed, out)
+    written = (out / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_bytes(b"".join(written[:6]) + b"\0\0\n\0\0\n{")
+
+    done = plaudit(*sft(toy, out))
+
+    assert done.code == 0, done.err
+    assert "metrics.jsonl: dropped the last 3 lines, after step 6: torn (the run was killed" in done.err
+    assert outcome(out) == whole
+
+
+def test_a_folder_that_is_removed_while_the_run_runs_is_said_and_not_made_again(
+    toy: Toy, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    running = Command(sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0))
+    running.until((out / "checkpoints" / "latest").exists)
+    out.rename(tmp_path / "elsewhere")
+    done = running.wait()
+
+    assert done.code == 2, done.err
+    assert f"plaudit: {out}: the folder was removed, or another was put in its place, while the" in done.err
+    assert "Traceback" not in done.err
+    assert not out.exists()
+
+
+def test_a_lock_that_is_deleted_while_the_run_runs_is_put_back_and_keeps_a_second_run_out(
+    toy: Toy, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = sft(toy, out, "--steps", 5000, "--evaluate-every", 5000, "--sample.rows", 0)
+    running = Command(command)
+    running.until((out / "checkpoints" / "latest").exists)
+    (out / "lock").unlink()
+    second = plaudit(*command)
+    running.until_said("lock: deleted or replaced while the run was running; put back")
+    running.send(signal.SIGTERM)
+
+    assert second.code == 2
+    assert "another run is using this folder (" in second.err
+    assert running.wait().code == 143
+
+
+@pytest.mark.parametrize("options", [(), ("--lora.rank", 2)], ids=["whole", "lora"])
+def test_a_bfloat16_model_comes_back_as_one_and_a_killed_run_still_ends_with_the_same_bits(
+    toy: Toy, tmp_path: Path, options: tuple[object, ...]
+) -> None:
+    base = AutoModelForCausalLM.from_pretrained(toy.model, dtype=torch.bfloat16)
+    shutil.copytree(toy.model, tmp_path / "base")
+    base.save_pretrained(tmp_path / "base")
+    mine, out = replace(toy, model=tmp_path / "base"), tmp_path / "run"
+    undisturbed = plaudit(*sft(mine, tmp_path / "whole", *options))
+    assert undisturbed.code == 0, undisturbed.err
+    Command(sft(mine, out, *options)).kill_when((out / "checkpoints" / "step-00000006").exists)
+    assert plaudit(*sft(mine, out, *options)).code == 0
+
+    assert outcome(out) == outcome(tmp_path / "whole")
+    assert f"the result is written in bfloat16, as {mine.model} is" in undisturbed.err
+    kinds = {tensor.dtype for tensor in load_file(out / "model" / "model.safetensors").values()}
+    assert kinds == {torch.bfloat16}
+    newest = sorted((out / "checkpoints").glob("step-*"))[-1]
+    kept = load_file(newest / "model.safetensors")
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+    again = AutoModelForCausalLM.from_pretrained(out / "model", dtype="auto")
+    assert again.dtype == torch.bfloat16
 
 
 def test_a_run_folder_can_be_moved(toy: Toy, whole: Outcome, killed: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from plaudit.engine.run_folder import open_run_folder
 from plaudit.errors import UserError
+from plaudit.files.lock import LOCK_NAME
 
 SCRIPT = Path(__file__).with_name("hold_run.py")
 CONFIG = {"seed": 0}
@@ -95,3 +96,36 @@ def test_a_run_that_fails_lets_go(tmp_path: Path) -> None:
         raise ZeroDivisionError
     with open_run_folder(tmp_path, config=CONFIG) as run:
         assert "did not end in good order" in run.notes[0]
+
+
+def test_a_lock_file_that_somebody_deletes_lets_no_second_run_in_and_is_put_back(tmp_path: Path) -> None:
+    lock = tmp_path / LOCK_NAME
+    with open_run_folder(tmp_path, config=CONFIG) as run:
+        assert run.verify() == ()
+        lock.unlink()
+        second = holder(tmp_path)
+        assert "another run is using this folder (somebody has deleted the file" in said(second)
+        assert run.verify() == (f"{lock}: deleted or replaced while the run was running; put back",)
+        assert run.verify() == ()
+        third = holder(tmp_path)
+        assert f"process {os.getpid()} on {socket.gethostname()}, started 20" in said(third)
+        for process in (second, third):
+            process.communicate(timeout=30)
+    assert lock.read_bytes() == b""
+    with open_run_folder(tmp_path, config=CONFIG) as run:
+        assert run.notes == ()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_somebody_takes_away_is_missed(tmp_path: Path, replaced: bool) -> None:
+    folder = tmp_path / "run"
+    with open_run_folder(folder, config=CONFIG) as run:
+        folder.rename(tmp_path / "elsewhere")
+        if replaced:
+            folder.mkdir()
+        with pytest.raises(UserError, match="the folder was removed, or another was put in its place"):
+            run.verify()
+    # The run that was moved lets go of it, and the name is free.
+    for name in ("elsewhere", "run"):
+        with open_run_folder(tmp_path / name, config=CONFIG) as run:
+            assert run.notes == ()

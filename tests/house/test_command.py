@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import plaudit
+from plaudit.cli.main import main
 
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
 
@@ -65,6 +67,86 @@ def test_what_does_not_exist_is_answered_with_the_nearest_that_does(arguments, m
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("plaudit: ")
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("method", ["dpo", "grpo", "sft", "rejection", "rlhf"])
+def test_a_method_that_is_given_for_a_verb_is_answered_with_its_command(method):
+    done = run(method, "--model", "base")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"plaudit: {method} is a way to train: plaudit train {method} --help says")
+
+
+@pytest.mark.parametrize("option", ["--learning_rate", "--learning_rate=1e-5", "--Learning-Rate"])
+def test_an_option_with_an_underscore_is_answered_with_the_one_that_is_meant(option):
+    done = run("train", "dpo", option)
+    assert done.returncode == 2
+    assert "did you mean --learning-rate?" in done.stderr
+
+
+MODEL_COMMANDS = [
+    ("train", "sft", "--data", "rows.jsonl", "--out", "run", "--model"),
+    ("check", "dpo", "--data", "rows.jsonl", "--model"),
+    ("plan", "sft", "--data", "rows.jsonl", "--model"),
+    ("train", "distil", "--model", ".", "--data", "rows.jsonl", "--out", "run", "--teacher"),
+    ("train", "dpo", "--model", ".", "--data", "rows.jsonl", "--out", "run", "--reference.model"),
+    ("sample", "--prompt", "Hi", "--model"),
+    ("chat", "--model"),
+    ("eval", "policy", "--prompts", "rows.jsonl", "--judge", "length:1-9"),
+    ("eval", "reward", "--data", "rows.jsonl"),
+]
+
+
+def test_a_model_or_a_file_that_is_not_there_is_said_before_torch_is_imported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").touch()
+    commands = [[*words, "/no/such/model"] for words in MODEL_COMMANDS]
+    commands += [["train", "dpo", "--model", ".", "--out", "run", "--data", "/no/such/model.jsonl"]]
+    script = (
+        "import contextlib, io, json, sys\n"
+        "from plaudit.cli.main import main\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    said = io.StringIO()\n"
+        "    with contextlib.redirect_stderr(said):\n"
+        "        print(main(command), 'torch' in sys.modules, said.getvalue().strip())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(commands)
+    for line in lines:
+        assert re.match(r"2 False plaudit: /no/such/model(\.jsonl)?: (there is )?no such (folder|file)", line)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+PLACES = ["/proc/x", "/dev/null/x", "file/x", "x" * 300, "loop/x"]
+OUT_COMMANDS = [
+    ("train", "sft", "--model", ".", "--data", "file", "--out", "{}"),
+    ("data", "convert", "rows.jsonl", "{}/rows.jsonl"),
+    ("lab", "pooling", "--out", "{}"),
+    ("prove", "dpo", "--out", "{}"),
+    ("run", "--out", "{}"),
+    ("world", "make", "prompts", "--n", "3", "--out", "{}/rows.jsonl"),
+    ("train", "sft", "--data", "rows.jsonl", "--out", "run", "--model", "{}"),
+    ("train", "sft", "--config", "{}"),
+    ("data", "inspect", "{}"),
+    ("report", "{}"),
+]
+
+
+@pytest.mark.parametrize("words", OUT_COMMANDS, ids=lambda words: "-".join(words[:2]))
+def test_a_place_that_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Hi"}\n')
+    (tmp_path / "loop").symlink_to("pool")
+    (tmp_path / "pool").symlink_to("loop")
+    for place in PLACES:
+        assert main([word.format(place) for word in words]) in (1, 2)
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert said.startswith("plaudit: "), place
+        assert place[:100] in said
 
 
 def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):

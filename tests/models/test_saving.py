@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers as hf
 from transformers import AutoModelForCausalLM
 
-from plaudit.models.load import load_model, save_model
+from plaudit.models.load import load_model, save_model, stored_dtype
 from plaudit.models.policy import Policy
 from tests.models.zoo import ZOO, build
 
@@ -112,3 +113,52 @@ def test_dropout_of_a_part_is_off_and_back_in_the_saved_config_as_well(tmp_path:
     assert saved["text_config"]["attention_dropout"] == 0.3
     assert saved["vision_config"]["attention_dropout"] == 0.2
     assert model.config.text_config.attention_dropout == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shards", [None, "10KB"])
+def test_a_folder_is_written_in_the_numbers_that_it_began_with(
+    tmp_path: Path, dtype: torch.dtype, shards: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hf.PreTrainedModel.save_pretrained
+    if shards is not None:
+        monkeypatch.setattr(
+            hf.PreTrainedModel, "save_pretrained", lambda *a, **k: whole(*a, **k, max_shard_size=shards)
+        )
+    start: Any = build("llama")
+    start.to(dtype).save_pretrained(tmp_path / "start")
+    model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.01)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=[2])
+
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "end", dtype="auto")
+    assert {weight.dtype for weight in again.parameters()} == {dtype}
+    for name, weight in again.named_parameters():
+        assert torch.equal(weight, before[name].to(dtype)), name
+    # The model itself goes on in float32.
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    size = sum(path.stat().st_size for path in (tmp_path / "end").glob("*.safetensors"))
+    numbers = sum(weight.numel() for weight in again.parameters())
+    assert 2 * numbers < size < 3 * numbers
+    index = tmp_path / "end" / "model.safetensors.index.json"
+    assert index.is_file() == (shards is not None)
+    assert shards is None or json.loads(index.read_text())["metadata"]["total_size"] == 2 * numbers
+
+
+def test_what_is_stored_finer_and_what_does_not_fit_stays_as_it_is(tmp_path: Path) -> None:
+    start: Any = build("llama")
+    start.half().model.norm.float()
+    start.save_pretrained(tmp_path / "start")
+    model = load_model(tmp_path / "start", dtype=torch.float32, device=torch.device("cpu"))
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] = 1e6
+        model.model.norm.weight[0] = 1.00001
+    save_model(model, tmp_path / "end", template_of=tmp_path / "start", stop_ids=[2])
+
+    again = load_model(tmp_path / "end", dtype=torch.float32, device=torch.device("cpu"))
+    assert again.lm_head.weight[0, 0] == 1e6
+    assert again.model.norm.weight[0] == torch.tensor(1.00001)
+    assert stored_dtype(tmp_path / "end") == torch.float16

@@ -217,6 +217,18 @@ def test_a_dry_run_tells_arithmetic_and_price_and_makes_nothing(
     assert not new.exists()
 
 
+def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
+    place: Path, tmp_path: Path
+) -> None:
+    told = stages(place)
+    told = {"pairs": told["pairs"], "more": {**told["pairs"], "data": str(place / "more.jsonl")}}
+    told["reward"] = {**stages(place)["reward"], "model": str(place / "model"), "data": ["$pairs", "$more"]}
+    config, out = write_config(place, told, "several"), tmp_path / "out"
+    well(config, out, "--only", "pairs", "more")
+    assert "19 rows are learnt from, 1 are held out" in well(config, out, "--dry-run").words
+    assert not (out / "stages" / "reward").exists()
+
+
 def test_from_python_a_pipeline_is_a_function(place: Path, whole: Path) -> None:
     folder = run_pipeline(read_pipeline(place / "toy.yaml"), whole)
     assert isinstance(folder, PipelineFolder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -91,29 +93,81 @@ def test_a_slow_server_is_not_waited_for() -> None:
     assert "timed out" in next(iter(refusal_reasons(reward)))
 
 
-def test_a_server_that_drips_is_not_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
+HEAD = b"HTTP/1.1 200 OK\r\n"
 
-        def drip() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-                while not over.wait(0.05):
-                    try:
-                        connection.sendall(b" ")
-                    except OSError:
-                        return
 
-        thread = threading.Thread(target=drip)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.5, attempts=1))
+@pytest.mark.parametrize(
+    ("whole", "piece"),
+    [
+        (b"", b"H"),
+        (b"HTTP/1.1 200 ", b"O"),
+        (HEAD + b"X: ", b"y"),
+        (HEAD, b"X: y\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 100 Continue\r\n", b"X: y\r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"y"),
+        (HEAD + b"Content-Length: 1000\r\n\r\n", b" "),
+        (HEAD + b"\r\n", b" "),
+    ],
+)
+def test_a_server_that_drips_is_not_waited_for_wherever_it_drips(whole: bytes, piece: bytes) -> None:
+    with dripping(whole, piece) as url:
+        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.4, attempts=1))
         begun = time.perf_counter()
         assert reward.scores([asked("a")]) == ((None,),)
         assert time.perf_counter() - begun < 3
-        over.set()
-        thread.join()
+    assert "timed out: no whole answer within 0.4 seconds" in next(iter(refusal_reasons(reward)))
+
+
+def test_100_continue_without_a_pause_is_not_waited_for() -> None:
+    with dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, pause=0) as url:
+        reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.4, attempts=1))
+        assert reward.scores([asked("a")]) == ((None,),)
+    assert "timed out" in next(iter(refusal_reasons(reward)))
+
+
+def test_neither_a_silent_listener_nor_an_unfinished_handshake_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        for scheme in ("http", "https"):
+            url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/"
+            reward = EndpointReward(url=url, retry_policy=RetryPolicy(seconds=0.3, attempts=1))
+            assert reward.scores([asked("a")]) == ((None,),)
+            assert "timed out" in next(iter(refusal_reasons(reward)))
+
+
+def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver of the system is the one thing here that a test cannot have in truth."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [over.wait(30)][:0])
+    reward = EndpointReward(url="http://judge.example/", retry_policy=RetryPolicy(seconds=0.3, attempts=1))
+    assert reward.scores([asked("a")]) == ((None,),)
+    over.set()
+    assert "timed out" in next(iter(refusal_reasons(reward)))
+
+
+@contextmanager
+def dripping(whole: bytes, piece: bytes, pause: float = 0.05) -> Iterator[str]:
+    """The address of a server that says the first and then the second, again and again."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(whole)
+            while not over.wait(pause):
+                connection.sendall(piece)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=[listener])
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            over.set()
+            thread.join()
 
 
 def test_nobody_there_is_no_verdict() -> None:
@@ -136,6 +190,18 @@ def test_nobody_there_is_no_verdict() -> None:
         (b'{"scores": [Infinity, 1]}', "inf"),
         (b'{"scores": [1e999, 1]}', "inf"),
         (b'{"scores": [' + b"7" * 400 + b", 1]}", "gives the score 7777"),
+        (b'{"scores": [' + b"7" * 5000 + b", 1]}", "not JSON"),
+        (b'{"scores": [' + b"7" * 400 + b".5, 1]}", "inf"),
+        (b'{"scores": [1, 2], "scores": [2, 1]}', "the key 'scores' is there twice"),
+        (b'{"scores": [1, 2], "more": {"a": 1, "a": 1}}', "the key 'a' is there twice"),
+        (b'{"scores": [1, 2], "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"scores": [1, 2]} {}', "not JSON"),
+        (b'{"scores": "12"}', "expected"),
+        (b'{"scores": {"0": 1, "1": 2}}', "expected"),
+        (b"\xff\xfe{", "not JSON"),
+        (b"", "not JSON"),
+        (scores([1], 2), r"\[1\]"),
+        (scores({"score": 1}, 2), "'score'"),
         (scores("1", 2), "'1'"),
         (scores(True, 2), "True"),
         (b"[" * 100_000, "not JSON"),
@@ -147,6 +213,17 @@ def test_nonsense_ends_the_run(body: bytes, said: str) -> None:
         with pytest.raises(UserError, match=said):
             EndpointReward(url=server.url, retry_policy=QUICK).scores([asked("a", "b")])
         assert len(server.asked) == 1
+
+
+def test_a_redirect_is_not_followed_and_says_where_it_points() -> None:
+    answer = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\x1b[2J\r\nContent-Length: 0\r\n\r\n"
+    with (
+        dripping(answer, b"") as url,
+        pytest.raises(UserError, match="redirects are not followed") as refused,
+    ):
+        EndpointReward(url=url, retry_policy=QUICK).scores([asked("a")])
+    assert "http://127.0.0.1:1/" in str(refused.value)
+    assert "\x1b" not in str(refused.value)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 301, 201])
@@ -168,9 +245,10 @@ def test_the_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
         reward.scores([asked("a")])
         assert server.headers[0]["Authorization"] == "Bearer abc"
     assert "abc" not in repr(reward)
-    monkeypatch.setenv("PLAUDIT_TEST_TOKEN", "a\nX-Other: b")
-    with pytest.raises(UserError, match="holds no token"):
-        EndpointReward(url=server.url, retry_policy=manners)
+    for token in ("a\nX-Other: b", "schlüssel"):
+        monkeypatch.setenv("PLAUDIT_TEST_TOKEN", token)
+        with pytest.raises(UserError, match="holds no token"):
+            EndpointReward(url=server.url, retry_policy=manners)
 
 
 @pytest.mark.parametrize(
@@ -182,12 +260,20 @@ def test_the_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
         "http://a:b@c/",
         "http://x:99999/",
         "http://x/\r\nA: b",
+        "http://x/wörter",
+        "http://jüdge/",
         "x",
     ],
 )
 def test_only_addresses_of_the_web(url: str) -> None:
     with pytest.raises(UserError, match="no endpoint"):
         EndpointReward(url=url)
+
+
+@pytest.mark.parametrize("host", ["x" * 64 + ".example", "judge..example"])
+def test_a_host_that_cannot_be_one_is_said(host: str) -> None:
+    with pytest.raises(UserError, match=f"http://{host}/ is no endpoint"):
+        EndpointReward(url=f"http://{host}/", retry_policy=QUICK).scores([asked("a")])
 
 
 def test_the_name_keeps_the_query_to_itself() -> None:

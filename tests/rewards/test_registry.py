@@ -33,6 +33,9 @@ def tensor(answer):
 def strange(answer, weather): return 1.0
 def empty(): return 1.0
 def by_place(answer, /): return 1.0
+def as_in_trl(completions, **kw): return [1.0 for _ in completions]
+def short_of_one(answer, weather, **named): return 1.0
+def half_named(answer, truth, **named): return float(len(named))
 points = 3
 
 from plaudit.rewards.combine.cascade import Blend, Cascade, Tier
@@ -90,6 +93,7 @@ def test_functions_are_given_what_they_take(mine: Path) -> None:
         "full": (7.0, 7.0),
         "full_as_before": (7.0, 7.0),
         "anything": (7.0, 7.0),
+        "half_named": (6.0, 6.0),
         "yes": (1.0, 1.0),
         "tensor": (2.0, 2.0),
     }.items():
@@ -143,6 +147,12 @@ def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) 
     [
         ("strange", "weather it cannot have"),
         ("empty", "does not take the answer"),
+        (
+            "as_in_trl",
+            r"completions it cannot have; it is called by name with any of prompt, answer, ended, ",
+        ),
+        ("as_in_trl", r"steps \(for one answer at a time: `def f\(answer, \*\*rest\)`\)"),
+        ("short_of_one", "weather it cannot have"),
         ("by_place", "called by name"),
         ("points", "is a int"),
         ("missing", "cannot be imported"),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import Subparsers
+from plaudit.cli.parser import Subparsers, refuse_missing_models
 from plaudit.cli.sample import (
     BestOf,
     add_best_of_options,
@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.system is not None and not args.system.strip():
         raise UserError("--system is empty; give the words, or leave it out")
     best_of = best_of_choice(args)
+    refuse_missing_models(*args.model)
     samplers = load_samplers(args)
     opening = () if args.system is None else (Message(role="system", content=args.system),)
     for name, sampler in samplers.items():

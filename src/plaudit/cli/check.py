@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import Subparsers, add_method_options, read_config, write_json
+from plaudit.cli.parser import Subparsers, add_method_options, read_config, refuse_missing_inputs, write_json
 from plaudit.cli.sample import make_console
 from plaudit.methods.registry import preflight_methods
 
@@ -37,13 +37,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the checks, print the table, write the file; 1 when a check fails that may not."""
+    config: Any = read_config(args.config_type, args, fallback={("out",): Path("unwritten")})
+    refuse_missing_inputs(config)
     from rich.text import Text
 
     from plaudit.methods.named_runs import preflight_findings
     from plaudit.preflight.report import as_dict, failures_text, finding_table, not_applicable_text
 
     selected = _selected_checks(args.only or ())
-    config: Any = read_config(args.config_type, args, fallback={("out",): Path("unwritten")})
     console = make_console()
     findings: list[Finding] = []
     with console.status("") as status:

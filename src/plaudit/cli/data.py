@@ -6,7 +6,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from plaudit.cli.parser import Subparsers
+from plaudit.cli.parser import Subparsers, refuse_missing_models
 from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise UserError(f"--limit {args.limit}: expected 1 or more")
+    refuse_missing_models(args.model)
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
     print(stream.detection.sentence)
     summary = summarise_rows(islice(stream.rows, args.limit))

@@ -56,6 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         # As a shell reports a program that SIGPIPE ended.
         return 141
+    except (OSError, RuntimeError) as error:
+        from plaudit.files.atomic import explain_disk_error
+
+        # Whichever command it was: a name that is too long, a file system that refuses, a folder that
+        # somebody removed in the meantime.
+        sentence = explain_disk_error(error)
+        if sentence is None:
+            raise
+        print(f"plaudit: {sentence}", file=sys.stderr)
+        return 2
 
 
 def _run_verb(argv: Sequence[str] | None) -> int:
@@ -72,9 +82,23 @@ def _run_verb(argv: Sequence[str] | None) -> int:
             return module.run(arguments)
     for verb, (_, purpose) in _VERBS.items():
         subparsers.add_parser(verb, help=purpose)
+    _refuse_method_as_verb(words)
     parser.parse_args(words)
     parser.print_help(sys.stderr)
     return 2
+
+
+def _refuse_method_as_verb(words: Sequence[str]) -> None:
+    """Answer ``plaudit dpo`` with the command that trains so."""
+    if not words or words[0].startswith("-"):
+        return
+    from plaudit.methods.registry import config_types
+
+    if words[0] in config_types():
+        raise UserError(
+            f"{words[0]} is a way to train: plaudit train {words[0]} --help says how "
+            f"(plaudit check {words[0]} looks it over, plaudit plan {words[0]} says what it costs)"
+        )
 
 
 def _is_pipe_closed() -> bool:

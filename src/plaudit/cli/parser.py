@@ -68,6 +68,35 @@ def positive_integer(word: str) -> int:
     return number
 
 
+def refuse_missing_models(*models: str | Path | None) -> None:
+    """Say that a model is not there before torch is imported, which takes seconds."""
+    for model in models:
+        # org/name and length:1-9 may be no paths to whoever reads them later; these can be nothing else.
+        is_path = model is not None and ":" not in str(model) and str(model).count("/") != 1
+        if is_path and not Path(str(model)).exists():
+            raise UserError(
+                f"{model}: no such folder; give the folder that holds the model and its tokenizer"
+            )
+
+
+def refuse_missing_inputs(config: Any) -> None:
+    """Say it of every model and file of rows that the settings of a training run name."""
+    from plaudit.data.files import READERS
+
+    for key in ("model", "teacher", "reference.model", "critic.model"):
+        refuse_missing_models(_setting_value(config, key))
+    for key in ("data", "prompts", "held_out", "ptx.data", "loop.data"):
+        word = str(_setting_value(config, key))
+        if word.endswith(tuple(READERS)) and not Path(word).exists():
+            raise UserError(f"{word}: there is no such file or folder. Check the name.")
+
+
+def _setting_value(config: Any, key: str) -> Any:
+    for name in key.split("."):
+        config = getattr(config, name, None)
+    return config
+
+
 __all__ = ["HelpAll", "add_method_options", "add_options", "read_config", "to_yaml"]
 
 ConfigT = TypeVar("ConfigT")

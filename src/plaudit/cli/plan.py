@@ -8,7 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import Subparsers, add_method_options, positive_integer, read_config, write_json
+from plaudit.cli.parser import (
+    Subparsers,
+    add_method_options,
+    positive_integer,
+    read_config,
+    refuse_missing_inputs,
+    write_json,
+)
 from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
 from plaudit.methods.registry import preflight_methods
@@ -40,6 +47,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what the run will cost; 1 when it does not fit."""
+    # --out has no default, and nothing is written: any name will do.
+    method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
+    refuse_missing_inputs(method_config)
     from plaudit.planner.cost import (
         estimate_cost,
         estimate_times,
@@ -50,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.planner.render import plan_as_dict
     from plaudit.planner.suggestions import smallest_suggestion, suggest
 
-    # --out has no default, and nothing is written: any name will do.
-    method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
     cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))

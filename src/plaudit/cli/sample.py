@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from plaudit.cli.parser import Subparsers, integer
+from plaudit.cli.parser import Subparsers, integer, refuse_missing_models
 from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
 from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
@@ -284,6 +284,7 @@ class PromptAnswers:
 
 def run(args: argparse.Namespace) -> int:
     """Sample, print and, where --out is given, write."""
+    refuse_missing_models(*args.model)
     settings, n = sampling_settings(args), _answers_per_prompt(args)
     if args.out is not None:
         file_ending(args.out, (".jsonl",))

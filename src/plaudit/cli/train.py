@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from plaudit.cli.parser import Subparsers, add_method_options, read_config
+from plaudit.cli.parser import Subparsers, add_method_options, read_config, refuse_missing_inputs
 from plaudit.methods.algorithm import Algorithm
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
@@ -129,6 +129,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, then say where the result lies."""
     config: Any = read_config(args.config_type, args)
+    refuse_missing_inputs(config)
     from plaudit.engine.distributed import is_first_process
     from plaudit.engine.loop import InterruptedRunError
 

@@ -377,7 +377,9 @@ def _refuse_too_many_bad_rows(result: ReadResult, threshold: float, name: str) -
         if result.quarantine
         else "To have them written to a file, name one as the quarantine.",
         f"Mend them, or go on without them: a threshold of {_rounded_up(bad / result.rows):g} allows that "
-        "(--threshold; in a training run --rows.threshold).",
+        "(--threshold; in a training run --rows.threshold)."
+        if bad < result.rows
+        else "Mend them: without them no row would be left.",
     ]
     raise UserError("\n".join(lines))
 

@@ -302,14 +302,19 @@ class TrainingLoop(Generic[MicrobatchT]):
         ranks: Ranks,
         *,
         folder: Path,
-        open_sinks: Callable[[int], FanOutSink],
+        open_sinks: Callable[[int, Mapping[str, str]], FanOutSink],
+        verify_folder: Callable[[], Sequence[str]] = tuple,
         notes: Sequence[str] = (),
     ) -> None:
-        """The run begins with ``run``; ``open_sinks`` gets the steps done, ``notes`` are said after it."""
+        """The run begins with ``run``; ``open_sinks`` gets the steps done and the marks of the lines so far.
+
+        ``notes`` are said after it, and whatever ``verify_folder`` returns before each report.
+        """
         self._job, self._schedule, self._ranks = job, schedule, ranks
         self._stepper = job.stepper(ranks)
         self._folder, self._checkpoints = folder, folder / "checkpoints"
         self._make_sinks, self._sinks = open_sinks, FanOutSink(())
+        self._verify_folder, self._marks = verify_folder, dict[str, str]()
         self._progress = LoopProgress()
         self._batches: Iterator[Sequence[MicrobatchT]] = iter(())
         self._next_step = -1
@@ -418,6 +423,8 @@ class TrainingLoop(Generic[MicrobatchT]):
         # Several optimiser steps may learn from one batch of rows
         # (PPO epochs): rows are counted, not updates.
         epoch = schedule.order.epoch_after(-(-step // job.updates_per_batch))
+        for mended in self._verify_folder():
+            self._sinks.note(mended)
         self._sinks.log(
             StepReport(
                 step=step, steps=schedule.steps, epoch=epoch, values=values, timing=step_metrics["timing"]
@@ -480,7 +487,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             self._save()
 
     def _open_sinks(self) -> None:
-        self._sinks = self._make_sinks(self._progress.reported)
+        self._sinks = self._make_sinks(self._progress.reported, self._marks)
         for note in self._notes:
             self._sinks.note(note)
         self._notes = []
@@ -546,7 +553,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         # system another might not see the newest one yet.
         step = int(ranks.all_gather([float(step)])[0][0])
         self._notes += notes
-        self._progress = LoopProgress()
+        self._progress, self._marks = LoopProgress(), {}
         self._next_step = -1
         if step < 0:
             return
@@ -557,21 +564,23 @@ class TrainingLoop(Generic[MicrobatchT]):
         saved_progress: dict[str, Any] = dict(state.facts["progress"])
         self._progress = LoopProgress(**{**saved_progress, "left_out": tuple(saved_progress["left_out"])})
         self._progress = replace(self._progress, step=step, saved=step)
+        # Checkpoints of before have none.
+        self._marks = state.facts.get("marks", {})
         self._rng_state = capture_rng_state()
 
     def _save(self) -> None:
         self._progress = replace(self._progress, saved=self._progress.step)
-        progress = asdict(self._progress)
+        # Metrics reach the disk before the checkpoint does, so no
+        # saved step can lack its line after a power cut.
+        marks = self._sinks.sync()
+        progress = {**asdict(self._progress), "left_out": list(self._progress.left_out)}
         state = snapshot(
             self._stepper,
             self._job.state,
             step=self._progress.step,
-            facts={"progress": {**progress, "left_out": list(self._progress.left_out)}},
+            facts={"progress": progress, "marks": marks},
         )
         if self._ranks.is_first:
-            # Metrics reach the disk before the checkpoint does, so no
-            # saved step can lack its line after a power cut.
-            self._sinks.sync()
             keep = self._schedule.keep
             saved = save.save_checkpoint(
                 self._checkpoints, state, keep=keep.last, best=self._progress.best_step

@@ -15,7 +15,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -358,6 +358,8 @@ class RunFolder:
     """Whether the folder holds a checkpoint or a result of an earlier start."""
     notes: tuple[str, ...]
     """What the user should hear: leftovers removed, settings that changed, a run that was killed."""
+    verify: Callable[[], tuple[str, ...]] = tuple
+    """Raises where another folder is under this name, or none; returns what it mended, in words."""
 
     @property
     def config(self) -> Path:
@@ -418,12 +420,12 @@ def open_run_folder(
     # Before anything is made or locked: a mistyped `--out` must leave somebody else's folder untouched.
     _refuse_foreign(path)
     atomic.make_folder(path)
-    with lock.hold_lock(path) as previous_holder:
+    with lock.hold_lock(path) as held:
         # Only under the lock: without it, these could be the work in progress of a run that is alive.
         notes = list(atomic.remove_leftovers(path))
         folder = RunFolder(path=path, resumed=_has_checkpoint_or_result(path), notes=())
-        if previous_holder is not None:
-            notes.append(f"{path}: the last run here ({previous_holder}) did not end in good order")
+        if held.previous is not None:
+            notes.append(f"{path}: the last run here ({held.previous}) did not end in good order")
         if folder.resumed:
             notes += _config_changes(folder.config, resolved, may_change)
         atomic.make_folder(folder.checkpoints)
@@ -434,7 +436,7 @@ def open_run_folder(
                 # result beside settings that did not make it.
                 folder.summary.unlink(missing_ok=True)
             atomic.write_text(folder.config, _yaml_of(resolved))
-        yield RunFolder(path=path, resumed=folder.resumed, notes=tuple(notes))
+        yield replace(folder, notes=tuple(notes), verify=held.verify)
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -476,9 +478,20 @@ def _config_changes(path: Path, resolved: Mapping[str, Any], may_change: Abstrac
             f"{path}: the config no longer matches the run in this folder (then → now):\n"
             + "".join(f"  {changes[key]}\n" for key in fixed)
             + f"May change when a run goes on: {', '.join(sorted(may_change)) or 'nothing'}.\n"
-            "To go on: restore the values above, or start another run with `--out` elsewhere."
+            + _advice_for_changes(path.parent)
         )
     return [f"{path}: changed for the rest of the run: {text}" for text in changes.values()]
+
+
+def _advice_for_changes(folder: Path) -> str:
+    if (folder / "summary.json").exists() and (folder / "model").is_dir():
+        return (
+            "This run is finished and takes no further steps: its learning rates were laid out over those "
+            "that it had. To train on from its result: start another run with "
+            f"`--model {folder / 'model'}` and `--out` elsewhere. To train anew with these settings: `--out` "
+            "elsewhere."
+        )
+    return "To go on: restore the values above, or start another run with `--out` elsewhere."
 
 
 def _is_changeable(key: str, may_change: AbstractSet[str]) -> bool:

@@ -92,6 +92,7 @@ _ERROR_ADVICE = {
     errno.ENOSPC: ("the disk is full", "free some space, or choose a folder on another disk"),
     errno.EDQUOT: ("your disk quota is used up", "free some space, or choose a folder on another disk"),
     errno.EFBIG: ("the file would be larger than is allowed", "raise the limit (`ulimit -f`)"),
+    errno.ENOENT: ("there is no such file or folder", "look whether it was removed, or choose another"),
     errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
     errno.EACCES: ("permission denied", "make the folder writable for you, or choose another"),
     errno.EPERM: ("the operation is not permitted", "make the folder writable for you, or choose another"),
@@ -99,6 +100,7 @@ _ERROR_ADVICE = {
     errno.EISDIR: ("a folder of this name is in the way", "move it away, or choose another folder"),
     errno.EEXIST: ("a file of this name is in the way", "move it away, or choose another folder"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+    errno.ELOOP: ("links lead round in a circle", "choose another folder"),
     errno.EIO: ("the disk reported an error", "check the disk, or choose a folder on another one"),
 }
 
@@ -208,6 +210,25 @@ def disk_errors_explained(path: Path, *, needed: int | None = None) -> Iterator[
         if match is None or int(match[1]) not in _ERROR_ADVICE or isinstance(error, UserError):
             raise
         raise UserError(_disk_error_message(int(match[1]), path, needed)) from error
+
+
+def explain_disk_error(error: OSError | RuntimeError) -> str | None:
+    """What the system says against a path, in words and with advice; None where it is of no known kind.
+
+    >>> explain_disk_error(OSError(errno.EROFS, "", "/proc/x"))
+    '/proc/x: the file system is read-only. To go on: choose a folder that can be written.'
+    """
+    if isinstance(error, RuntimeError):
+        # How `Path.resolve` says ELOOP before Python 3.13.
+        _, is_loop, name = str(error).partition("Symlink loop from ")
+        code, name = (errno.ELOOP if is_loop else None), name.strip("'")
+    else:
+        code, name = error.errno, str(error.filename or "")
+    if code not in _ERROR_ADVICE or not name:
+        return None
+    problem, advice = _ERROR_ADVICE[code]
+    shown = name if len(name) <= 200 else f"{name[:200]}…"
+    return f"{shown}: {problem}. To go on: {advice}."
 
 
 def sync_folder(path: Path) -> None:

@@ -43,6 +43,29 @@ def loads(text: str | bytes) -> Any:
         raise ValueError("nested too deeply to be read") from None
 
 
+def loads_foreign(text: str | bytes) -> Any:
+    """JSON that somebody else wrote, of which one value is nobody's guess: a key that is there twice is a
+    ``ValueError``, as is whatever is not JSON.
+
+    >>> loads_foreign('{"score": 1, "score": 0}')
+    Traceback (most recent call last):
+    ValueError: the key 'score' is there twice
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_refuse_twice)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    item: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in item:
+            raise ValueError(f"the key {key[:80]!r} is there twice")
+        item[key] = value
+    return item
+
+
 def _encode(value: object, where: str) -> object:
     # By exact type: an IntEnum is an int too, and would come back as a plain one.
     if value is None or type(value) in (bool, int, str):

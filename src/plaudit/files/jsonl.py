@@ -2,12 +2,15 @@
 
 A line reaches the operating system in one write, so a killed process loses none that it reported; `sync`
 forces them to the disk, which a trainer does before each checkpoint: then no line of a saved step is missing.
+The checkpoint keeps a mark of each line, by which a run that goes on sees what was lost or changed since.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +20,29 @@ from plaudit.files import atomic, exact_json
 
 JsonlRecord = Mapping[str, Any]
 """One line of JSON, as a mapping."""
+_MARK_LENGTH = 8
+_ADVICE = (
+    "To go on: restore the file, or leave an empty one in its place (the run then goes on without these "
+    "lines, and says so), or start another run with `--out` elsewhere."
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lines:
+    """The lines of a file: their bytes, and of each as its mark the sha256 of everything up to its end, cut.
+
+    Example: ``_Lines(marks=["5e884898", "b109f3bb"], size=24, digest=hashlib.sha256(…))``
+    """
+
+    marks: list[str] = field(default_factory=list[str])
+    size: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, line: bytes) -> None:
+        """Take one more line."""
+        self.digest.update(line)
+        self.size += len(line)
+        self.marks.append(self.digest.hexdigest()[:_MARK_LENGTH])
 
 
 class JsonlFile:
@@ -28,9 +54,15 @@ class JsonlFile:
     notes: tuple[str, ...]
     """What opening the file had to drop, in words."""
 
-    def __init__(self, path: Path, *, keep: Callable[[JsonlRecord], bool] | None = None) -> None:
-        """Opens the file to append; ``keep`` and a torn last line are treated as in `truncate_after`."""
+    def __init__(
+        self, path: Path, *, keep: Callable[[JsonlRecord], bool] | None = None, marks: str = ""
+    ) -> None:
+        """Opens the file to append; ``keep``, ``marks`` and a torn end are treated as in `truncate_after`."""
         self._path = path
+        if marks and not path.exists():
+            raise UserError(
+                f"{path}: the file is gone, and {len(marks) // _MARK_LENGTH} lines with it. {_ADVICE}"
+            )
         with atomic.disk_errors_explained(path):
             # A bare descriptor: Python's buffer would hold lines back
             # that a killed process has already reported.
@@ -39,11 +71,16 @@ class JsonlFile:
             # A new file's name has to reach the disk too, or its
             # synced lines have no place after a power cut.
             atomic.sync_folder(path.parent)
-            self.notes = truncate_after(path, keep or _keep_all)
+            self._lines, self.notes = _cut(path, keep or _keep_all, marks)
         # Ctrl-C as well: the descriptor is owned by nobody yet.
         except BaseException:
             self.close()
             raise
+
+    @property
+    def marks(self) -> str:
+        """A mark of each line that it holds, for a checkpoint."""
+        return "".join(self._lines.marks)
 
     def append(self, record: JsonlRecord, *, sync_now: bool = False) -> None:
         """Adds one line; ``sync_now`` waits until the disk has it."""
@@ -59,11 +96,19 @@ class JsonlFile:
             except BaseException:
                 os.ftruncate(self._descriptor, size_before)
                 raise
+        self._lines.add(data)
         if sync_now:
             self.sync()
 
     def sync(self) -> None:
-        """Waits until the disk has every line."""
+        """Waits until the disk has every line; a file that somebody replaced or cut meanwhile is refused."""
+        opened = os.fstat(self._descriptor)
+        same = self._path.exists() and os.path.samestat(opened, self._path.stat())
+        if not same or opened.st_size != self._lines.size:
+            raise UserError(
+                f"{self._path}: something other than plaudit removed, replaced or changed the file while the "
+                f"run wrote to it. {_ADVICE}"
+            )
         with atomic.disk_errors_explained(self._path):
             os.fsync(self._descriptor)
 
@@ -80,8 +125,11 @@ class JsonlFile:
         self.close()
 
 
-def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool]) -> tuple[str, ...]:
-    """Cuts the file before the first line that ``keep`` refuses; a torn last line goes too. Says what went.
+def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool], marks: str = "") -> tuple[str, ...]:
+    """Cuts the file before the first line that ``keep`` refuses; torn last lines go too. Says what went.
+
+    Where its first lines are not those of the ``marks``, it raises and cuts nothing; only an empty file,
+    which somebody put there, may lack them all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as parent:
@@ -91,29 +139,55 @@ def truncate_after(path: Path, keep: Callable[[JsonlRecord], bool]) -> tuple[str
     ...     lines.read_text()
     '{"step": 1}\\n'
     """
-    end, whole, notes = 0, True, list[str]()
+    return _cut(path, keep, marks)[1]
+
+
+def _cut(path: Path, keep: Callable[[JsonlRecord], bool], marks: str) -> tuple[_Lines, tuple[str, ...]]:
+    written = len(marks) // _MARK_LENGTH
+    if written and not path.stat().st_size:
+        return _Lines(), (f"{path}: empty: the run goes on without the {written} lines that it had written",)
+    intact, step, torn, dropped = _Lines(), 0, False, list[bytes]()
     with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        for line in file:
             record = _parse_line(line)
-            if record is None:
-                whole = False
-                notes.append(
-                    f"{path}:{number}: the line is torn (the run was killed while writing it); dropped"
-                )
-            # Only the last line can be torn by a kill; a bad one with good ones behind it was edited.
-            elif not whole:
-                raise UserError(
-                    f"{path}:{number - 1}: not a line of JSON, though good lines follow: something other "
-                    "than plaudit changed the file. Repair or delete that line and start again."
-                )
-            elif not keep(record):
-                notes.append(f"{path}: lines from {number} on belong to steps that will run again; dropped")
+            _refuse_changed(path, intact, line, record, marks)
+            if record is None or not keep(record):
+                torn, dropped = record is None, [line, *file]
                 break
-            else:
-                end += len(line)
-    if notes:
-        _truncate(path, end)
-    return tuple(notes)
+            intact.add(line)
+            step = record.get("step", "?")
+    # A kill tears the end alone; a bad line with good ones behind it was edited.
+    if torn and any(_parse_line(line) is not None for line in dropped):
+        raise UserError(
+            f"{path}:{len(intact.marks) + 1}: not a line of JSON, though good lines follow: something other "
+            "than plaudit changed the file. Repair or delete that line and start again."
+        )
+    if len(intact.marks) < written:
+        raise UserError(
+            f"{path}: the run had written {written} lines, and {len(intact.marks)} are there, the last one "
+            f"of step {step}: the rest was removed. {_ADVICE}"
+        )
+    if not dropped:
+        return intact, ()
+    _truncate(path, intact.size)
+    count = "last line" if len(dropped) == 1 else f"last {len(dropped)} lines"
+    reason = "torn (the run was killed while writing)" if torn else "of steps that will run again"
+    return intact, (f"{path}: dropped the {count}, after step {step}: {reason}",)
+
+
+def _refuse_changed(path: Path, intact: _Lines, line: bytes, record: JsonlRecord | None, marks: str) -> None:
+    """Raise where the next line is not the one that the run wrote there."""
+    at = len(intact.marks) * _MARK_LENGTH
+    if at >= len(marks):
+        return
+    digest = intact.digest.copy()
+    digest.update(line)
+    if digest.hexdigest()[:_MARK_LENGTH] != marks[at : at + _MARK_LENGTH]:
+        found = "which is no line of JSON" if record is None else f"of step {record.get('step', '?')}"
+        raise UserError(
+            f"{path}:{len(intact.marks) + 1}: this line, {found}, is not the one that the run wrote here: it "
+            f"was changed, or lines were removed. {_ADVICE}"
+        )
 
 
 def _keep_all(record: JsonlRecord) -> bool:

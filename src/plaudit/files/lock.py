@@ -1,4 +1,8 @@
-"""One run at a time in one folder: a lock that the system takes back however its process ends."""
+"""One run at a time in one folder: a lock that the system takes back however its process ends.
+
+Both the folder itself and a file in it are locked. The file names the holder; the folder keeps a second run
+out also where somebody deleted the file.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from plaudit.files import atomic
 
 LOCK_NAME = "lock"
 """The lock's file in a run folder."""
+_CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,33 +43,107 @@ class LockHolder:
         return f"process {self.pid} on {self.host}, started {self.started}"
 
 
+class HeldLock:
+    """The lock of a folder, while a process holds it.
+
+    Example: ``with hold_lock(Path("runs/first")) as held: held.verify()``
+    """
+
+    previous: LockHolder | None
+    """The previous holder, where it was killed or failed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the lock, or raise."""
+        self._path = folder / LOCK_NAME
+        with atomic.disk_errors_explained(self._path):
+            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._file = -1
+        try:
+            self._file = _open_locked(self._path)
+            self.previous = _read_holder(self._file)
+            _acquire_folder(self._folder, self._path)
+            self._write_holder()
+        except BaseException:
+            self.close()
+            raise
+
+    def verify(self) -> tuple[str, ...]:
+        """Raise where the folder is no longer the one that was locked; put back a lock file that is gone."""
+        folder = self._path.parent
+        if not _is_at(self._folder, folder):
+            raise UserError(
+                f"{folder}: the folder was removed, or another was put in its place, while the run was "
+                "running; nothing more can be kept there. To go on: put it back, and the same command goes "
+                "on from its newest checkpoint; or start again."
+            )
+        if _is_at(self._file, self._path):
+            return ()
+        # Nobody else holds it: the folder is locked. Where a file system locks files alone, this finds the
+        # run that took the deleted file's place, before both have written here.
+        file = _open_locked(self._path)
+        os.close(self._file)
+        self._file = file
+        self._write_holder()
+        return (f"{self._path}: deleted or replaced while the run was running; put back",)
+
+    def mark_ended_well(self) -> None:
+        """An empty file says to the next start that there is nothing to tell."""
+        os.ftruncate(self._file, 0)
+
+    def close(self) -> None:
+        """Let go."""
+        # The folder first: whoever gets the file must find it free.
+        os.close(self._folder)
+        if self._file >= 0:
+            os.close(self._file)
+
+    def _write_holder(self) -> None:
+        holder = LockHolder(pid=os.getpid(), host=socket.gethostname(), started=_utc_now())
+        with atomic.disk_errors_explained(self._path):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(asdict(holder)).encode(), 0)
+
+
 @contextmanager
-def hold_lock(folder: Path) -> Iterator[LockHolder | None]:
-    """Holds the folder's lock; gives the previous holder if it was killed or failed.
+def hold_lock(folder: Path) -> Iterator[HeldLock]:
+    """Holds the folder's lock.
 
     The lock file stays when the lock is released (deleting it would let two processes each lock their own);
     an empty one says that its last run ended in good order.
     """
-    path = folder / LOCK_NAME
+    held = HeldLock(folder)
+    try:
+        try:
+            # Until the block ends well the file names this process: after a
+            # kill or a crash the next start reads it.
+            yield held
+        except UserError:
+            # Said in full by the run itself; the next start has nothing to add.
+            held.mark_ended_well()
+            raise
+        except Exception:
+            # Nothing is swallowed; where the folder is gone, that is why it failed, whatever it was.
+            held.verify()
+            raise
+        held.mark_ended_well()
+    finally:
+        held.close()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the path still leads to what was opened."""
+    return path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+
+
+def _open_locked(path: Path) -> int:
     with atomic.disk_errors_explained(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _acquire(descriptor, path)
-        previous = _read_holder(descriptor)
-        _write_holder(
-            descriptor, path, LockHolder(pid=os.getpid(), host=socket.gethostname(), started=_utc_now())
-        )
-        try:
-            # Until the block ends well the file names this process: after a
-            # kill or a crash the next start reads it.
-            yield previous
-        except UserError:
-            # Said in full by the run itself; the next start has nothing to add.
-            os.ftruncate(descriptor, 0)
-            raise
-        os.ftruncate(descriptor, 0)
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _acquire(descriptor: int, path: Path) -> None:
@@ -72,18 +151,32 @@ def _acquire(descriptor: int, path: Path) -> None:
         # flock and not a file's existence: the kernel lets go when the process dies, however it dies.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise UserError(
-            f"{path.parent}: another run is using this folder "
-            f"({_describe_holder(_read_holder(descriptor))}). "
-            "Wait until it ends, stop it, or choose another folder with `--out`."
-        ) from error
+        raise _in_use(path, _describe_holder(_read_holder(descriptor))) from error
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+        if error.errno not in _CANNOT_LOCK:
             raise
         raise UserError(
             f"{path}: this file system cannot lock files ({error.strerror}), so two runs could spoil each "
             "other. Choose a folder on another file system."
         ) from error
+
+
+def _acquire_folder(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _in_use(path, "somebody has deleted the file that names it") from error
+    except OSError as error:
+        # Network file systems may lock only what is open for writing, which no folder can be.
+        if error.errno not in (*_CANNOT_LOCK, errno.EBADF, errno.EISDIR, errno.EINVAL):
+            raise
+
+
+def _in_use(path: Path, by: str) -> UserError:
+    return UserError(
+        f"{path.parent}: another run is using this folder ({by}). "
+        "Wait until it ends, stop it, or choose another folder with `--out`."
+    )
 
 
 def _describe_holder(holder: LockHolder | None) -> str:
@@ -114,12 +207,6 @@ def _read_holder(descriptor: int) -> LockHolder | None:
     except (ValueError, TypeError):
         # Empty after a good end; torn when the holder was killed within the one write below.
         return None
-
-
-def _write_holder(descriptor: int, path: Path, holder: LockHolder) -> None:
-    with atomic.disk_errors_explained(path):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(asdict(holder)).encode(), 0)
 
 
 def _utc_now() -> str:

@@ -212,8 +212,22 @@ def _refuse_too_many_bad_rows(
         first = "\n".join(f"  {_refusal_line(refused)}" for refused in encoding.refused[:5])
         raise UserError(
             f"{path}: {len(encoding.refused)} of {total} rows cannot be trained, above the threshold of "
-            f"{rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
+            f"{rows.threshold:.1%}. The first:\n{first}\n{mend_advice(len(encoding.refused), total)}"
         )
+
+
+def mend_advice(refused: int, total: int) -> str:
+    """What to do about rows that were refused.
+
+    >>> mend_advice(3, 40)
+    'Mend them, or leave them out with --rows.threshold 0.075'
+    >>> mend_advice(40, 40)
+    'Mend them: without them no row would be left'
+    """
+    if refused == total:
+        return "Mend them: without them no row would be left"
+    # Rounded up, so that the very share that is named is enough.
+    return f"Mend them, or leave them out with --rows.threshold {math.ceil(refused / total * 1000) / 1000:g}"
 
 
 def _refusal_line(refused: RefusedRow) -> str:

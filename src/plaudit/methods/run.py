@@ -36,7 +36,7 @@ from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
 from plaudit.methods.models import autocast_context
-from plaudit.models.load import Precision, precision
+from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
 from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
@@ -69,6 +69,8 @@ class Run:
     """This process among its peers."""
     folder: Path | None = None
     """The run folder; None on every rank but the first, and where nothing is written."""
+    verify_folder: Callable[[], Sequence[str]] = tuple
+    """Raises where the run folder is no longer the one that was opened; returns what it mended."""
     finished: bool = False
     """Whether its result is there already, so that there is nothing left to train."""
     notes: list[str] = field(default_factory=list[str])
@@ -142,13 +144,27 @@ class Run:
         schedule = _schedule(config, job, _peak_flops(self.precision, ranks))
 
         # Called by the loop, which alone knows how many steps a checkpoint has behind it.
-        def open_sinks(done: int) -> FanOutSink:
+        def open_sinks(done: int, marks: Mapping[str, str]) -> FanOutSink:
             sinks = FanOutSink(sinks_for(config.sinks, config.out) if ranks.is_first else ())
             settings = plain_settings(config)
-            sinks.open(RunStart(name=config.out.name, steps=schedule.steps, done=done, config=settings))
+            start = RunStart(
+                name=config.out.name, steps=schedule.steps, done=done, config=settings, marks=marks
+            )
+            sinks.open(start)
             return sinks
 
-        loop = TrainingLoop(job, schedule, ranks, folder=config.out, open_sinks=open_sinks, notes=self.notes)
+        if (dtype := stored_dtype(config.model)) is not None:
+            name = str(dtype).removeprefix("torch.")
+            self.note(f"the result is written in {name}, as {config.model} is; checkpoints keep float32")
+        loop = TrainingLoop(
+            job,
+            schedule,
+            ranks,
+            folder=config.out,
+            open_sinks=open_sinks,
+            verify_folder=self.verify_folder,
+            notes=self.notes,
+        )
         progress = loop.run()
         if config.keep.use_best and progress.best_step is not None:
             loop.load_weights_of_step(progress.best_step)
@@ -171,8 +187,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
     """
     named_checks("--allow", config.allow)
     with process_group(config.device) as ranks, _open_same_folder(config, ranks, method, inputs) as folder:
-        path = None if folder is None else folder.path
-        run = start_run(config, ranks, method, folder=path, finished=_is_finished(config, ranks))
+        run = start_run(config, ranks, method, folder=folder, finished=_is_finished(config, ranks))
         if folder is not None:
             run.note(*folder.notes, *_record_lineage(run, inputs, folder))
         if not run.finished:
@@ -185,7 +200,7 @@ def open_run(config: RunConfig, method: str, inputs: Sequence[Path] = ()) -> Ite
 
 
 def start_run(
-    config: RunConfig, ranks: Ranks, method: str, *, folder: Path | None = None, finished: bool = False
+    config: RunConfig, ranks: Ranks, method: str, *, folder: RunFolder | None = None, finished: bool = False
 ) -> Run:
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
     seed_everything(config.seed, ranks.rank)
@@ -195,7 +210,8 @@ def start_run(
         encoder=encoder_for(config),
         precision=precision(config.dtype, ranks.device),
         ranks=ranks,
-        folder=folder,
+        folder=None if folder is None else folder.path,
+        verify_folder=tuple if folder is None else folder.verify,
         finished=finished,
     )
 

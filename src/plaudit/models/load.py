@@ -7,7 +7,9 @@ beside frozen weights, and can be merged into them.
 from __future__ import annotations
 
 import json
+import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -16,7 +18,8 @@ from typing import Any, Literal
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
@@ -206,7 +209,10 @@ def _refuse_missing_weights(folder: Path, report: dict[str, Any]) -> None:
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_ids: Sequence[int]) -> None:
-    """Write weights, configuration and generation settings; the end-of-turn tokens stop generation."""
+    """Write weights, configuration and generation settings; the end-of-turn tokens stop generation.
+
+    Float32 weights are written in the numbers of the folder that the model began with (`stored_dtype`).
+    """
     # The model's own object is borrowed and given back: it goes
     # on being trained after an intermediate save.
     config = model.config
@@ -217,10 +223,66 @@ def save_model(model: PreTrainedModel, folder: Path, *, template_of: Path, stop_
     attention = config._attn_implementation
     try:
         model.save_pretrained(folder, safe_serialization=True)
+        _store_as(folder, template_of)
         _write_stop_ids(folder / "generation_config.json", stop_ids)
     finally:
         _set_rates(config, dict.fromkeys(rates, 0.0))
         config._attn_implementation = attention
+
+
+_HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
+
+
+def stored_dtype(folder: Path) -> torch.dtype | None:
+    """The numbers that most of a folder's weights are stored in, where they are of 16 bits; else None."""
+    sizes = Counter[str]()
+    for kind, size in _stored_tensors(folder).values():
+        sizes[kind] += size
+    return _HALVES.get(sizes.most_common(1)[0][0]) if sizes else None
+
+
+def _stored_tensors(folder: Path) -> dict[str, tuple[str, int]]:
+    """The kind of numbers and how many there are of each tensor, by name; from the headers alone."""
+    stored: dict[str, tuple[str, int]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118  no mapping
+                part = file.get_slice(name)
+                stored[name] = part.get_dtype(), math.prod(part.get_shape())
+    return stored
+
+
+def _store_as(folder: Path, template: Path) -> None:
+    """Round the folder's float32 weights to the numbers that the template's are stored in."""
+    dtype = stored_dtype(template)
+    if dtype is None:
+        return
+    # A router or a state matrix may be stored finer than the rest.
+    finer = {name for name, (kind, _) in _stored_tensors(template).items() if kind not in _HALVES}
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            tensors = {name: _rounded(file.get_tensor(name), dtype, name in finer) for name in file.keys()}  # noqa: SIM118
+        save_file(tensors, path, metadata={"format": "pt"})
+    config = folder / "config.json"
+    named = str(dtype).removeprefix("torch.")
+    config.write_text(
+        config.read_text(encoding="utf-8").replace('dtype": "float32"', f'dtype": "{named}"'), "utf-8"
+    )
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        fields = json.loads(index.read_text(encoding="utf-8"))
+        fields["metadata"]["total_size"] = sum(
+            size * (4 if kind == "F32" else 2) for kind, size in _stored_tensors(folder).values()
+        )
+        index.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype, keep: bool) -> torch.Tensor:
+    if keep or tensor.dtype != torch.float32:
+        return tensor
+    rounded = tensor.to(dtype)
+    # float16 ends at 65,504.
+    return rounded if rounded.isfinite().all() else tensor
 
 
 def _write_stop_ids(path: Path, stop_ids: Sequence[int]) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any, Literal
 
@@ -216,7 +217,9 @@ def _cost_lines(context: PipelineContext, stage: Stage, status: StageStatus) -> 
     else:
         from plaudit.planner.render import cost_sentences
 
-        yield from cost_sentences(stage.kind.name, context.config(stage))
+        # Rows of several sources are joined for the count alone; a dry run leaves nothing behind.
+        with TemporaryDirectory() as joined:
+            yield from cost_sentences(stage.kind.name, context.config(stage, Path(joined)))
 
 
 class _Run:

@@ -53,8 +53,12 @@ class PipelineContext:
         stored = folder.path / "fingerprints.json"
         return cls(folder=folder, pipeline=pipeline, fingerprints=Fingerprints(stored))
 
-    def config(self, stage: Stage) -> Any:
-        """The settings record of a stage's kind, with references replaced by paths."""
+    def config(self, stage: Stage, joined: Path | None = None) -> Any:
+        """The settings record of a stage's kind, with references replaced by paths.
+
+        Rows of several sources become one file in ``joined``, by default the stage's folder.
+        """
+        joined = joined or self.folder.stage(stage.name)
         values: dict[SettingPath, object] = {}
         for setting in all_settings(stage.kind.settings):
             words = [
@@ -62,7 +66,7 @@ class PipelineContext:
             ]
             if words:
                 takes_list = isinstance(stage.values[setting.path], tuple)
-                value = words if takes_list else self._one_file(words, stage, setting.key)
+                value = words if takes_list else _one_file(words, joined, setting.key)
                 values[setting.path] = convert(value, setting.value_type)
         return stage.config(values, self.folder.stage(stage.name) / "run")
 
@@ -85,15 +89,6 @@ class PipelineContext:
             return str(word_path(self.pipeline.model or ""))
         return str(word_path(word)) if setting == "model" else word
 
-    def _one_file(self, words: list[str], stage: Stage, setting: str) -> str:
-        """One file with the rows of all sources, however many there are."""
-        if len(words) == 1:
-            return words[0]
-        path = self.folder.stage(stage.name) / f"{setting.replace('.', '-')}.jsonl"
-        if not path.exists():
-            write_records((record for word in words for record in read_records(word).records), path)
-        return str(path)
-
     def earlier_seconds(self) -> dict[str, float]:
         """How long each finished stage took."""
         names = [stage.name for stage in self.pipeline.stages]
@@ -101,6 +96,16 @@ class PipelineContext:
         return {
             name: float(manifest["seconds"]) for name, manifest in manifests.items() if manifest is not None
         }
+
+
+def _one_file(words: list[str], folder: Path, setting: str) -> str:
+    """One file with the rows of all sources, however many there are."""
+    if len(words) == 1:
+        return words[0]
+    path = folder / f"{setting.replace('.', '-')}.jsonl"
+    if not path.exists():
+        write_records((record for word in words for record in read_records(word).records), path)
+    return str(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

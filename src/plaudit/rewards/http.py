@@ -10,21 +10,25 @@ answer, a refusal, a wrong address) is an error with what to do.
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import math
 import os
+import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
+from plaudit.files import exact_json
 from plaudit.rewards.base import RewardTraits, TaskScores
 
 MAX_RESPONSE_BYTES = 4_000_000
@@ -99,9 +103,10 @@ def parse_url(url: str) -> SplitResult:
     except ValueError:
         parts, is_valid = urlsplit(""), False
     # A password in the address would stand in every message and table.
-    if not is_valid or parts.username is not None or any(letter <= " " for letter in url):
+    if not is_valid or parts.username is not None or not all("!" <= letter <= "~" for letter in url):
         raise UserError(
-            f"{url!r} is no endpoint: give http://host:port/path or https://…, without a user in it"
+            f"{url!r} is no endpoint: give http://host:port/path or https://…, in plain letters (others as "
+            "%-signs), without a user in it"
         )
     return parts
 
@@ -113,7 +118,7 @@ def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
     if retry_policy.token_from is not None:
         token = os.environ.get(retry_policy.token_from, "")
         # A line break within it would begin a header of its own.
-        if not token.strip().isprintable() or not token.strip():
+        if not token.strip().isprintable() or not token.strip() or not token.isascii():
             raise UserError(
                 f"the environment variable {retry_policy.token_from} holds no token for the endpoint"
             )
@@ -123,45 +128,133 @@ def request_headers(retry_policy: RetryPolicy) -> dict[str, str]:
 
 def post(url: str, retry_policy: RetryPolicy, body: bytes) -> bytes:
     """What the endpoint answers, in one attempt; raises `TransientError` or OSError for what may pass."""
-    parts = parse_url(url)
-    connection_class = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    assert parts.hostname is not None
-    connection = connection_class(parts.hostname, parts.port, timeout=retry_policy.seconds)
-    # A socket's timeout begins anew with every byte; this one also ends an answer that drips.
-    deadline = time.monotonic() + retry_policy.seconds
-    try:
-        path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
-        connection.request("POST", path, body, request_headers(retry_policy))
-        with closing(connection.getresponse()) as response:
-            content = _read_bounded(response, deadline)
-    finally:
-        connection.close()
+    attempt = _Attempt(url, retry_policy, body)
+    # A socket's timeout begins anew with every byte, and looking up a name has none. So one clock runs over
+    # all of it, and what is not there in time is given up: a daemon holds up no end of the program.
+    thread = threading.Thread(target=attempt.run, daemon=True)
+    thread.start()
+    thread.join(retry_policy.seconds)
+    if thread.is_alive():
+        attempt.give_up()
+        raise TimeoutError(f"timed out: no whole answer within {retry_policy.seconds:g} seconds")
+    if attempt.fault is not None:
+        raise attempt.fault
+    assert attempt.content is not None
+    return attempt.content
+
+
+class _TimedReader(io.RawIOBase):
+    """What arrives on a connection, until time is up.
+
+    A flood of headers, trailers or `100 Continue` keeps http.client in a loop of its own, and a connection
+    that was shut down still delivers what the other side goes on sending.
+    """
+
+    def __init__(self, raw: io.RawIOBase, check_time: Callable[[], None]) -> None:
+        self._raw, self._check_time = raw, check_time
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._check_time()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Attempt:
+    """One request, made in a thread of its own: what came of it, and how to end it."""
+
+    def __init__(self, url: str, retry_policy: RetryPolicy, body: bytes) -> None:
+        self._url, self._body, self._retry_policy = url, body, retry_policy
+        self._headers = request_headers(retry_policy)
+        self._deadline = time.monotonic() + retry_policy.seconds
+        self._socket: socket.socket | None = None
+        self.content: bytes | None = None
+        self.fault: Exception | None = None
+
+    def run(self) -> None:
+        """Send it and read the answer."""
+        try:
+            self.content = self._send()
+        except (OSError, http.client.HTTPException, TransientError, UserError) as fault:
+            self.fault = fault
+        # A host with an empty part, or one of more than 63 letters.
+        except ValueError as error:
+            self.fault = UserError(f"{self._url} is no endpoint ({error}); give http://host:port/path")
+
+    def give_up(self) -> None:
+        """Cut the connection, so that whoever waits for it wakes up."""
+        if self._socket is not None:
+            with suppress(OSError):
+                # Of the plain socket: that of a TLS one would first put its own state away under the reader.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _send(self) -> bytes:
+        parts = parse_url(self._url)
+        is_tls = parts.scheme == "https"
+        connection_class = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
+        assert parts.hostname is not None
+        connection: Any = connection_class(parts.hostname, parts.port, timeout=self._retry_policy.seconds)
+        connection.response_class = self._timed_response
+        with closing(connection):
+            connection.connect()
+            self._socket = connection.sock
+            # Given up while it connected: a question that nobody waits for is not asked, nor paid for.
+            self._check_time()
+            path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
+            connection.request("POST", path, self._body, self._headers)
+            with closing(connection.getresponse()) as response:
+                content = self._read_bounded(response)
+        _refuse_status(self._url, response, content)
+        return content
+
+    def _timed_response(self, sock: socket.socket, **settings: Any) -> http.client.HTTPResponse:
+        response = http.client.HTTPResponse(sock, **settings)
+        connected: Any = response.fp
+        response.fp = io.BufferedReader(_TimedReader(connected.detach(), self._check_time))
+        return response
+
+    def _read_bounded(self, response: http.client.HTTPResponse) -> bytes:
+        """The response's body; too many bytes are an error."""
+        content = bytearray()
+        # read1 gives what has arrived; read(n) takes a body that was cut off for a whole one.
+        while chunk := response.read1(65536):
+            content += chunk
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise UserError(
+                    f"{self._url}: the answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so "
+                    "many"
+                )
+        # An early end looks like the end to read1; what Content-Length still promises tells them apart.
+        if response.length:
+            raise TransientError("the answer was cut off")
+        return bytes(content)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError(f"timed out: no whole answer within {self._retry_policy.seconds:g} seconds")
+
+
+def _refuse_status(url: str, response: http.client.HTTPResponse, content: bytes) -> None:
+    """Raise for every status but 200; a redirect is not followed, for it could lead anywhere and for ever."""
+    # The server's own words: cut, and without what would steer a terminal.
+    status = f"{response.status} {_excerpt(response.reason)}"
     if response.status in _RETRY_STATUSES:
-        raise TransientError(f"status {response.status} {response.reason}")
+        raise TransientError(f"status {status}")
     if response.status != 200:
-        excerpt = content[:200].decode(errors="replace")
-        hint = "; name the variable of its token" if response.status in (401, 403) else ""
-        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
-        raise error_class(f"{url} answers {response.status} {response.reason}: {excerpt!r}{hint}")
-    return content
-
-
-def _read_bounded(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The response's body; too many bytes, or bytes after the deadline, are an error."""
-    content = b""
-    # read1 gives what has arrived; read(n) would wait for n bytes, deadline or not.
-    while chunk := response.read1(65536):
-        content += chunk
-        if len(content) > MAX_RESPONSE_BYTES:
-            raise UserError(
-                f"the endpoint's answer has more than {MAX_RESPONSE_BYTES:,} bytes, and none needs so many"
+        excerpt, hint = content[:200].decode(errors="replace"), ""
+        if response.status in (401, 403):
+            hint = "; name the variable of its token"
+        elif location := response.headers.get("Location"):
+            hint = (
+                f"; it points to {_excerpt(location)}: redirects are not followed, give that address itself"
             )
-        if time.monotonic() > deadline:
-            raise TimeoutError("timed out while it answered")
-    # An early end looks like the end to read1; what Content-Length still promises tells them apart.
-    if response.length:
-        raise TransientError("the answer was cut off")
-    return content
+        error_class = RejectedError if response.status in _REJECTED_STATUSES else UserError
+        raise error_class(f"{url} answers {status}: {excerpt!r}{hint}")
 
 
 __all__ = ["MAX_RESPONSE_BYTES", "EndpointReward", "RetryPolicy"]
@@ -257,8 +350,8 @@ def _score_request_body(request: _ScoreRequest) -> bytes:
 def _parse_scores(name: str, request: _ScoreRequest, content: bytes) -> tuple[float | None, ...]:
     expected = len(request.answers)
     try:
-        response = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        response = exact_json.loads_foreign(content)
+    except ValueError as error:
         raise UserError(f"{name} answers what is not JSON: {content[:80]!r} ({error})") from error
     scores = response.get("scores") if isinstance(response, dict) else None
     if not isinstance(scores, list) or len(scores) != expected:

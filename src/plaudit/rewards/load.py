@@ -53,6 +53,7 @@ from plaudit.rewards.llm.generative import (
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
+from plaudit.tokens.tokenizer import explain_unfinished_run
 
 
 class GenerativeReward:
@@ -344,8 +345,8 @@ def _explain_no_reward(path: Path, folder: Path) -> str:
     for name, explanation in _NOT_REWARD_FILES.items():
         if (folder / name).is_file():
             return explanation
-    if (path / "checkpoints").is_dir() or (path / "config.yaml").is_file():
-        return "this run has no model/ yet: it has not finished; the same command goes on with it"
+    if unfinished := explain_unfinished_run(path):
+        return unfinished
     contents = ", ".join(sorted(entry.name for entry in path.iterdir())[:6]) or "nothing"
     return f"no reward lies here: neither model/, config.json nor {COMBINED_FILE} (it holds {contents})"
 

@@ -314,13 +314,12 @@ def accepted_arguments(
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     ]
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return available
     old = tuple(name for name, new in _OLD_ARGUMENTS.items() if new in available)
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     mandatory = [
         parameter.name
         for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+        if parameter.default is parameter.empty and parameter.kind not in several
     ]
     unavailable = [
         this_parameter
@@ -329,9 +328,14 @@ def accepted_arguments(
         or this_parameter not in [parameter.name for parameter in by_name]
     ]
     accepted = tuple(entry.name for entry in by_name if entry.name in (*available, *old))
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        accepted = tuple(dict.fromkeys((*accepted, *available)))
     missing = [name for name in required if name not in accepted]
     if unavailable or missing:
         missing_message = f"it does not take the {' and the '.join(missing)}"
         message = f"{', '.join(unavailable)} it cannot have" if unavailable else missing_message
-        raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}")
+        # As other libraries call theirs: once, with lists.
+        listed = {*unavailable} & {"completions", "prompts", "completion_ids", "samples", "outputs"}
+        hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""
+        raise UserError(f"{name}: {message}; it is called by name with any of {', '.join(available)}{hint}")
     return accepted

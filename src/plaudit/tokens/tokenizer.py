@@ -89,6 +89,22 @@ def refuse_run_folder(folder: Path) -> None:
     """Complain about a run's folder that is given for the model in it."""
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").is_file():
         raise UserError(f"{folder}: this is a run's folder; its model lies in {folder / 'model'}: give that")
+    unfinished = None if (folder / "config.json").exists() else explain_unfinished_run(folder)
+    if unfinished is not None:
+        raise UserError(f"{folder}: {unfinished}")
+
+
+def explain_unfinished_run(folder: Path) -> str | None:
+    """Why a run's folder holds no model, and what to do about it; None for one that is no run's."""
+    checkpoints = folder / "checkpoints"
+    if not checkpoints.is_dir() and not (folder / "config.yaml").is_file():
+        return None
+    if checkpoints.is_dir() and any(not path.name.startswith(".") for path in checkpoints.iterdir()):
+        return "this run has no model/ yet: it has not finished; the same command goes on with it"
+    return (
+        "this run has learnt nothing yet: it was refused, or ended before its first checkpoint; start its "
+        "command again, and it says why"
+    )
 
 
 def load_tokenizer(folder: str | Path) -> TokenizerInfo:

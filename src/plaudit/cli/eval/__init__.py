@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.eval import policies
-from plaudit.cli.parser import Subparsers, integer, positive_integer, write_json
+from plaudit.cli.parser import (
+    Subparsers,
+    integer,
+    positive_integer,
+    refuse_missing_models,
+    write_json,
+)
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.files import atomic
@@ -85,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if args.eval_verb == "policy":
         return policies.run(args)
     _check_arguments(args)
+    # A word without a slash may be a rule.
+    refuse_missing_models(*(model for model in args.models if "/" in model))
     from plaudit.evaluation.reward_models.evaluate import read_reward_data
     from plaudit.evaluation.stats import Resampling
     from plaudit.files.atomic import make_output_folder

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import HelpAll, Subparsers, integer, positive_integer
+from plaudit.cli.parser import HelpAll, Subparsers, integer, positive_integer, refuse_missing_models
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
 from plaudit.world.prompts import SPLITS
@@ -121,6 +121,7 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
+    refuse_missing_models(*args.models)
     from plaudit.cli.eval.tables import print_policy_tables
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge

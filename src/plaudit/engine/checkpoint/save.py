@@ -326,7 +326,9 @@ def save_checkpoint(
     _refuse_unstorable(state, keep)
     text = exact_json.dumps({"step": state.step, "facts": state.facts}, indent=1) + "\n"
     target = folder / _step_folder_name(state.step)
-    atomic.make_folder(folder)
+    with atomic.disk_errors_explained(folder):
+        # Without those above it: a run folder that somebody removed is missed, not made again.
+        folder.mkdir(exist_ok=True)
     with atomic.atomic_folder(target, needed=len(text) + _total_bytes(state.tensors)) as partial:
         _write_checkpoint(partial, state, text)
     atomic.write_text(folder / "latest", target.name + "\n")

@@ -174,6 +174,8 @@ class RunStart:
     """How many of them an earlier process has done; more than 0 only on resume."""
     config: Mapping[str, object] = field(default_factory=dict[str, object])
     """The resolved configuration, for trackers that show it beside the curves."""
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What `FanOutSink.sync` gave when the checkpoint was saved from which the run goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +207,11 @@ class Sink(Protocol):
         """Exceptions that mean "this sink no longer works": it is switched off and the run goes on."""
         ...
 
-    def open(self, run: RunStart) -> None:
-        """Get ready; forget what an earlier process reported after step ``run.done``."""
+    def open(self, run: RunStart) -> Sequence[str] | None:
+        """Get ready; forget what an earlier process reported after step ``run.done``.
+
+        What all sinks should tell the user of it is returned.
+        """
         ...
 
     def log(self, report: StepReport) -> None:
@@ -221,8 +226,11 @@ class Sink(Protocol):
         """Take a remark that the user should read, such as a warning."""
         ...
 
-    def sync(self) -> None:
-        """Make what was reported so far survive a kill: a trainer calls this before it saves a checkpoint."""
+    def sync(self) -> Mapping[str, str] | None:
+        """Make what was reported so far survive a kill: a trainer calls this before it saves a checkpoint.
+
+        Of files that a resume stands on it returns a mark of each line, by name.
+        """
         ...
 
     def close(self, summary: Summary | None) -> None:
@@ -267,8 +275,11 @@ class FanOutSink:
         self._sinks = list(sinks)
 
     def open(self, run: RunStart) -> None:
-        """Open every sink."""
-        self._for_each_sink(lambda sink: sink.open(run))
+        """Open every sink; what one of them has to say of it is said by all."""
+        sentences: list[str] = []
+        self._for_each_sink(lambda sink: sentences.extend(sink.open(run) or ()))
+        for sentence in sentences:
+            self.note(sentence)
 
     def log(self, report: StepReport) -> None:
         """Hand the report to each."""
@@ -282,9 +293,11 @@ class FanOutSink:
         """Hand the note to each."""
         self._for_each_sink(lambda sink: sink.note(text))
 
-    def sync(self) -> None:
-        """Have each keep what it was told so far; a trainer calls this before it saves a checkpoint."""
-        self._for_each_sink(lambda sink: sink.sync())
+    def sync(self) -> dict[str, str]:
+        """Have each keep what it was told so far; returns the marks of lines for the checkpoint."""
+        marks: dict[str, str] = {}
+        self._for_each_sink(lambda sink: marks.update(sink.sync() or {}))
+        return marks
 
     def close(self, summary: Summary | None) -> None:
         """Close each, the run's own record last, so that it can still tell of a tracker that failed."""

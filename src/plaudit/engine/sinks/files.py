@@ -37,17 +37,18 @@ class JsonlSink:
         self._files: dict[str, JsonlFile] = {}
         self._step = 0
 
-    def open(self, run: RunStart) -> None:
-        """Drop the lines of steps that are about to be repeated, then append."""
+    def open(self, run: RunStart) -> tuple[str, ...]:
+        """Drop the lines of steps that are about to be repeated, then append; returns what went."""
         self._step = run.done
         with atomic.disk_errors_explained(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         for name in (METRICS_FILE, SAMPLES_FILE, NOTES_FILE):
             self._files[name] = JsonlFile(
-                self._folder / name, keep=lambda line: _is_before_resume(line, run.done)
+                self._folder / name,
+                keep=lambda line: _is_before_resume(line, run.done),
+                marks=run.marks.get(name, ""),
             )
-        for dropped in [note for file in self._files.values() for note in file.notes]:
-            self.note(dropped)
+        return tuple(note for file in self._files.values() for note in file.notes)
 
     def log(self, report: StepReport) -> None:
         """One line of metrics.jsonl."""
@@ -65,10 +66,11 @@ class JsonlSink:
         """One line of notes.jsonl, with the last step that had been reported."""
         self._files[NOTES_FILE].append({"step": self._step, "note": text})
 
-    def sync(self) -> None:
-        """Wait until the disk has every line."""
+    def sync(self) -> dict[str, str]:
+        """Wait until the disk has every line; returns the marks of each file's lines."""
         for file in self._files.values():
             file.sync()
+        return {name: file.marks for name, file in self._files.items()}
 
     def close(self, summary: Summary | None) -> None:
         """Close the files; the summary gets every note of the run, those of earlier processes too."""

@@ -34,6 +34,7 @@ from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.tokenizer import explain_unfinished_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,11 +317,7 @@ def check_policy_folder(folder: Path) -> None:
         raise UserError(f"{folder}: this is a reward model; plaudit eval reward judges it")
     if not architectures(model_path):
         # A run that has not finished is told apart from a wrong path: what to do about it differs.
-        unfinished = (folder / "checkpoints").is_dir() or (folder / "config.yaml").is_file()
-        hint = (
-            "this run has no model/ yet: it has not finished" if unfinished else "no language model lies here"
-        )
-        raise UserError(f"{folder}: {hint}")
+        raise UserError(f"{folder}: {explain_unfinished_run(folder) or 'no language model lies here'}")
 
 
 def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) -> LoadedPolicy:

@@ -26,6 +26,7 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
 from plaudit.methods.config import RowSettings
+from plaudit.methods.data import mend_advice
 from plaudit.methods.iterative.algorithms import (
     LoopAlgorithm,
     Selection,
@@ -103,11 +104,12 @@ def load_prompts(
         detail = f" ({refused[0].origin}: {refused[0].reason})" if refused else ""
         raise UserError(f"{config.prompts}: there is no prompt to answer{detail}")
     # 1e-9: in binary 0.29 · 100 is a little below 29, and 29 rows are what the user allows.
-    if len(refused) > math.floor(config.rows.threshold * (len(usable) + len(refused)) + 1e-9):
+    total = len(usable) + len(refused)
+    if len(refused) > math.floor(config.rows.threshold * total + 1e-9):
         first = "\n".join(f"  {row.origin}: {row.reason}" for row in refused[:5])
         raise UserError(
             f"{config.prompts}: {len(refused)} prompts cannot be answered, above the threshold of "
-            f"{config.rows.threshold:.1%}. The first:\n{first}\nMend them, or set --rows.threshold higher"
+            f"{config.rows.threshold:.1%}. The first:\n{first}\n{mend_advice(len(refused), total)}"
         )
     notes = [f"{count} rows: {note}" for note, count in encoded.notes.items()]
     notes += [f"{len(refused)} prompts cannot be answered ({refused[0].reason} …)"] if refused else []

@@ -30,6 +30,7 @@ from plaudit.data.generative_judging import JudgePromptFormat
 from plaudit.data.judging import Task
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
+from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile
 from plaudit.rewards.http import (
     RejectedError,
@@ -81,7 +82,7 @@ class ReplyCache:
     def find(self, key: str) -> Reply | None:
         """The reply to what has this key; None where there is none, or its file is damaged."""
         try:
-            return _parse_reply(json.loads(self._path(key).read_bytes()))
+            return _parse_reply(exact_json.loads_foreign(self._path(key).read_bytes()))
         except (OSError, ValueError):
             return None
 
@@ -457,15 +458,20 @@ def _first_win_probability(reply: Reply | str) -> float | str:
 def _parse_chat_completion(url: str, content: bytes, number: str) -> Reply:
     """What the server's JSON holds; a server that speaks another language is refused."""
     try:
-        choice: Any = json.loads(content)["choices"][0]
+        choice: Any = exact_json.loads_foreign(content)["choices"][0]
         message, finish = choice["message"], choice.get("finish_reason")
         text, refusal = message.get("content"), message.get("refusal")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        # A refusal may come without words; a list or a number in their place is another language.
+        if not isinstance(text, str | None):
+            raise ValueError(f"its content is {text!r:.40}, not text")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        why = f" ({error})" if isinstance(error, ValueError) else ""
         raise UserError(
-            f"{url} answers {content[:120]!r}; expected the JSON of a chat completion with choices[0].message"
+            f"{url} answers {content[:120]!r}; expected the JSON of a chat completion with "
+            f"choices[0].message{why}"
         ) from error
     return Reply(
-        text=text if isinstance(text, str) else "",
+        text=text or "",
         number=number,
         refused=bool(refusal) or finish == "content_filter",
         cut=finish == "length",
