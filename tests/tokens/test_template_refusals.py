@@ -82,7 +82,7 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
     where = folder(tmp_path / "model", PHI)
     (where / "generation_config.json").write_text("[1, 2", encoding="utf-8")
-    with pytest.raises(UserError, match=r"generation_config\.json: this is not a JSON object"):
+    with pytest.raises(UserError, match=r"generation_config\.json: not valid JSON"):
         load_tokenizer(where)
 
 

@@ -32,6 +32,7 @@ from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
@@ -188,6 +189,9 @@ def start_run(
     config: RunConfig, ranks: Ranks, method: str, *, folder: Path | None = None, finished: bool = False
 ) -> Run:
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
+    if not finished:
+        # Before rows are read, which may take minutes.
+        check_weight_files(config.model)
     seed_everything(config.seed, ranks.rank)
     return Run(
         config=config,
