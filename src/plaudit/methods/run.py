@@ -189,14 +189,15 @@ def start_run(
     config: RunConfig, ranks: Ranks, method: str, *, folder: Path | None = None, finished: bool = False
 ) -> Run:
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
+    seed_everything(config.seed, ranks.rank)
+    encoder = encoder_for(config)
     if not finished:
         # Before rows are read, which may take minutes.
         check_weight_files(config.model)
-    seed_everything(config.seed, ranks.rank)
     return Run(
         config=config,
         method=method,
-        encoder=encoder_for(config),
+        encoder=encoder,
         precision=precision(config.dtype, ranks.device),
         ranks=ranks,
         folder=folder,

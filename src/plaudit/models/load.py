@@ -27,14 +27,13 @@ from transformers import (
     AutoModelForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
-    __version__ as transformers_version,
 )
 from transformers.pytorch_utils import Conv1D
-from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
 from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
 from plaudit.models.settings import LoraSettings
+from plaudit.tokens.tokenizer import known_architecture, quiet_library
 
 
 def device_of(name: str, *, process: int = 0) -> torch.device:
@@ -82,20 +81,15 @@ LOADING_FAULTS = (
 @contextmanager
 def loading(folder: Path, fails: str) -> Iterator[None]:
     """While this lasts a fault of the libraries is a sentence about the folder, and the only one."""
-    verbosity = hub_logging.get_verbosity()
-    # Their tables of what does not fit are said in our words.
-    hub_logging.set_verbosity_error()
-    hub_logging.disable_progress_bar()
     try:
-        yield
+        with quiet_library():
+            yield
     except UserError:
         raise
     except LOADING_FAULTS as error:
         raise UserError(
             f"{folder}: {fails}: {first_lines(error)}; if config.json is as it was, copy the model again"
         ) from error
-    finally:
-        hub_logging.set_verbosity(verbosity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,18 +305,8 @@ def _set_rates(config: PreTrainedConfig, rates: Mapping[_Path, float]) -> None:
 
 
 def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
-    config = check_model_folder(folder)
-    kind, path = config.get("model_type"), folder / "config.json"
-    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
-        if "auto_map" in config:
-            raise UserError(
-                f"{path}: this model needs its own code to run, and plaudit never runs code from a folder; "
-                "use one that transformers knows by itself"
-            )
-        raise UserError(
-            f"{path}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
-            "is this the configuration of a language model?"
-        )
+    path = folder / "config.json"
+    kind = known_architecture(path, check_model_folder(folder))
     if CONFIG_MAPPING[kind] not in auto._model_mapping:
         raise UserError(
             f"{path}: its model_type is {kind!r}, of which transformers makes no "

@@ -5,12 +5,20 @@ Nothing is downloaded and no code of the folder is run (``trust_remote_code`` is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    CONFIG_MAPPING,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    __version__ as transformers_version,
+)
+from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
 from plaudit.files.model_folder import (
@@ -59,7 +67,8 @@ class TokenizerInfo:
                 f"the text holds half a character (position {error.start}): it is broken UTF-16; "
                 "repair or leave out this row"
             ) from error
-        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        with _bare_faults_said(f"the tokenizer cannot read {text[:40]!r}"):
+            ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
         if not ids and text.strip():
             raise UserError(
                 f"the tokenizer ({type(self.tokenizer).__name__}) makes no token of {text[:40]!r}: the files "
@@ -115,13 +124,21 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     refuse_other_folder(where)
     # A tokenizer may lie alone; where there is a model, it is looked at before any row is read.
     config = check_model_folder(where) if (where / "config.json").exists() else {}
+    if config:
+        known_architecture(where / "config.json", config)
     stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
-        with _bare_faults_named():
+        with quiet_library(), _bare_faults_said("the tokenizer cannot be loaded"):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
             info = tokenizer_info(tokenizer, declared=stops, vocabulary=known)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
+    except StrictDataclassError as error:
+        # The tokenizer's class is looked up by the model's config.
+        why = " ".join(str(error).split())
+        raise UserError(
+            f"{where / 'config.json'}: {why}; repair the file, or copy the model again"
+        ) from error
     except TOKENIZER_FAULTS as error:
         _refuse_torn_file(where)
         raise UserError(
@@ -132,15 +149,43 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     return info
 
 
+def known_architecture(path: Path, config: Mapping[str, Any]) -> str:
+    """The family of a model's config, which transformers must know by itself."""
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+        return kind
+    if "auto_map" in config:
+        raise UserError(
+            f"{path}: this model needs its own code to run, and plaudit never runs code from a folder; "
+            "use one that transformers knows by itself"
+        )
+    raise UserError(
+        f"{path}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
+        "is this the configuration of a language model?"
+    )
+
+
 @contextmanager
-def _bare_faults_named() -> Iterator[None]:
-    """Make a ``ValueError`` of what the Rust tokenizer raises, which is of no class of its own."""
+def quiet_library() -> Iterator[None]:
+    """While this lasts transformers says nothing but errors: what it warns of is refused in our words."""
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()
+    hub_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def _bare_faults_said(what: str) -> Iterator[None]:
+    """Say what the Rust tokenizer raises, which is of no class of its own."""
     try:
         yield
     except Exception as error:
         if type(error) is not Exception:
             raise
-        raise ValueError(str(error)) from error
+        raise UserError(f"{what} ({error}): its tokenizer.json is damaged; copy the model again") from error
 
 
 def _refuse_torn_file(folder: Path) -> None:
