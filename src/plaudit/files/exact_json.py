@@ -66,8 +66,12 @@ def _checked_key(key: object, where: str) -> str:
     return key
 
 
+class RepeatedKeyError(ValueError):
+    """A key that is twice in one object: Python would keep the last and say nothing."""
+
+
 def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """What a JSON object holds; ``ValueError`` where a key is there twice, of which Python keeps the last.
+    """What a JSON object holds; an error where a key is there twice.
 
     >>> object_of_pairs([("a", 1), ("b", 2)])
     {'a': 1, 'b': 2}
@@ -75,7 +79,7 @@ def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     item = dict(pairs)
     if len(item) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice[:40]!r} is there twice")
+        raise RepeatedKeyError(f"the key {twice[:40]!r} is there twice")
     return item
 
 

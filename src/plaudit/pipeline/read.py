@@ -127,8 +127,8 @@ def _apply_changes(
             raise UserError(f"--set {change}: write stage.setting=value")
         try:
             value = yaml.safe_load(word)
-        except yaml.YAMLError as error:
-            raise UserError(f"--set {change}: {word!r} is not YAML") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UserError(f"--set {change}: {word[:60]!r} is not YAML") from error
         if dot and stage_name not in bodies:
             raise UserError(
                 f"--set {change}: there is no stage {stage_name!r}{did_you_mean(stage_name, bodies)}"
