@@ -449,7 +449,8 @@ def _check_node(node: Any, path: Path, sizes: dict[int, int]) -> int:
     if id(node) in sizes:
         if not sizes[id(node)]:
             raise UserError(
-                f"{path}:{node.start_mark.line + 1}: this value holds itself by an alias (*name); write it out"
+                f"{path}:{node.start_mark.line + 1}: this value holds itself by an alias (*name); write it "
+                "out"
             )
         return sizes[id(node)]
     if not isinstance(node, yaml.SequenceNode | yaml.MappingNode):

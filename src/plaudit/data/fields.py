@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from plaudit.data.records import Message, Part, Text, plain_text
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
@@ -197,7 +197,7 @@ def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
         case json.JSONDecodeError():
             return "broken row", "a JSON object", f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
         case RepeatedKeyError():
-            return "repeated key", _ONCE, str(error)
+            return "repeated key", EACH_KEY_ONCE, str(error)
         case _NonFiniteError():
             return "non-finite number", "finite numbers", str(error)
         case _:
@@ -224,50 +224,8 @@ def too_large_row(origin: str, limit: int, head: str) -> RawRow:
     )
 
 
-_ONCE = "each key once"
-
-
-class JsonFault:
-    """What stands in a row of a file that was read as a whole, in the place of what JSON should not have."""
-
-    def __init__(self, kind: ProblemKind, expected: str, found: str) -> None:
-        self.kind: ProblemKind = kind
-        self.expected, self.found = expected, found
-
-
-def load_json_with_faults(content: bytes) -> tuple[Any, bool]:
-    """A document, and whether any `JsonFault` stands in it: one bad row is no reason to refuse all others."""
-    faults: list[JsonFault] = []
-
-    def constant(word: str) -> JsonFault:
-        faults.append(JsonFault("non-finite number", "finite numbers", word))
-        return faults[-1]
-
-    def object_or_fault(pairs: Sequence[tuple[str, Any]]) -> Any:
-        try:
-            return object_of_pairs(pairs)
-        except RepeatedKeyError as error:
-            faults.append(JsonFault("repeated key", _ONCE, str(error)))
-            return faults[-1]
-
-    document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
-    return document, bool(faults)
-
-
-def fault_in(value: object) -> JsonFault | None:
-    """The first fault of a value, however deep it lies."""
-    left = [value]
-    while left:
-        match value := left.pop():
-            case JsonFault():
-                return value
-            case dict():
-                left += value.values()
-            case list():
-                left += value
-            case _:
-                pass
-    return None
+EACH_KEY_ONCE = "each key once"
+"""What is expected of the keys of an object."""
 
 
 class _NonFiniteError(ValueError):

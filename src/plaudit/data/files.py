@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from io import BufferedIOBase, BufferedReader
@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import (
+    EACH_KEY_ONCE,
     ROW_LIMIT,
+    ProblemKind,
     RawRow,
     bad_row,
     describe_value,
-    fault_in,
-    load_json_with_faults,
     parse_line,
     row_from_value,
     shorten,
     too_large_row,
 )
 from plaudit.errors import UserError
+from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -68,7 +69,7 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
     with open_bytes(path) as stream:
         content = b"".join(iter(lambda: stream.read(_CHUNK_BYTES), b""))
     try:
-        document, faulty = load_json_with_faults(content.removeprefix(_BOM))
+        document, faulty = _load_with_faults(content.removeprefix(_BOM))
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: byte {error.start + 1} is not UTF-8; a JSON file is read as a whole, so mend it or "
@@ -78,18 +79,61 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
         raise UserError(f"{path}: thousands of brackets in each other; this is no file of rows") from error
     except ValueError as error:
         raise UserError(
-            f"{path}: not JSON ({str(error).split(';')[0]}); mend it, or write it as JSON lines, one object a "
-            "line"
+            f"{path}: not JSON ({str(error).split(';')[0]}); mend it, or write it as JSON lines, one "
+            "object a line"
         ) from error
     for number, value in enumerate(_row_list(document, path), start=1):
         origin = f"{path.name}:{number}"
-        fault = fault_in(value) if faulty else None
+        fault = _fault_in(value) if faulty else None
         if fault is not None:
             text = json.dumps(value, ensure_ascii=False, default=lambda _: None)
             yield bad_row(fault.kind, origin, expected=fault.expected, found=fault.found, text=text)
             continue
         row = row_from_value(value, origin)
         yield too_large_row(origin, limit, row.text) if len(row.text) > limit else row
+
+
+class _JsonFault:
+    """What stands in a row of a file that was read as a whole, in the place of what JSON should not have."""
+
+    def __init__(self, kind: ProblemKind, expected: str, found: str) -> None:
+        self.kind: ProblemKind = kind
+        self.expected, self.found = expected, found
+
+
+def _load_with_faults(content: bytes) -> tuple[Any, bool]:
+    """A document, and whether any fault stands in it: one bad row is no reason to refuse all others."""
+    faults: list[_JsonFault] = []
+
+    def constant(word: str) -> _JsonFault:
+        faults.append(_JsonFault("non-finite number", "finite numbers", word))
+        return faults[-1]
+
+    def object_or_fault(pairs: Sequence[tuple[str, Any]]) -> Any:
+        try:
+            return object_of_pairs(pairs)
+        except RepeatedKeyError as error:
+            faults.append(_JsonFault("repeated key", EACH_KEY_ONCE, str(error)))
+            return faults[-1]
+
+    document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
+    return document, bool(faults)
+
+
+def _fault_in(value: object) -> _JsonFault | None:
+    """The first fault of a value, however deep it lies."""
+    left = [value]
+    while left:
+        match value := left.pop():
+            case _JsonFault():
+                return value
+            case dict():
+                left += value.values()
+            case list():
+                left += value
+            case _:
+                pass
+    return None
 
 
 @contextmanager
@@ -158,7 +202,9 @@ def _is_json_lines(path: Path, limit: int) -> bool:
         lines = (line for line, _ in _limited_lines(path, stream, limit) if line.strip())
         first, second = next(lines, b""), next(lines, b"")
     row = parse_line(first.removeprefix(_BOM), path.name)
-    return row.problem is None and bool(second)
+    # A fault within a line that is one all the same.
+    is_line = row.problem is None or row.problem.kind in ("repeated key", "non-finite number")
+    return is_line and bool(second)
 
 
 def _row_list(document: object, path: Path) -> list[object]:

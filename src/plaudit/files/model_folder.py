@@ -19,7 +19,7 @@ CONFIG, GENERATION, INDEX = "config.json", "generation_config.json", "model.safe
 WEIGHTS = "model.safetensors"
 
 _LIMITS = {
-    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"): 2048,
+    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"): 1024,
     ("num_attention_heads", "n_head", "n_heads", "num_key_value_heads", "num_heads"): 1 << 16,
     ("num_experts", "num_local_experts", "n_routed_experts"): 1 << 14,
     ("hidden_size", "n_embd", "d_model", "intermediate_size", "n_inner", "head_dim"): 1 << 22,

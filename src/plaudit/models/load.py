@@ -144,7 +144,7 @@ def is_reward_folder(folder: Path) -> bool:
 def architectures(folder: Path) -> list[str]:
     """The classes that config.json names; none where there is no such file."""
     path = folder / "config.json"
-    names = read_json_object(path).get("architectures") if path.is_file() else None
+    names = read_json_object(path).get("architectures") if path.exists() else None
     return [str(name) for name in names] if isinstance(names, list) else []
 
 

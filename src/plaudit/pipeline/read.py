@@ -40,7 +40,7 @@ def read_pipeline(
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it."""
     loaded, node = load_yaml(path)
-    if not isinstance(loaded, dict) or not loaded.get("stages"):
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("stages") or None, list | dict):
         raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}")
     head_values = {name: value for name, value in loaded.items() if name != "stages"}
     bodies, places = dict[str, FlatSettings](), dict[str, str]()

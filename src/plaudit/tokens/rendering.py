@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import Environment, Template, TemplateError, nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
@@ -71,11 +72,11 @@ def render_template(
         return text, ()
     pieces, spans, position = list[str](), list[tuple[int, int]](), 0
     for number, part in enumerate(text.split(_BEGIN)):
-        marked, _, rest = part.partition(_END) if number else ("", "", part)
+        inside, _, rest = part.partition(_END) if number else ("", "", part)
         if number:
-            spans.append((position, position + len(marked)))
-        pieces += [marked, rest]
-        position += len(marked) + len(rest)
+            spans.append((position, position + len(inside)))
+        pieces += [inside, rest]
+        position += len(inside) + len(rest)
     return "".join(pieces), tuple(spans)
 
 
@@ -190,7 +191,7 @@ def _size_of(operator: str, left: Any, right: Any) -> float:
 class _Generation(Extension):
     """``{% generation %} … {% endgeneration %}``: what the assistant has written."""
 
-    tags: ClassVar = {"generation"}
+    tags = {"generation"}  # noqa: RUF012  as Jinja declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         """The block, whose text is marked."""

@@ -141,6 +141,9 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
         ) from error
     except TOKENIZER_FAULTS as error:
         _refuse_torn_file(where)
+        if not config and not (where / "tokenizer_config.json").exists():
+            # Neither is there: it is the whole model that is missing.
+            check_model_folder(where)
         raise UserError(
             f"{where}: the tokenizer cannot be loaded ({_first_line(error)}); the folder needs a "
             "tokenizer.json (or its model's vocabulary files), and code in the folder is never run"
