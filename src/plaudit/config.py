@@ -416,34 +416,67 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
         # Composed as well as loaded: only nodes know their lines, and
         # loading has merged repeated keys already.
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _check_node(node, path, {})
         loaded = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"{path}: the config cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: the config is not UTF-8 text (byte {error.start})") from error
-    except yaml.YAMLError as error:
+    except UserError:
+        raise
+    except RecursionError as error:
+        raise UserError(f"{path}: this is not YAML of settings: hundreds of levels in each other") from error
+    except (yaml.YAMLError, *_YAML_VALUE_FAULTS) as error:
         raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
-    _refuse_repeated_keys(node, path)
     return ({} if loaded is None else loaded), node
 
 
-def _refuse_repeated_keys(node: Any, path: Path) -> None:
-    """YAML itself would quietly keep the last of two equal keys."""
+_YAML_VALUE_FAULTS = (ValueError, OverflowError)
+"""What Python says of a date that is none, and of a number of thousands of digits."""
+
+_MOST_VALUES = 100_000
+"""Values of a file, each counted wherever an alias (``*name``) repeats it."""
+
+
+def _check_node(node: Any, path: Path, sizes: dict[int, int]) -> int:
+    """How many values a node is; ``sizes`` are of nodes before, and 0 of those that are being looked at.
+
+    YAML itself would quietly keep the last of two equal keys, and a few lines of aliases can be more values
+    than fit any memory, or a value that holds itself.
+    """
     import yaml
 
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, path)
-    if not isinstance(node, yaml.MappingNode):
-        return
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise UserError(
+                f"{path}:{node.start_mark.line + 1}: this value holds itself by an alias (*name); write it "
+                "out"
+            )
+        return sizes[id(node)]
+    if not isinstance(node, yaml.SequenceNode | yaml.MappingNode):
+        return 1
+    sizes[id(node)] = 0
+    if isinstance(node, yaml.MappingNode):
+        _refuse_repeated_keys(node, path)
+    parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    size = 1 + sum(_check_node(part, path, sizes) for part in parts)
+    if size > _MOST_VALUES:
+        raise UserError(
+            f"{path}:{node.start_mark.line + 1}: more than {_MOST_VALUES:,} values, most of them by aliases "
+            "(*name); write out what is meant"
+        )
+    sizes[id(node)] = size
+    return size
+
+
+def _refuse_repeated_keys(node: Any, path: Path) -> None:
     keys: set[str] = set()
-    for key, value in node.value:
+    for key, _ in node.value:
         if str(key.value) in keys:
             raise UserError(
                 f"{path}:{key.start_mark.line + 1}: {key.value} is set twice; keep one of the two"
             )
         keys.add(str(key.value))
-        _refuse_repeated_keys(value, path)
 
 
 def _collect(

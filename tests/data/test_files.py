@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from contextlib import suppress
 
 import datasets
 import pyarrow
@@ -178,6 +179,16 @@ UNREADABLE = [
     ("pairs.jsonl", '{"prompt": "a"}'.encode("utf-16"), "is in UTF-16"),
     ("pairs.jsonl.gz", gzip.compress(b'{"prompt": "a"}\n' * 9, mtime=0)[:-9], "compressed file is damaged"),
     ("pairs.jsonl.gz", b'{"prompt": "a"}\n', "compressed file is damaged"),
+    (
+        "pairs.jsonl.gz",
+        gzip.compress(b"x" * 60_000_000),
+        "unzips to more than 16 MiB, 200 times its own size",
+    ),
+    ("pairs.jsonl.gz", gzip.compress(b"\n" * 60_000_000), "1,000,000 blank lines in a row"),
+    ("pairs.json.gz", gzip.compress(b" " * 60_000_000), "unzips to more than 16 MiB, 200 times its own size"),
+    ("pairs.jsonl", b'[{"prompt": "a"}, {"prompt": "b"}]', r"holds a JSON list .* call it pairs\.json$"),
+    ("pairs.jsonl", b'[\n {"prompt": "a"}\n]', r"holds a JSON list .* call it pairs\.json$"),
+    ("pairs.json", b"[" * 100_000, "thousands of brackets in each other"),
     ("pairs.json", b'{"a": 1', "not JSON"),
     ("pairs.json", b'[{"a": "caf\xe9"}]', "is not UTF-8"),
     ("pairs.json", b'{"train": [{"a": 1}], "test": [{"a": 1}]}', r"has 2 lists of objects \(train, test\)"),
@@ -194,6 +205,63 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
         read_records(tmp_path / name)
+
+
+def test_one_bad_row_of_a_whole_json_file_is_put_aside(tmp_path):
+    text = json.dumps([PAIR] * 3)
+    for change, says in {
+        '"prompt": "other", "prompt"': "expected each key once, found the key 'prompt' is there twice",
+        '"size": [{"deep": NaN}], "prompt"': "expected finite numbers, found NaN",
+    }.items():
+        path = write(tmp_path / "pairs.json", text.replace('"prompt"', change, 1))
+        reading = read_records(path, threshold=0.5)
+        assert [problem.message for problem in reading.problems] == [f"pairs.json:1: {says}"]
+        assert len(reading.records) == 2
+
+
+def test_damaged_parquet_is_rows_or_a_sentence(tmp_path):
+    """Bytes turned round, raised, set to a huge length, and files cut: no traceback, whatever was hit."""
+    path = as_parquet(tmp_path / "rows.parquet", [PAIR | {"chosen": f"Stone {n}."} for n in range(20)])
+    whole = path.read_bytes()
+    huge = b"\xff\xff\xff\x7f"
+    read = 0
+    # An eighth of some nine hundred faults, all of which were tried once.
+    for place in range(0, len(whole), max(1, len(whole) // 28)):
+        before, byte, after = whole[:place], whole[place], whole[place + 1 :]
+        for damaged in (
+            before + bytes([byte ^ 255]) + after,
+            before + bytes([(byte + 1) % 256]) + after,
+            (before + huge + whole[place + 4 :])[: len(whole)],
+            before,
+        ):
+            path.write_bytes(damaged)
+            with suppress(UserError):
+                assert read_records(path, threshold=1.0).rows <= 20
+                read += 1
+    assert 8 < read < 90
+
+
+def test_a_damaged_folder_of_datasets_is_said(tmp_path):
+    path = as_folder(tmp_path / "saved", [PAIR] * 3)
+    table = next(path.glob("*.arrow"))
+    table.write_bytes(table.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"saved: a damaged folder of datasets \(.*\); save it again"):
+        read_records(path)
+
+
+def test_what_is_no_file_at_all_is_said(tmp_path):
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    with pytest.raises(UserError, match=r"loop\.jsonl: no such file, only a link to what is not there"):
+        read_records(tmp_path / "loop.jsonl")
+    with pytest.raises(UserError, match=r"no name of a file \(File name too long\)"):
+        read_records("a" * 5000 + ".jsonl")
+
+
+def test_objects_of_python_that_json_cannot_hold_are_bad_rows():
+    itself: dict[object, object] = dict(PAIR)
+    itself["again"] = itself
+    reading = read_records([PAIR, itself, PAIR | {(1, 2): 3}, PAIR], threshold=0.5)
+    assert [problem.origin for problem in reading.problems] == ["rows:2", "rows:3"]
 
 
 def test_a_missing_file_names_its_neighbour(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,10 @@ def test_an_empty_group_is_the_group_with_its_defaults(tmp_path):
     assert from_text("model: base\nout: a\nlora: {}\n", tmp_path).lora == Lora()
 
 
+LAUGHS = "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwise("abcdefghijk"))
+"""Ten lines that are four thousand million values."""
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -89,6 +94,12 @@ def test_an_empty_group_is_the_group_with_its_defaults(tmp_path):
         ("lora:\n  rank: 1\n  rank: 2", ":3: rank is set twice"),
         ("name: [", "this is not YAML: "),
         ("name: !!python/object:os.system x", "this is not YAML: could not determine a constructor"),
+        ("name: &a [*a]", ":1: this value holds itself by an alias (*name); write it out"),
+        ("optimizer: &a {beta2: *a}", ":1: this value holds itself by an alias"),
+        ("a: &a [x, x]\n" + LAUGHS, ": more than 100,000 values, most of them by aliases (*name)"),
+        ("name: " + "[" * 5000 + "]" * 5000, "this is not YAML of settings: hundreds of levels in each"),
+        ("max_steps: 2026-99-99", "this is not YAML: month must be in 1..12"),
+        ("max_steps: " + "9" * 5000, "this is not YAML: Exceeds the limit"),
         ("- model", "expected settings (name: value), got ['model']"),
     ],
 )

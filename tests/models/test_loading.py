@@ -136,18 +136,21 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a missing weight": (_without_a_weight, r"model\.layers\.1\.mlp\.up_proj\.weight is missing"),
     "another shape": (_with_another_shape, r"model\.norm\.weight is 9 and should be 16"),
     "other names": (_with_names_of_another_model, r"is missing.* and \d+ more; they would start at random"),
-    "cut short": (_cut_short, "the model cannot be loaded"),
+    "cut short": (_cut_short, r"model\.safetensors: it has 12,788 bytes and should have 25,576"),
     "pickled": (_pickled, r"no \*\.safetensors file; plaudit does not open pickled weights"),
-    "a missing shard": (_without_a_shard, "the model cannot be loaded"),
+    "a missing shard": (_without_a_shard, "it names model-00002.*, which is not in the folder"),
     "own code": (_with_code_of_its_own, "never runs code from a folder"),
     "no config": (lambda f: (f / "config.json").unlink(), r"config\.json is missing \(it holds .*model"),
     "broken config": (lambda f: (f / "config.json").write_text('{"a":'), r"config\.json: not valid JSON"),
     "config in UTF-16": (lambda f: (f / "config.json").write_text("{}", encoding="utf-16"), "not valid JSON"),
-    "config is a list": (lambda f: (f / "config.json").write_text("[]"), "its model_type is None"),
+    "config is a list": (lambda f: (f / "config.json").write_text("[]"), "a JSON list and not an object"),
     "no model type": (lambda f: _edit(f, model_type="GONE"), "its model_type is None"),
     "unknown type": (lambda f: _edit(f, model_type="llarma"), "its model_type is 'llarma'"),
-    "no language model": (lambda f: _edit(f, model_type="vit"), "the model cannot be loaded"),
-    "a size in words": (lambda f: _edit(f, hidden_size="many"), "the model cannot be loaded"),
+    "no language model": (
+        lambda f: _edit(f, model_type="vit"),
+        "'vit', of which transformers makes no language",
+    ),
+    "a size in words": (lambda f: _edit(f, hidden_size="many"), 'hidden_size is "many", and it is a whole'),
 }
 
 

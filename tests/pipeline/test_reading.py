@@ -145,6 +145,8 @@ def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
     [
         ("name: x\n", "a pipeline has a list of stages"),
         ("[]", "a pipeline has a list of stages"),
+        ("stages: sft\n", "a pipeline has a list of stages"),
+        ("stages: &a [*a]\n", ":1: this value holds itself by an alias"),
         ("stages: [sft]\n", ":1: a stage is a name with its settings"),
         ("stages: [{sft: 3}]\n", ":1: stage sft: expected settings"),
         ("stages: [{model: {do: sft}}]\n", "use letters, digits, - and _, and not 'model'"),

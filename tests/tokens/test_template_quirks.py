@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from plaudit.data.records import (
     Comparison,
@@ -28,6 +31,7 @@ from plaudit.tokens.encode import (
     encode_rows,
     make_encoder,
 )
+from plaudit.tokens.rendering import render_template
 from tests.tokens.families_bracketed import LLAMA2, MISTRAL
 from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
 from tests.tokens.families_odd import ENDLESS, ZEPHYR
@@ -245,3 +249,58 @@ def test_a_seam_that_melts_is_kept_apart(tmp_path: Path) -> None:
     assert encoded.example.prompt == encoder.encode_prompt(user_turn("Hi."))
     doubled = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("Hello.<|im_end|>"))
     assert encode_record_with_notes(doubled, encoder).notes == (DOUBLE_END,)
+
+
+FEATURES = """\
+{%- set state = namespace(seen=0, words='') -%}
+{%- macro shout(text, mark='!') -%}{{ text | upper ~ mark }}{%- endmacro -%}
+{%- set facts = dict(a=1, b=[1, 2.5, none, true]) -%}
+{%- for m in messages -%}
+    {%- if loop.index0 == 7 %}{% break %}{% endif -%}
+    {%- set state.seen = state.seen + 1 -%}
+    {%- set state.words = state.words ~ ',' ~ m.role ~ loop.index -%}
+    {{ shout(m.content) + shout(m.content, mark='?') * 2 }}|{{ '%s-%05.1f' % (m.role, loop.index) }}
+    {%- for part in m.content.split() recursive %} <{{ part | trim | replace('a', '&') }}> {% endfor %}
+    {%- if m.role == 'assistant' -%}
+        {% generation %}{{ m['content'] }}\ufdd0{% endgeneration %}{% continue %}
+    {%- endif -%}
+    {{ messages | map(attribute='role') | unique | join(' + ') }}
+    {{ 'é<&>' | tojson }} {{ facts | tojson(indent=1) }}
+{% endfor -%}
+{{ state.seen }}{{ state.words }}{{ tools is none }}{{ nothing_of_it }}{{ strftime_now('%Y') }}
+{% for n in range(3, 0, -1) -%} {{ n ** 2 }} {{ n % 2 }} {% else %}none{% endfor %}
+{% if add_generation_prompt %}{{ bos_token }}{% endif %}
+"""
+"""What templates are written with, each once."""
+
+
+@pytest.mark.parametrize("ask", [True, False])
+def test_templates_mean_what_they_mean_to_transformers(ask: bool) -> None:
+    """The renderer is ours, for it is bounded; what it renders is what every other engine renders."""
+    words = ("ab cd", "\ufdd1", "e. <f>", "g", "h", "a a", "j", "k", "l", "m")
+    turns = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(words)]
+    peer: Any = render_jinja_template
+    for variables in ({"bos_token": "<s>"}, {"bos_token": "<s>", "tools": None, "facts": 3}):
+        [text], _ = peer([turns], chat_template=FEATURES, add_generation_prompt=ask, **variables)
+        assert render_template(FEATURES, turns, variables, add_generation_prompt=ask) == (text, ())
+    plain = FEATURES.replace("\ufdd0", "")
+    turns = [turn | {"content": turn["content"].replace("\ufdd1", "é")} for turn in turns]
+    [text], [spans] = peer([turns], chat_template=plain, return_assistant_tokens_mask=True, bos_token="<s>")
+    assert render_template(plain, turns, {"bos_token": "<s>"}, add_generation_prompt=False, marked=True) == (
+        text,
+        tuple(spans),
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{{ namespace(_x=1) }}",
+        "{{ dict.mro() }}",
+        "{{ lipsum() }}",
+    ],
+)
+def test_templates_reach_no_further_than_in_transformers(source: str) -> None:
+    with pytest.raises(TemplateError):
+        render_template(source, [], {}, add_generation_prompt=False)

@@ -15,7 +15,9 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config
 from plaudit.data.records import Demonstration, Ranking, assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.tokens.encode import encode_record, encode_rows, make_encoder
+from plaudit.tokens.prompts import encode_prompt_records
 from plaudit.tokens.tokenizer import load_tokenizer
+from tests.models.damaged_folders import ENDLESS
 from tests.tokens.families_headed import CHATML, MARKED
 from tests.tokens.families_odd import DROPS, PHI
 from tests.tokens.family import folder
@@ -65,6 +67,26 @@ def test_a_broken_template_is_named(tmp_path: Path, template: str, words: str) -
         encode_record(row, make_encoder(where, template=template))
 
 
+def test_a_row_on_which_the_template_never_ends_ends_the_reading(tmp_path: Path) -> None:
+    """Every further row would take as long; one that the template refuses is a bad row as ever."""
+    row_loops = "{% if 'loop' in messages[0].content %}" + ENDLESS + "{% endif %}"
+    row_fails = "{% if 'fail' in messages[0].content %}{{ 1 // 0 }}{% endif %}"
+    encoder = make_encoder(folder(tmp_path, CHATML), template=row_loops + row_fails + CHATML.template)
+    rows = [
+        Demonstration(prompt=user_turn(words), completion=assistant_turn("Hello."), origin=f"rows.jsonl:{n}")
+        for n, words in enumerate(("Hi.", "Now fail.", "Ho.", "Now loop.", "He."), start=1)
+    ]
+    encoding = encode_rows(rows[:3], encoder)
+    assert len(encoding.examples) == 2
+    (refused,) = encoding.refused
+    assert refused.reason.startswith("rows.jsonl:2: the chat template refuses this conversation")
+    assert "division or modulo by zero" in refused.reason
+    with pytest.raises(UserError, match=r"^rows\.jsonl:4: the chat template comes to no end"):
+        encode_rows(rows, encoder)
+    with pytest.raises(UserError, match="the chat template comes to no end"):
+        encode_prompt_records(rows, encoder, 1000)
+
+
 def test_a_conversation_needs_a_template(tmp_path: Path) -> None:
     where = folder(tmp_path, CHATML)
     (where / "chat_template.jinja").unlink()
@@ -78,11 +100,11 @@ def test_a_conversation_needs_a_template(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         load_tokenizer(tmp_path / "missing")
-    with pytest.raises(UserError, match="the tokenizer cannot be loaded"):
+    with pytest.raises(UserError, match=r"config\.json is missing \(it holds nothing\)"):
         load_tokenizer(tmp_path)
     where = folder(tmp_path / "model", PHI)
     (where / "generation_config.json").write_text("[1, 2", encoding="utf-8")
-    with pytest.raises(UserError, match=r"generation_config\.json: this is not a JSON object"):
+    with pytest.raises(UserError, match=r"generation_config\.json: not valid JSON"):
         load_tokenizer(where)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from plaudit.data.records import Message, Part, Text, plain_text
+from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 ProblemKind = Literal[
     "broken row",
@@ -24,6 +25,7 @@ ProblemKind = Literal[
     "wrong type",
     "wrong value",
     "non-finite number",
+    "repeated key",
     "unknown role",
     "empty side",
     "chosen = rejected",
@@ -180,25 +182,36 @@ def parse_line(line: bytes, origin: str) -> RawRow:
     if "\0" in text:
         return bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except RecursionError:
-        return bad_row(
-            "broken row", origin, expected="a JSON object", found="thousands of brackets", text=text
-        )
-    # Before ValueError, of which it is a kind.
-    except json.JSONDecodeError as error:
-        found = f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
-        return bad_row("broken row", origin, expected="a JSON object", found=found, text=text)
-    except ValueError as error:
-        # Python itself refuses integers of more than 4,300 digits; behind the semicolon stands its advice.
-        kind = "non-finite number" if isinstance(error, _NonFiniteError) else "broken row"
-        return bad_row(kind, origin, expected="finite numbers", found=str(error).split(";")[0], text=text)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=object_of_pairs)
+    except (ValueError, RecursionError) as error:
+        kind, expected, found = _json_problem(error, text)
+        return bad_row(kind, origin, expected=expected, found=found, text=text)
     return row_from_value(value, origin, text)
+
+
+def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
+    """Kind, expected and found of a line that is not JSON."""
+    match error:
+        case RecursionError():
+            return "broken row", "a JSON object", "thousands of brackets"
+        case json.JSONDecodeError():
+            return "broken row", "a JSON object", f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
+        case RepeatedKeyError():
+            return "repeated key", EACH_KEY_ONCE, str(error)
+        case _NonFiniteError():
+            return "non-finite number", "finite numbers", str(error)
+        case _:
+            # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
+            return "broken row", "finite numbers", str(error).split(";")[0]
 
 
 def row_from_value(value: object, origin: str, text: str | None = None) -> RawRow:
     """The raw row of a value that is read already; a bad row where the value is no object."""
-    text = json.dumps(value, ensure_ascii=False, default=str) if text is None else text
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str) if text is None else text
+    except (ValueError, TypeError, RecursionError) as error:
+        # Of Python's own objects: one that holds itself, or a key that is no text.
+        return bad_row("broken row", origin, expected="a JSON object", found=shorten(str(error)))
     if not isinstance(value, dict):
         return bad_row("wrong type", origin, expected="a JSON object", found=shorten(text), text=text)
     return RawRow(origin=origin, value=value, text=text)
@@ -209,6 +222,10 @@ def too_large_row(origin: str, limit: int, head: str) -> RawRow:
     return bad_row(
         "row too large", origin, expected=f"at most {limit:,} bytes", found="more", text=shorten(head, 200)
     )
+
+
+EACH_KEY_ONCE = "each key once"
+"""What is expected of the keys of an object."""
 
 
 class _NonFiniteError(ValueError):

@@ -10,24 +10,29 @@ import csv
 import gzip
 import json
 import os
+import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import (
+    EACH_KEY_ONCE,
     ROW_LIMIT,
+    ProblemKind,
     RawRow,
     bad_row,
     describe_value,
     parse_line,
     row_from_value,
+    shorten,
     too_large_row,
 )
 from plaudit.errors import UserError
+from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -37,12 +42,23 @@ _CHUNK_BYTES = 1 << 20
 def jsonl_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a ``.jsonl`` or ``.jsonl.gz`` file; blank lines hold no row."""
     with open_bytes(path) as stream:
-        for number, (line, complete) in enumerate(_limited_lines(stream, limit), start=1):
+        for number, (line, complete) in enumerate(_limited_lines(path, stream, limit), start=1):
             origin = f"{path.name}:{number}"
             if not complete:
                 yield too_large_row(origin, limit, line[:200].decode("utf-8", errors="backslashreplace"))
             elif line.strip():
+                if number == 1:
+                    _refuse_list(path, line.removeprefix(_BOM).strip())
                 yield parse_line(line.removeprefix(_BOM) if number == 1 else line, origin)
+
+
+def _refuse_list(path: Path, first_line: bytes) -> None:
+    """A list of objects is no JSON lines, whatever the name says: every line of it would be a bad row."""
+    if first_line == b"[" or re.match(rb"\[\s*\{", first_line):
+        plain = path.name.replace(".jsonl", ".json")
+        raise UserError(
+            f"{path}: this holds a JSON list and is named as JSON lines (an object a line); call it {plain}"
+        )
 
 
 def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
@@ -51,21 +67,73 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
         yield from jsonl_rows(path, limit)
         return
     with open_bytes(path) as stream:
-        content = stream.read()
+        content = b"".join(iter(lambda: stream.read(_CHUNK_BYTES), b""))
     try:
-        document = json.loads(content.removeprefix(_BOM))
+        document, faulty = _load_with_faults(content.removeprefix(_BOM))
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: byte {error.start + 1} is not UTF-8; a JSON file is read as a whole, so mend it or "
             "write it as JSON lines, where bad rows are put aside one by one"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise UserError(f"{path}: thousands of brackets in each other; this is no file of rows") from error
+    except ValueError as error:
         raise UserError(
-            f"{path}: not JSON ({error}); mend it, or write it as JSON lines, one object a line"
+            f"{path}: not JSON ({str(error).split(';')[0]}); mend it, or write it as JSON lines, one "
+            "object a line"
         ) from error
     for number, value in enumerate(_row_list(document, path), start=1):
-        row = row_from_value(value, f"{path.name}:{number}")
-        yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
+        origin = f"{path.name}:{number}"
+        fault = _fault_in(value) if faulty else None
+        if fault is not None:
+            text = json.dumps(value, ensure_ascii=False, default=lambda _: None)
+            yield bad_row(fault.kind, origin, expected=fault.expected, found=fault.found, text=text)
+            continue
+        row = row_from_value(value, origin)
+        yield too_large_row(origin, limit, row.text) if len(row.text) > limit else row
+
+
+class _JsonFault:
+    """What stands in a row of a file that was read as a whole, in the place of what JSON should not have."""
+
+    def __init__(self, kind: ProblemKind, expected: str, found: str) -> None:
+        self.kind: ProblemKind = kind
+        self.expected, self.found = expected, found
+
+
+def _load_with_faults(content: bytes) -> tuple[Any, bool]:
+    """A document, and whether any fault stands in it: one bad row is no reason to refuse all others."""
+    faults: list[_JsonFault] = []
+
+    def constant(word: str) -> _JsonFault:
+        faults.append(_JsonFault("non-finite number", "finite numbers", word))
+        return faults[-1]
+
+    def object_or_fault(pairs: Sequence[tuple[str, Any]]) -> Any:
+        try:
+            return object_of_pairs(pairs)
+        except RepeatedKeyError as error:
+            faults.append(_JsonFault("repeated key", EACH_KEY_ONCE, str(error)))
+            return faults[-1]
+
+    document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
+    return document, bool(faults)
+
+
+def _fault_in(value: object) -> _JsonFault | None:
+    """The first fault of a value, however deep it lies."""
+    left = [value]
+    while left:
+        match value := left.pop():
+            case _JsonFault():
+                return value
+            case dict():
+                left += value.values()
+            case list():
+                left += value
+            case _:
+                pass
+    return None
 
 
 @contextmanager
@@ -79,7 +147,8 @@ def open_bytes(path: Path) -> Iterator[BufferedIOBase]:
             yield raw
             return
         try:
-            with gzip.GzipFile(fileobj=raw) as unzipped:
+            # Lines are found by the buffer; the bound is looked at once for each of its fillings.
+            with BufferedReader(_BoundedGzip(path, raw), _CHUNK_BYTES) as unzipped:  # pyright: ignore[reportArgumentType]  a GzipFile reads as a raw file does
                 yield unzipped
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UserError(
@@ -87,10 +156,39 @@ def open_bytes(path: Path) -> Iterator[BufferedIOBase]:
             ) from error
 
 
-def _limited_lines(stream: BufferedIOBase, limit: int) -> Iterator[tuple[bytes, bool]]:
+class _BoundedGzip(gzip.GzipFile):
+    """A compressed file that may not unzip to what nobody wrote: a bomb is a thousand times its size."""
+
+    def __init__(self, path: Path, raw: BufferedIOBase) -> None:
+        super().__init__(fileobj=raw)
+        self._path, self._most = path, max(_UNZIPPED_ANYWAY, _MOST_RATIO * path.stat().st_size)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As of any file."""
+        data = super().read(size)
+        if self.tell() > self._most:
+            raise UserError(
+                f"{self._path}: it unzips to more than {self._most >> 20:,} MiB, {_MOST_RATIO} times its own "
+                "size, as no rows do; if it is right, unzip it first"
+            )
+        return data
+
+
+_UNZIPPED_ANYWAY, _MOST_RATIO = 16 << 20, 200
+"""Bytes that are unzipped whatever the file's size, and how often its size may be."""
+
+
+_MOST_BLANK = 1_000_000
+
+
+def _limited_lines(path: Path, stream: BufferedIOBase, limit: int) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether all of it is there; of a line beyond the limit only the beginning is."""
     # One byte beyond the limit tells a line that is too long from one that just fits.
+    blank = 0
     while line := stream.readline(limit + 1):
+        blank = blank + 1 if line.isspace() else 0
+        if blank > _MOST_BLANK:
+            raise UserError(f"{path}: {_MOST_BLANK:,} blank lines in a row; this is no file of rows")
         complete = len(line) <= limit or line.endswith(b"\n")
         yield line, complete
         # The rest of it is read away in pieces and never held.
@@ -101,10 +199,12 @@ def _limited_lines(stream: BufferedIOBase, limit: int) -> Iterator[tuple[bytes, 
 def _is_json_lines(path: Path, limit: int) -> bool:
     """Whether the first line is an object and another follows: many ``.json`` files are JSON lines."""
     with open_bytes(path) as stream:
-        lines = (line for line, _ in _limited_lines(stream, limit) if line.strip())
+        lines = (line for line, _ in _limited_lines(path, stream, limit) if line.strip())
         first, second = next(lines, b""), next(lines, b"")
     row = parse_line(first.removeprefix(_BOM), path.name)
-    return row.problem is None and bool(second)
+    # A fault within a line that is one all the same.
+    is_line = row.problem is None or row.problem.kind in ("repeated key", "non-finite number")
+    return is_line and bool(second)
 
 
 def _row_list(document: object, path: Path) -> list[object]:
@@ -156,19 +256,34 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a Parquet file, a few hundred at a time."""
-    pyarrow = _require_module("pyarrow", path)
     parquet = _require_module("pyarrow.parquet", path)
-    try:
+    with _damage_said(path, "Parquet file"):
         file = parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise UserError(f"{path}: not a Parquet file, or a damaged one ({error})") from error
     number = 0
     with file:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        batches = file.iter_batches(batch_size=_BATCH_ROWS)
+        while True:
+            with _damage_said(path, "Parquet file"):
+                batch = next(batches, None)
+            if batch is None:
+                break
             for i in range(batch.num_rows):
                 number += 1
                 # Row by row, since one bad text would make the conversion of a whole batch fail.
                 yield _parquet_row(batch.slice(i, 1), f"{path.name}:{number}", limit)
+
+
+@contextmanager
+def _damage_said(path: Path, kind: str) -> Iterator[None]:
+    try:
+        yield
+    except _READING_FAULTS as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{path}: not a {kind}, or a damaged one ({why}); copy or make it again") from error
+
+
+_READING_FAULTS = (OSError, ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, MemoryError)
+"""What pyarrow raises at bytes that are no table: its own errors are kinds of these."""
 
 
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
@@ -181,6 +296,9 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
         raise UserError(
             f"{path}: a folder, but not one that datasets saved (it holds {children}); name a file in it"
         ) from error
+    except _READING_FAULTS as error:
+        why = " ".join(str(error).split())
+        raise UserError(f"{path}: a damaged folder of datasets ({why}); save it again") from error
     if isinstance(dataset, dict):
         dataset = _pick_split(dataset, split, str(path))
     yield from object_rows(dataset, path.name, limit, split=None)
@@ -233,6 +351,8 @@ def _parquet_row(table: Any, origin: str, limit: int) -> RawRow:
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
         return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found)
+    except _READING_FAULTS as error:
+        return bad_row("broken row", origin, expected="values that Python knows", found=shorten(str(error)))
 
 
 def _pick_split(splits: Mapping[Any, Any], split: str | None, name: str) -> Iterable[object]:
@@ -283,7 +403,11 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     if not isinstance(source, str | Path):
         return object_rows(source, source_name(source), limit, split=split)
     path = Path(source)
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise UserError(f"{str(path)[:80]}…: no name of a file ({error.strerror})") from error
+    if not there:
         raise UserError(f"{path}: no such file{_near_path_hint(path)}")
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")
@@ -323,6 +447,8 @@ def file_ending(path: Path, endings: Iterable[str] = READERS) -> str:
 
 def _near_path_hint(path: Path) -> str:
     """The name of a neighbour that is spelled almost the same."""
+    if path.is_symlink():
+        return ", only a link to what is not there"
     if not path.parent.is_dir():
         return f", and no folder {path.parent}"
     near = get_close_matches(path.name, [child.name for child in path.parent.iterdir()], n=1, cutoff=0.6)

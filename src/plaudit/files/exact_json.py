@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -37,7 +38,7 @@ def loads(text: str | bytes) -> Any:
     {'loss': inf, 'lr': 1e-05}
     """
     try:
-        return json.loads(text, object_hook=_decode, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_decode, parse_constant=_refuse_constant)
     # A damaged file can be a million opening brackets; that is bad input and no fault of the program.
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
@@ -88,7 +89,25 @@ def _checked_key(key: object, where: str) -> str:
     return key
 
 
-def _decode(item: dict[str, Any]) -> Any:
+class RepeatedKeyError(ValueError):
+    """A key that is twice in one object: Python would keep the last and say nothing."""
+
+
+def object_of_pairs(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """What a JSON object holds; an error where a key is there twice.
+
+    >>> object_of_pairs([("a", 1), ("b", 2)])
+    {'a': 1, 'b': 2}
+    """
+    item = dict(pairs)
+    if len(item) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise RepeatedKeyError(f"the key {twice[:40]!r} is there twice")
+    return item
+
+
+def _decode(pairs: Sequence[tuple[str, Any]]) -> Any:
+    item = object_of_pairs(pairs)
     if _FLOAT_KEY not in item:
         return item
     if len(item) != 1 or item[_FLOAT_KEY] not in _NON_FINITE:

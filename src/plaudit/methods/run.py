@@ -32,6 +32,7 @@ from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
@@ -204,10 +205,14 @@ def start_run(
 ) -> Run:
     """What every run has before its model: seeded random numbers, the tokenizer and the precision."""
     seed_everything(config.seed, ranks.rank)
+    encoder = encoder_for(config)
+    if not finished:
+        # Before rows are read, which may take minutes.
+        check_weight_files(config.model)
     return Run(
         config=config,
         method=method,
-        encoder=encoder_for(config),
+        encoder=encoder,
         precision=precision(config.dtype, ranks.device),
         ranks=ranks,
         folder=None if folder is None else folder.path,

@@ -6,11 +6,14 @@ beside frozen weights, and can be merged into them.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -27,14 +30,13 @@ from transformers import (
     AutoModelForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
-    __version__ as transformers_version,
 )
 from transformers.pytorch_utils import Conv1D
-from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
+from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
 from plaudit.models.settings import LoraSettings
-from plaudit.tokens.tokenizer import refuse_run_folder
+from plaudit.tokens.tokenizer import known_architecture, quiet_library
 
 
 def device_of(name: str, *, process: int = 0) -> torch.device:
@@ -73,10 +75,24 @@ REWARD_FILE = "plaudit_reward.json"
 """The file that makes a folder a reward model of plaudit's."""
 
 LOADING_FAULTS = (
-    *(OSError, ValueError, TypeError, RuntimeError, ImportError),
-    *(SafetensorError, StrictDataclassError),
+    *(OSError, ValueError, TypeError, RuntimeError, ImportError, LookupError, ArithmeticError),
+    *(AttributeError, AssertionError, MemoryError, SafetensorError, StrictDataclassError),
 )
 """What the libraries raise at a folder that is damaged, or that needs a library which is not there."""
+
+
+@contextmanager
+def loading(folder: Path, fails: str) -> Iterator[None]:
+    """While this lasts a fault of the libraries is a sentence about the folder, and the only one."""
+    try:
+        with quiet_library():
+            yield
+    except UserError:
+        raise
+    except LOADING_FAULTS as error:
+        raise UserError(
+            f"{folder}: {fails}: {first_lines(error)}; if config.json is as it was, copy the model again"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +145,9 @@ def is_reward_folder(folder: Path) -> bool:
 
 
 def architectures(folder: Path) -> list[str]:
-    """The classes that config.json names; none where it is missing or broken, which loading will say."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    names = config.get("architectures") if isinstance(config, dict) else None
+    """The classes that config.json names; none where there is no such file."""
+    path = folder / "config.json"
+    names = read_json_object(path).get("architectures") if path.exists() else None
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
@@ -144,14 +157,13 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
     Dropout is set to zero since log-probs must not depend on chance; ``save_model`` writes the folder's
     own rates back.
     """
-    _refuse_no_model_folder(folder)
-    _refuse_no_weights(folder)
-    hub_logging.disable_progress_bar()
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        # Off by configuration and not by `eval()`: training mode is still needed for checkpointing.
-        _set_rates(config, dict.fromkeys(_dropouts(config), 0.0))
-        loaded: Any = auto.from_pretrained(
+    _refuse_unknown_architecture(folder, auto)
+    files = check_weight_files(folder)
+    with loading(folder, "the model cannot be loaded"):
+        config = _config_without_dropout(folder)
+        expected = _meta_model(auto, config)
+        _refuse_other_weights(folder, expected, files)
+        model, report = auto.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -163,11 +175,10 @@ def load_as(auto: Any, folder: Path, *, dtype: torch.dtype, device: torch.device
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    except LOADING_FAULTS as error:
-        raise UserError(f"{folder}: the model cannot be loaded: {_first_lines(error)}") from error
-    model, report = loaded
-    _refuse_missing_weights(folder, report)
-    return model.to(device)
+        _refuse_missing_weights(folder, report)
+        model = model.to(device)
+    _refuse_what_is_no_number(folder, model)
+    return model
 
 
 def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
@@ -175,17 +186,22 @@ def empty_model(auto: Any, folder: Path, **overrides: Any) -> PreTrainedModel:
 
     ``overrides`` are put in place of what config.json says.
     """
-    _refuse_no_model_folder(folder)
-    try:
-        config = AutoConfig.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True, **overrides
-        )
-        _set_rates(config, dict.fromkeys(_dropouts(config), 0.0))
-        with torch.device("meta"):
-            model: Any = auto.from_config(config, dtype=torch.float32)
-    except LOADING_FAULTS as error:
-        raise UserError(f"{folder}: no model can be made of config.json: {_first_lines(error)}") from error
-    return model
+    _refuse_unknown_architecture(folder, auto)
+    with loading(folder, "no model can be made of config.json"):
+        return _meta_model(auto, _config_without_dropout(folder, **overrides))
+
+
+def _config_without_dropout(folder: Path, **overrides: Any) -> PreTrainedConfig:
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True, **overrides)
+    # Off by configuration and not by `eval()`: training mode is still needed for checkpointing.
+    _set_rates(config, dict.fromkeys(_dropouts(config), 0.0))
+    return config
+
+
+def _meta_model(auto: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    with torch.device("meta"):
+        # A copy: building writes into a config what it decided.
+        return auto.from_config(copy.deepcopy(config), dtype=torch.float32)
 
 
 def has_weights(folder: Path) -> bool:
@@ -193,11 +209,43 @@ def has_weights(folder: Path) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
+def _refuse_other_weights(folder: Path, expected: PreTrainedModel, files: WeightFiles) -> None:
+    """Before memory is taken: what is missing would be made at random, and what is too much left out."""
+    wanted = expected.num_parameters()
+    if wanted > 2 * files.numbers + 1000:
+        raise UserError(
+            f"{folder}: config.json describes a model of {wanted:,} weights, and the files hold "
+            f"{files.numbers:,}: they do not belong together; copy the model again"
+        )
+    names = {*expected.state_dict()}
+    layers = {re.sub(r"\d+", "#", name) for name in names}
+    ignored = "|".join(expected._keys_to_ignore_on_load_unexpected or ("(?!)",))
+    # A layer of a kind that the model has, with a number that it has not: config.json says too few layers.
+    for name in sorted(files.names - names):
+        if re.sub(r"\d+", "#", name) in layers and not re.search(ignored, name):
+            raise UserError(
+                f"{folder}: the files hold {name}, for which the model of config.json has no place: "
+                "it says fewer layers than there are; copy the model again"
+            )
+
+
+def _refuse_what_is_no_number(folder: Path, model: nn.Module) -> None:
+    """A weight that is NaN spoils every answer, and the fault would be looked for elsewhere."""
+    for name, weight in model.named_parameters():
+        # Smallest and largest see NaN as well, and need no memory beside the weights.
+        if weight.numel() and not all(bound.isfinite() for bound in torch.aminmax(weight.detach())):
+            bad = int((~weight.isfinite()).sum())
+            raise UserError(
+                f"{folder}: {bad:,} of {weight.numel():,} numbers of {name} are NaN or infinite: the file is "
+                "damaged, or the run that wrote it diverged; copy the model again, or take one from before"
+            )
+
+
 def _refuse_missing_weights(folder: Path, report: dict[str, Any]) -> None:
     """Where a file has nothing that fits, transformers would draw weights at random."""
     faults = [f"{name} is missing" for name in sorted(report["missing_keys"])]
     faults += [
-        f"{name} is {'×'.join(map(str, actual))} and should be {'×'.join(map(str, expected))}"
+        f"{name} is {'×'.join(map(str, actual)) or 'one number'} and should be {'×'.join(map(str, expected))}"
         for name, actual, expected in sorted(report["mismatched_keys"])
     ]
     if faults:
@@ -318,47 +366,21 @@ def _set_rates(config: PreTrainedConfig, rates: Mapping[_Path, float]) -> None:
         setattr(reduce(getattr, within, config), name, rate)
 
 
-def _refuse_no_model_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; --model takes a Hugging Face model folder")
-    config = folder / "config.json"
-    refuse_run_folder(folder)
-    if not config.is_file():
-        contents = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing"
-        raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {contents})")
-    _refuse_unknown_architecture(config)
-
-
-def _refuse_no_weights(folder: Path) -> None:
-    if not has_weights(folder):
+def _refuse_unknown_architecture(folder: Path, auto: Any) -> None:
+    path = folder / "config.json"
+    kind = known_architecture(path, check_model_folder(folder))
+    if CONFIG_MAPPING[kind] not in auto._model_mapping:
         raise UserError(
-            f"{folder}: no *.safetensors file; plaudit does not open pickled weights (.bin, .pt), which can "
-            "run code: convert them first"
+            f"{path}: its model_type is {kind!r}, of which transformers makes no "
+            f"{'language model' if auto is AutoModelForCausalLM else 'classifier'}; give another model"
         )
 
 
-def _refuse_unknown_architecture(config: Path) -> None:
-    try:
-        fields = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{config}: not valid JSON: {error}") from error
-    kind = fields.get("model_type") if isinstance(fields, dict) else None
-    if kind in CONFIG_MAPPING:
-        return
-    if isinstance(fields, dict) and "auto_map" in fields:
-        raise UserError(
-            f"{config}: this model needs its own code to run, and plaudit never runs code from a folder; "
-            "use one that transformers knows by itself"
-        )
-    raise UserError(
-        f"{config}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
-        "is this the configuration of a language model?"
-    )
-
-
-def _first_lines(error: BaseException) -> str:
+def first_lines(error: BaseException) -> str:
     """A sentence of the two lines that say most."""
-    lines = str(error).strip().splitlines()[:2] or [type(error).__name__]
+    # A KeyError is nothing but the key.
+    text = f"{error} is not known" if isinstance(error, KeyError) else str(error).strip()
+    lines = text.splitlines()[:2] or [type(error).__name__]
     return " ".join(line.strip() for line in lines)
 
 

@@ -24,7 +24,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.load import LOADING_FAULTS, merge_adapters, save_adapter, save_model, with_lora
+from plaudit.models.load import (
+    LOADING_FAULTS,
+    first_lines,
+    merge_adapters,
+    save_adapter,
+    save_model,
+    with_lora,
+)
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
@@ -244,8 +251,7 @@ def _load_adapter(plain: PreTrainedModel, folder: Path) -> Any:
         except KeyError as error:
             raise UserError(f"{folder}: the adapter does not fit this model: {error} is missing") from error
         except (*LOADING_FAULTS, UserWarning) as error:
-            first = str(error).strip().splitlines()[0]
-            raise UserError(f"{folder}: the adapter does not fit this model: {first}") from error
+            raise UserError(f"{folder}: the adapter does not fit this model: {first_lines(error)}") from error
 
 
 def _read_role_file(path: Path) -> tuple[RoleKind, Pooling, Normalisation]:

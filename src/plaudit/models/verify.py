@@ -52,6 +52,11 @@ def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, st
 
 
 def _refusal_message(model: VerifiableModel, difference: float) -> str:
+    if difference == float("inf"):
+        return (
+            f"{model.base.name_or_path}: the model's scores are NaN or infinite, and no weight is: a number "
+            f"of its config.json is damaged (an epsilon, a scale), or {model.base.dtype} is too narrow for it"
+        )
     if isinstance(model, Policy):
         return (
             f"the log-probs of {type(model.base).__name__} cannot be computed in blocks: they differ by "

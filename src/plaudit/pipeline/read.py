@@ -40,7 +40,7 @@ def read_pipeline(
 ) -> Pipeline:
     """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it."""
     loaded, node = load_yaml(path)
-    if not isinstance(loaded, dict) or not loaded.get("stages"):
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("stages") or None, list | dict):
         raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}")
     head_values = {name: value for name, value in loaded.items() if name != "stages"}
     bodies, places = dict[str, FlatSettings](), dict[str, str]()
@@ -127,8 +127,8 @@ def _apply_changes(
             raise UserError(f"--set {change}: write stage.setting=value")
         try:
             value = yaml.safe_load(word)
-        except yaml.YAMLError as error:
-            raise UserError(f"--set {change}: {word!r} is not YAML") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UserError(f"--set {change}: {word[:60]!r} is not YAML") from error
         if dot and stage_name not in bodies:
             raise UserError(
                 f"--set {change}: there is no stage {stage_name!r}{did_you_mean(stage_name, bodies)}"

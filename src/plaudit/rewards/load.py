@@ -25,6 +25,7 @@ from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison
 from plaudit.errors import UserError
+from plaudit.files.model_folder import explain_unfinished_run
 from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
@@ -53,7 +54,6 @@ from plaudit.rewards.llm.generative import (
 from plaudit.rewards.llm.pairwise import PairwiseRanker
 from plaudit.rollouts.build import sampler_of_folder
 from plaudit.tokens.encode import AnsweredRecord, make_encoder, record_answers
-from plaudit.tokens.tokenizer import explain_unfinished_run
 
 
 class GenerativeReward:

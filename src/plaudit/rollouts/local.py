@@ -365,7 +365,6 @@ class LocalSampler:
         # Nothing is trained here, so no float32 copy of half-precision weights is kept.
         loaded: Any = load_model(model, dtype=dtypes.products, device=target)
         encoder = make_encoder(model)
-        _refuse_other_tokenizer(model, encoder, loaded.get_input_embeddings().weight.shape[0])
         _refuse_without_cache(model, loaded)
         self._set_up(Policy(loaded, layout="right"), encoder, nullcontext, WeightsVersion())
 
@@ -526,20 +525,6 @@ class LocalSampler:
                 "answer, so there is no room for one; shorten the prompt "
                 f"({_excerpt(self._encoder.info.decode(ids) if prompt is None else prompt)})"
             )
-
-
-def _refuse_other_tokenizer(folder: Path, encoder: Encoder, vocabulary_size: int) -> None:
-    """Tokens that were added behind the vocabulary do not count: many a folder has some that nothing uses."""
-    tokenizer = encoder.info.tokenizer
-    vocabulary = {token: word for word, token in tokenizer.get_vocab().items()}
-    highest = max((token for token in vocabulary if token not in tokenizer.added_tokens_decoder), default=0)
-    if highest >= vocabulary_size:
-        raise UserError(
-            f"{folder}: the tokenizer does not fit the model: {vocabulary[highest]!r} is token "
-            f"{highest:,}, and the "
-            f"model knows {vocabulary_size:,} (0 to {vocabulary_size - 1:,}); use the tokenizer that the "
-            "model was trained with"
-        )
 
 
 def _refuse_without_cache(folder: object, model: Any) -> None:

@@ -17,11 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from jinja2 import TemplateError
-from transformers.utils.chat_template_utils import render_jinja_template
-
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
+from plaudit.tokens.rendering import RENDERING_FAULTS, render_template
 from plaudit.tokens.tokenizer import TokenizerInfo
 
 _TEXT_ANCHORS = ("", "\n", "a", ".", "<")
@@ -161,7 +159,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], *, ask: bool) -> str:
         """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
         turns = [{"role": message.role, "content": turn_text(message)} for message in messages]
-        return self._rendered(turns, ask=ask, marked=False)[0]
+        return self._rendered(turns, ask=ask)[0]
 
     def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
         """What the template's own ``{% generation %}`` markers enclose, in characters."""
@@ -169,23 +167,25 @@ class ChatTemplate:
         return self._rendered(turns, ask=False, marked=True)[1]
 
     def _rendered(
-        self, turns: list[dict[str, str]], *, ask: bool, marked: bool
+        self, turns: list[dict[str, str]], *, ask: bool, marked: bool = False
     ) -> tuple[str, tuple[tuple[int, int], ...]]:
         try:
-            texts, spans = render_jinja_template(
-                conversations=[turns],
-                chat_template=self.source,
-                add_generation_prompt=ask,
-                return_assistant_tokens_mask=marked,
-                **self.variables,
+            return render_template(
+                self.source, turns, self.variables, add_generation_prompt=ask, marked=marked
             )
-        except (TemplateError, TypeError, ValueError, LookupError) as error:
+        except UserError:
+            raise
+        except RENDERING_FAULTS as error:
             roles = ", ".join(turn["role"] for turn in turns) or "none"
+            why = (
+                "it goes too deep"
+                if isinstance(error, RecursionError)
+                else str(error) or type(error).__name__
+            )
             raise UserError(
-                f"the chat template refuses this conversation (roles: {roles}): {error}; "
+                f"the chat template refuses this conversation (roles: {roles}): {why}; "
                 "reshape the rows to what the model knows, or give another template"
             ) from error
-        return texts[0], tuple((int(start), int(end)) for start, end in spans[0]) if marked else ()
 
 
 def turn_text(message: Message) -> str:

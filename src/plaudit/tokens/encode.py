@@ -30,6 +30,7 @@ from plaudit.tokens.chat_template import (
     tokenise_pieces,
     without_end,
 )
+from plaudit.tokens.rendering import EndlessTemplateError
 from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
 
 
@@ -182,7 +183,8 @@ class Encoder:
         try:
             return self._encode_row(prompt, completions, origin)
         except UserError as error:
-            raise UserError(f"{origin}: {error}" if origin else str(error)) from error
+            # Of its own kind: a template without an end ends the reading, any other fault its row.
+            raise type(error)(f"{origin}: {error}" if origin else str(error)) from error
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
         prompt, extras = self._read(prompt)
@@ -245,8 +247,9 @@ class Encoder:
     def _require_chat_format(self) -> ChatFormat:
         if self.chat_format is None:
             raise UserError(
-                "the rows are conversations, but the model's tokenizer has no chat template; give one by "
-                "file, or use rows whose prompt and completion are plain text"
+                "the rows are conversations, but the model's tokenizer has no chat template; take a model "
+                "that was trained on chats, put a template into its folder as chat_template.jinja, or use "
+                "rows whose prompt and completion are plain text"
             )
         return self.chat_format
 
@@ -290,7 +293,11 @@ def make_encoder(
     source = info.template if template is None else template
     if source is None:
         return Encoder(info=info, chat_format=None, turns=trained_turns, notes=(), read_extras=read_extras)
-    chat_format, notes = chat_format_of(info, source, variables or {})
+    try:
+        chat_format, notes = chat_format_of(info, source, variables or {})
+    except UserError as error:
+        # The trial conversation is nobody's row: whose template it is has to be said.
+        raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error
     return Encoder(
         info=info, chat_format=chat_format, turns=trained_turns, notes=notes, read_extras=read_extras
     )
@@ -381,6 +388,9 @@ def encode_each(
                 refused.append(fitted)
                 continue
             rows.append(finish(record, fitted))
+        except EndlessTemplateError:
+            # Every row would take as long again.
+            raise
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
             continue

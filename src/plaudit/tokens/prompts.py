@@ -11,6 +11,7 @@ from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.rendering import EndlessTemplateError
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
@@ -83,6 +84,8 @@ def encode_prompt_records(
     for record in records:
         try:
             prompt = _encode_record(record, encoder)
+        except EndlessTemplateError:
+            raise
         except UserError as error:
             refused.append(RefusedRow(origin=record.origin, reason=str(error)))
             continue

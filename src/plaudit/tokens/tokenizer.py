@@ -5,14 +5,28 @@ Nothing is downloaded and no code of the folder is run (``trust_remote_code`` is
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    CONFIG_MAPPING,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+    __version__ as transformers_version,
+)
+from transformers.utils import logging as hub_logging
 
 from plaudit.errors import UserError
+from plaudit.files.model_folder import (
+    check_model_folder,
+    read_json_object,
+    refuse_other_folder,
+    vocabulary_size,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,8 @@ class TokenizerInfo:
     """Whether the tokenizer puts its BOS in front of plain text."""
     specials: tuple[str, ...]
     """The texts of all control tokens, longest first."""
+    vocabulary: int | None = None
+    """How many tokens the model has embeddings of; None where the folder does not say it."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of the text and nothing else: no BOS, no EOS, no cut."""
@@ -51,11 +67,18 @@ class TokenizerInfo:
                 f"the text holds half a character (position {error.start}): it is broken UTF-16; "
                 "repair or leave out this row"
             ) from error
-        ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
+        with _bare_faults_said(f"the tokenizer cannot read {text[:40]!r}"):
+            ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
         if not ids and text.strip():
             raise UserError(
                 f"the tokenizer ({type(self.tokenizer).__name__}) makes no token of {text[:40]!r}: the files "
                 "in its folder may belong to another class than the one that transformers loads for them"
+            )
+        if self.vocabulary is not None and ids and max(ids) >= self.vocabulary:
+            # As where chat tokens were added to the tokenizer and no rows to the embedding.
+            raise UserError(
+                f"{_unknown_token(self, max(ids))}; leave it out of rows and template, or add rows for it to "
+                "the model (resize_token_embeddings)"
             )
         return ids
 
@@ -85,46 +108,123 @@ class TokenizerInfo:
         return token_id
 
 
-def refuse_run_folder(folder: Path) -> None:
-    """Complain about a run's folder that is given for the model in it."""
-    if not (folder / "config.json").exists() and (folder / "model" / "config.json").is_file():
-        raise UserError(f"{folder}: this is a run's folder; its model lies in {folder / 'model'}: give that")
-    unfinished = None if (folder / "config.json").exists() else explain_unfinished_run(folder)
-    if unfinished is not None:
-        raise UserError(f"{folder}: {unfinished}")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""The files of JSON that make a tokenizer."""
 
-
-def explain_unfinished_run(folder: Path) -> str | None:
-    """Why a run's folder holds no model, and what to do about it; None for one that is no run's."""
-    checkpoints = folder / "checkpoints"
-    if not checkpoints.is_dir() and not (folder / "config.yaml").is_file():
-        return None
-    if checkpoints.is_dir() and any(not path.name.startswith(".") for path in checkpoints.iterdir()):
-        return "this run has no model/ yet: it has not finished; the same command goes on with it"
-    return (
-        "this run has learnt nothing yet: it was refused, or ended before its first checkpoint; start its "
-        "command again, and it says why"
-    )
+TOKENIZER_FAULTS = (
+    *(OSError, ValueError, LookupError, TypeError, ImportError, AttributeError),
+    *(ArithmeticError, AssertionError, RuntimeError, MemoryError),
+)
+"""What transformers raises at files that are no tokenizer's."""
 
 
 def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     """The tokenizer of a model folder, with every stop token that the folder declares."""
     where = Path(folder)
-    if not where.is_dir():
-        raise UserError(f"{where}: no such folder; give the folder that holds the model and its tokenizer")
-    refuse_run_folder(where)
+    refuse_other_folder(where)
+    # A tokenizer may lie alone; where there is a model, it is looked at before any row is read.
+    config = check_model_folder(where) if (where / "config.json").exists() else {}
+    if config:
+        known_architecture(where / "config.json", config)
+    stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
+        with quiet_library(), _bare_faults_said("the tokenizer cannot be loaded"):
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
+            info = tokenizer_info(tokenizer, declared=stops, vocabulary=known)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    except StrictDataclassError as error:
+        # The tokenizer's class is looked up by the model's config.
+        why = " ".join(str(error).split())
+        raise UserError(
+            f"{where / 'config.json'}: {why}; repair the file, or copy the model again"
+        ) from error
+    except TOKENIZER_FAULTS as error:
+        _refuse_torn_file(where)
+        if not config and not (where / "tokenizer_config.json").exists():
+            # Neither is there: it is the whole model that is missing.
+            check_model_folder(where)
         raise UserError(
             f"{where}: the tokenizer cannot be loaded ({_first_line(error)}); the folder needs a "
             "tokenizer.json (or its model's vocabulary files), and code in the folder is never run"
         ) from error
-    return tokenizer_info(tokenizer, declared=tuple(_declared_stops(where)))
+    _refuse_more_tokens_than_known(where, info)
+    return info
 
 
-def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] = ()) -> TokenizerInfo:
-    """The facts of a tokenizer that is already loaded; ``declared`` are the model's own stop tokens."""
+def known_architecture(path: Path, config: Mapping[str, Any]) -> str:
+    """The family of a model's config, which transformers must know by itself."""
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+        return kind
+    if "auto_map" in config:
+        raise UserError(
+            f"{path}: this model needs its own code to run, and plaudit never runs code from a folder; "
+            "use one that transformers knows by itself"
+        )
+    raise UserError(
+        f"{path}: its model_type is {kind!r}, which transformers {transformers_version} does not know; "
+        "is this the configuration of a language model?"
+    )
+
+
+@contextmanager
+def quiet_library() -> Iterator[None]:
+    """While this lasts transformers says nothing but errors: what it warns of is refused in our words."""
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()
+    hub_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def _bare_faults_said(what: str) -> Iterator[None]:
+    """Say what the Rust tokenizer raises, which is of no class of its own."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise UserError(f"{what} ({error}): its tokenizer.json is damaged; copy the model again") from error
+
+
+def _refuse_torn_file(folder: Path) -> None:
+    """Say which file it was, if one of them is no JSON object at all."""
+    for path in (folder / name for name in TOKENIZER_FILES):
+        if path.is_file():
+            read_json_object(path)
+
+
+def _refuse_more_tokens_than_known(folder: Path, info: TokenizerInfo) -> None:
+    """Tokens that were added behind the vocabulary do not count: many a folder has some that nothing uses."""
+    if info.vocabulary is None:
+        return
+    vocabulary = {token: word for word, token in info.tokenizer.get_vocab().items()}
+    highest = max(
+        (token for token in vocabulary if token not in info.tokenizer.added_tokens_decoder), default=0
+    )
+    # What begins and ends texts is used by every one of them.
+    used = [token for token in (highest, info.eos, info.bos if info.adds_bos else None) if token is not None]
+    if max(used) >= info.vocabulary:
+        raise UserError(f"{folder}: {_unknown_token(info, max(used))}; use the tokenizer of this model")
+
+
+def _unknown_token(info: TokenizerInfo, token: int) -> str:
+    return (
+        f"the tokenizer does not fit the model: {info.tokenizer.convert_ids_to_tokens(token)!r} is token "
+        f"{token:,}, and the model knows {info.vocabulary:,} (0 to {(info.vocabulary or 0) - 1:,})"
+    )
+
+
+def tokenizer_info(
+    tokenizer: PreTrainedTokenizerBase, declared: Iterable[int] = (), vocabulary: int | None = None
+) -> TokenizerInfo:
+    """The facts of a tokenizer that is already loaded; ``declared`` are the model's own stop tokens, and
+    ``vocabulary`` is the number of its embeddings.
+    """
     bos, eos, pad = (_token_id(tokenizer, name) for name in ("bos_token", "eos_token", "pad_token"))
     stops = tuple(dict.fromkeys((*declared, *(() if eos is None else (eos,)))))
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
@@ -139,6 +239,7 @@ def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] =
         stops=stops,
         adds_bos=bos is not None and with_specials[:1] == [bos] and plain[:1] != [bos],
         specials=_specials(tokenizer, stops),
+        vocabulary=vocabulary,
     )
 
 
@@ -172,16 +273,8 @@ def _specials(tokenizer: PreTrainedTokenizerBase, stops: Sequence[int]) -> tuple
 
 
 def _declared_stops(folder: Path) -> Iterator[int]:
-    for name in ("generation_config.json", "config.json"):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            declared = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-        except (ValueError, AttributeError) as error:
-            raise UserError(
-                f"{path}: this is not a JSON object ({_first_line(error)}); repair the file"
-            ) from error
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        declared = read_json_object(path).get("eos_token_id") if path.is_file() else None
         numbers = declared if isinstance(declared, list) else [declared]
         yield from (number for number in numbers if isinstance(number, int))
 

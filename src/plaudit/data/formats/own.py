@@ -159,7 +159,7 @@ def _metadata(node: Node) -> dict[str, object]:
     return {str(name): item for name, item in value.items()}
 
 
-KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in RECORD_TYPES)
+KIND = FieldType(name=f"one of {', '.join(RECORD_TYPES)}", matches=lambda node: node.value in [*RECORD_TYPES])
 """The name of a kind of record."""
 
 _RECORD_FIELDS = frozenset(part.name for record in RECORD_TYPES.values() for part in fields(record))

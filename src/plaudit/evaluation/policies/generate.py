@@ -27,6 +27,7 @@ from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
+from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
@@ -34,7 +35,6 @@ from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
 from plaudit.tokens.encode import Encoder, make_encoder
-from plaudit.tokens.tokenizer import explain_unfinished_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +316,7 @@ def check_policy_folder(folder: Path) -> None:
     if is_reward_folder(model_path):
         raise UserError(f"{folder}: this is a reward model; plaudit eval reward judges it")
     if not architectures(model_path):
+        refuse_other_folder(model_path)
         # A run that has not finished is told apart from a wrong path: what to do about it differs.
         raise UserError(f"{folder}: {explain_unfinished_run(folder) or 'no language model lies here'}")
 
