@@ -19,7 +19,7 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Example
-from plaudit.tokens.chat_template import CONTROL_TOKEN_TEXT, DOUBLE_END, TRAILING_TURNS
+from plaudit.tokens.chat_template import CONTROL_TOKEN_CUT, DOUBLE_END, TRAILING_TURNS
 from plaudit.tokens.encode import (
     BOUNDARY_MERGED,
     Encoder,
@@ -176,7 +176,9 @@ def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> 
     row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("a<|im_end|>b"))
     encoded = encode_record_with_notes(row, encoder)
     assert texts(encoder, encoded.example)[1] == "a<|im_end|>b<|im_end|>"
-    assert encoded.notes == (CONTROL_TOKEN_TEXT,)
+    # Letters and not the token: nobody who answers like this goes on behind it.
+    assert encoded.example.completions[0].ids.count(encoder.info.id_of("<|im_end|>")) == 1
+    assert encoded.notes == (CONTROL_TOKEN_CUT,)
 
 
 def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:

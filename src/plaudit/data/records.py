@@ -38,6 +38,10 @@ class Message:
     """Who speaks: system, user, assistant or tool."""
     content: str | tuple[Part, ...]
     """The words, or the pieces."""
+    reasoning: str | None = None
+    """The thinking before the words, where the row keeps it apart (``reasoning_content``)."""
+    trained: bool = True
+    """False for a turn of the assistant that is context only (``weight: 0``)."""
 
 
 Text = str | tuple[Message, ...]
@@ -279,7 +283,9 @@ def text_to_json(text: Text) -> object:
 
 def _to_json(value: object) -> object:
     if isinstance(value, Message):
-        return {"role": value.role, "content": _to_json(value.content)}
+        turn = {"role": value.role, "content": _to_json(value.content)}
+        turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
+        return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
         return (
             {"type": "text", "text": value.text}

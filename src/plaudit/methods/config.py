@@ -80,6 +80,8 @@ class RunConfig:
     """The longest row in tokens: prompts are cut from their start, answers never."""
     turns: Literal["all", "last"] = "all"
     """Which answers of a longer conversation are trained."""
+    text: Literal["chat", "raw"] | None = None
+    """Rows in plain text: a user's turn, or raw; none: as the model was trained, else chat."""
     extras: str | None = field(default=None, metadata={"hidden": True})
     """What prompts show beside words (pictures): file.py:name of a function that reads it."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"

@@ -42,7 +42,6 @@ from plaudit.preflight.check import (
 from plaudit.preflight.tokenization import (
     EncodedRow,
     abbreviate,
-    as_turns,
     decode_without_blanks,
     encoded_bare_prompts,
     encoded_rows,
@@ -391,11 +390,8 @@ def _boundary_note(merged_tokens: int) -> str:
 
 
 def _plain_text_note(subject: PreflightSubject) -> str:
-    chats = subject.encoder.chat_format is not None
-    plain = any(
-        isinstance(record.prompt, str) and not isinstance(record, Prompt) for record in subject.records
-    )
-    return "; rows are plain text, and a string that this model is asked is a user's turn" * (chats and plain)
+    plain = any(isinstance(record.prompt, str) and record.prompt for record in subject.records)
+    return "; prompts in plain text are a user's turns" * (subject.encoder.asks_in_turns and plain)
 
 
 def _prompt_tokens(encoder: Encoder, question: str) -> tuple[int, ...]:
@@ -442,7 +438,6 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
     """What drawing shows the model; prompts that leave no room for an answer are left out of a run."""
     if subject.sampler is None:
         return
-    chats = subject.encoder.chat_format is not None
     for prompt in subject.prompts:
         try:
             encoded_prompt = encode_prompt(prompt, subject.encoder)
@@ -451,7 +446,7 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
             )
         except UserError:
             continue
-        text = subject.encoder.prompt_words(as_turns(prompt) if chats else prompt)
+        text = subject.encoder.prompt_words(subject.encoder.as_asked(prompt))
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
@@ -488,16 +483,18 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
     """The kinds of conversations that are trained or asked, each with the first row that is one."""
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:
-        if isinstance(record.prompt, str) and not isinstance(record, Prompt):
+        prompt = subject.encoder.as_asked(record.prompt)
+        if isinstance(prompt, str):
             continue
-        prompt = as_turns(record.prompt)
-        for turns in _conversations(record, prompt):
+        for turns in _conversations(record, prompt, subject.encoder):
             shape = tuple((turn.role, bool(plain_text((turn,)).strip())) for turn in turns)
             shapes.setdefault(shape, record.origin)
     return dict(islice(shapes.items(), SAMPLE_SIZE))
 
 
-def _conversations(record: Record, prompt: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
+def _conversations(
+    record: Record, prompt: tuple[Message, ...], encoder: Encoder
+) -> Iterator[tuple[Message, ...]]:
     match record:
         case Comparison():
             answers = (record.chosen, record.rejected)
@@ -508,7 +505,8 @@ def _conversations(record: Record, prompt: tuple[Message, ...]) -> Iterator[tupl
         case Steps() | Prompt():
             answers = ()
             yield prompt
-    yield from ((*prompt, *answer) for answer in answers if not isinstance(answer, str))
+    turns = (encoder.as_answered(record.prompt, answer) for answer in answers)
+    yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
 
 
 def _marked_turn(i: int, role: str, speaks: bool) -> Message:

@@ -6,6 +6,7 @@ Nothing is downloaded and no code of the folder is run (``trust_remote_code`` is
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,36 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from plaudit.errors import UserError
+
+TEXT_SETTING = "plaudit_text"
+"""What tokenizer_config.json calls how plain text is asked: the choice travels with the tokenizer's files."""
+CUT = "\ufdd0"
+"""Stands inside a control token that is somebody's words: the tokens on its two sides are made apart.
+
+Unicode keeps this code point free of meaning for ever, so no text may hold it.
+"""
+
+_TEXT_ANCHORS = ("", "\n", "a", ".", "<")
+
+
+def without_control(text: str, tokens: Sequence[str]) -> str:
+    """The text with a `CUT` in each of these control tokens, so that all of it is read as letters.
+
+    >>> without_control("a</s>", ("</s>",)) == f"a<{CUT}/s>"
+    True
+    """
+    if CUT in text:
+        raise UserError("the text holds U+FDD0, which is no character: take it out")
+    pattern = re.compile("|".join(re.escape(token) for token in tokens if token) or r"(?!)")
+    # Again and again: two tokens may share letters.
+    while (found := pattern.search(text)) is not None:
+        if len(found[0]) == 1:
+            raise UserError(
+                f"the text holds {found[0]!r}, which this tokenizer can only read as a control token; "
+                "take it out, or write it in another way"
+            )
+        text = f"{text[: found.start() + 1]}{CUT}{text[found.start() + 1 :]}"
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +69,38 @@ class TokenizerInfo:
     adds_bos: bool
     """Whether the tokenizer puts its BOS in front of plain text."""
     specials: tuple[str, ...]
-    """The texts of all control tokens, longest first."""
+    """The texts of all control tokens, longest first; ordinary words that end answers are among them."""
+    control: tuple[str, ...]
+    """Those of them that are read as one token wherever they stand, whatever is around them."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of the text and nothing else: no BOS, no EOS, no cut."""
+        """The tokens of the text and nothing else: no BOS, no EOS, no cut; across a `CUT` there is none."""
+        first, *rest = text.split(CUT)
+        ids = self._encode_part(first)
+        for part in rest:
+            ids += self._continuation(ids, part)
+        return ids
+
+    def continuations(self, text: str) -> Iterator[tuple[int, ...]]:
+        """The possible tokenisations of a text in the middle of another.
+
+        Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor
+        they do not, and the anchor's tokens are taken off again.
+        """
+        # Several anchors, since each merges with some texts: "a" with letters, "." with further dots.
+        for anchor in _TEXT_ANCHORS:
+            before = self.encode(anchor) if anchor else ()
+            ids = self.encode(anchor + text)
+            if ids[: len(before)] == before:
+                yield ids[len(before) :]
+
+    def _continuation(self, ids: tuple[int, ...], part: str) -> tuple[int, ...]:
+        """The tokens of what goes on behind a `CUT`, with the very text where the tokenizer can keep it."""
+        candidates = list(self.continuations(part))
+        expected = self.decode(ids) + part
+        return next((more for more in candidates if self.decode(ids + more) == expected), candidates[0])
+
+    def _encode_part(self, text: str) -> tuple[int, ...]:
         try:
             # A lone surrogate would reach the Rust tokenizer, whose
             # error names neither the row nor the place.
@@ -114,6 +173,7 @@ def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] =
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
     plain = tokenizer.encode("a", add_special_tokens=False)
     with_specials = tokenizer.encode("a", add_special_tokens=True)
+    specials, added = _specials(tokenizer, stops), tokenizer.get_added_vocab()
     return TokenizerInfo(
         tokenizer=tokenizer,
         template=_template_of(tokenizer),
@@ -122,7 +182,8 @@ def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] =
         pad=pad,
         stops=stops,
         adds_bos=bos is not None and with_specials[:1] == [bos] and plain[:1] != [bos],
-        specials=_specials(tokenizer, stops),
+        specials=specials,
+        control=tuple(token for token in specials if token in added),
     )
 
 
