@@ -126,13 +126,13 @@ def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path):
 def test_csv_rows_have_the_line_on_which_they_begin(tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text('prompt,completion\n"two\nlines",yes\n,plain\nq,\none cell\n2,4\n', encoding="utf-8")
-    reading = read_records(source, threshold=0.5)
+    reading = read_records(source, threshold=0.6)
     assert [(r.origin, r.prompt, r.completion) for r in reading.records] == [
         ("rows.csv:2", "two\nlines", "yes"),
-        ("rows.csv:4", "", "plain"),
         ("rows.csv:7", "2", "4"),
     ]
     assert [problem.message for problem in reading.problems] == [
+        "rows.csv:4: field prompt: expected a value, found an empty cell",
         "rows.csv:5: field completion: expected a value, found an empty cell",
         "rows.csv:6: expected 2 cells, found 1",
     ]

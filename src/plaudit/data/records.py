@@ -105,6 +105,8 @@ class Demonstration:
     """What was asked; an empty string for plain text without a question."""
     completion: Text
     """What was answered: a string, or turns that begin with the assistant's."""
+    answer: str | None = None
+    """The result alone, where the row names it (GSM8K): the reference of a rule."""
     annotator: str | None = None
     """Who wrote it, as a pseudonym."""
     group: str | None = None

@@ -66,6 +66,10 @@ class RunConfig:
     """The run folder; the same command on the same folder goes on where it stopped."""
     format: str | None = None
     """The layout of the rows; none: told from the rows, and said."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
     held_out: str = "0.05"
     """Rows that are never trained: a share of the data, or a file; 0 for none."""
     epochs: float = 3.0

@@ -178,7 +178,12 @@ def _read_and_encode(
         format=config.format,
         threshold=config.rows.threshold,
         quarantine=aside.quarantine_file,
-        options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
+        options=ReadOptions(
+            split=config.rows.split,
+            ties=config.rows.ties,
+            columns=config.columns,
+            leave_out=config.leave_out,
+        ),
     )
     prepared = recipe(reading.records, encoder, config.max_length)
     _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)

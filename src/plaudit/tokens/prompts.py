@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, pictures, plain_text
+from plaudit.data.records import Demonstration, Prompt, Record, Text, assistant_turn, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.chat_template import check_roles
@@ -139,7 +139,7 @@ def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
     return replace(
         encode_prompt(record.prompt, encoder),
-        reference_answer=None if prompt_record is None else prompt_record.answer,
+        reference_answer=record.answer if isinstance(record, Prompt | Demonstration) else None,
         metadata={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
     )

@@ -173,7 +173,8 @@ def tokenizer_info(tokenizer: PreTrainedTokenizerBase, declared: Sequence[int] =
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
     plain = tokenizer.encode("a", add_special_tokens=False)
     with_specials = tokenizer.encode("a", add_special_tokens=True)
-    specials, added = _specials(tokenizer, stops), tokenizer.get_added_vocab()
+    specials = _specials(tokenizer, stops)
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
     return TokenizerInfo(
         tokenizer=tokenizer,
         template=_template_of(tokenizer),
