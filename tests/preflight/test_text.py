@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.preflight.broken_text import BROKEN
 from tests.preflight.subjects import failing, healthy, make_model_with_bos
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import GEMMA
+from tests.tokens.families_headed import CHATML
 from tests.tokens.families_odd import DROPS
 from tests.tokens.family import Family, folder
 
@@ -147,3 +149,12 @@ def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counte
     [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
     assert found.holds, found.details
     assert "1 of them unknown to the tokenizer" in found.details
+
+
+def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path: Path) -> None:
+    """SmolLM2 calls <|im_start|> its BOS."""
+    encoder = make_encoder(folder(tmp_path, replace(CHATML, bos="<|im_start|>")))
+    records = [CONVERSATIONS["several answers"], CONVERSATIONS["a system turn"]]
+    subject = PreflightSubject(encoder=encoder, records=records, max_length=256)
+    found = {one.check.name: one.result for one in run_checks(subject, MINE)}
+    assert found["one-bos"].holds, found["one-bos"].details

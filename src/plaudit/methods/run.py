@@ -118,7 +118,12 @@ class Run:
                 f"check {finding.check.name} fails and is allowed to"
                 for finding in findings
                 if finding.verdict == "allowed"
-            )
+            ),
+            *(
+                f"check {finding.check.name}: {finding.result.details}"
+                for finding in findings
+                if finding.verdict == "warn"
+            ),
         )
 
     def check_and_train(

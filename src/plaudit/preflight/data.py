@@ -38,6 +38,7 @@ from plaudit.preflight.check import (
     failed,
     not_applicable,
     passed,
+    warned,
 )
 from plaudit.preflight.tokenization import (
     EncodedRow,
@@ -57,6 +58,8 @@ MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
 MAX_COPY_SHARE = 0.9
 """From this share of copies on there are more copies than ten epochs would make of the rows."""
+MANY_COPIES_SHARE = 1 / 3
+"""From this share on rows count half as much again as was meant, and held-out figures may be memory."""
 MAX_LEAK_SHARE = 0.1
 """A leak moves a held-out share by at most its own; chance alone moves that of 100 rows by 2·√(¼/100)."""
 MAX_CANCELLED_SHARE = 0.5
@@ -68,7 +71,7 @@ _NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or d
 
 def check_duplicates(subject: PreflightSubject) -> Result:
     """Counts rows that an earlier row repeats character by character: prompt, answers, judgement, annotator.
-    It fails when nine of ten are copies."""
+    It fails when nine of ten are copies, and warns from a third on."""
     if not subject.records:
         return not_applicable("there is no row to look at")
     first: dict[int, str] = {}
@@ -84,11 +87,11 @@ def check_duplicates(subject: PreflightSubject) -> Result:
     if copies:
         details += f"; {copies[0][1]} is {copies[0][0]} again"
     bare = all(isinstance(record, Prompt) for record in subject.records)
-    return (
-        failed(details)
-        if rows >= MIN_ROWS and len(copies) > MAX_COPY_SHARE * rows and not bare
-        else passed(details)
-    )
+    if rows < MIN_ROWS or bare:
+        return passed(details)
+    if len(copies) > MAX_COPY_SHARE * rows:
+        return failed(details)
+    return warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else passed(details)
 
 
 def _row_key(record: Record) -> int:
@@ -135,7 +138,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
     thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
     tossed."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     votes: dict[int, Counter[int]] = {}
     first: dict[tuple[int, int], str] = {}
@@ -162,7 +165,7 @@ def _votes(record: Record) -> Iterator[tuple[int, int]]:
     """What is judged, and how: for a pair the preferred answer, for a thumb up or down."""
     if isinstance(record, Rating) and record.thumb:
         yield hash((record.prompt, record.completion, record.aspect)), int(record.score)
-    for better, worse in _preference_pairs(record):
+    for better, worse in preference_pairs(record):
         key, winner = hash(better), hash(better)
         other = hash(worse)
         if key != other:
@@ -170,7 +173,7 @@ def _votes(record: Record) -> Iterator[tuple[int, int]]:
             yield hash((record.prompt, min(key, other), max(key, other))), winner
 
 
-def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
+def preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
     """The better and the worse answer of everything that a row compares."""
     if isinstance(record, Comparison):
         probability = preference_probability(record)
@@ -186,7 +189,7 @@ def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
 
 def check_balance(subject: PreflightSubject) -> Result:
     """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     labels = Counter(label for record in subject.records for label in _labels(record))
     total = labels.total()
@@ -210,12 +213,12 @@ def check_lengths(subject: PreflightSubject) -> Result:
     """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
     It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
     apart."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     sizes = [
         (len(plain_text(better)), len(plain_text(worse)))
         for record in subject.records
-        for better, worse in _preference_pairs(record)
+        for better, worse in preference_pairs(record)
     ]
     unequal = [(better, worse) for better, worse in sizes if better != worse]
     if not unequal:
@@ -234,13 +237,13 @@ def check_lengths(subject: PreflightSubject) -> Result:
 def check_ties(subject: PreflightSubject) -> Result:
     """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
     It fails when more than 95 % of at least 30 do."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     judged = [record for record in subject.records if isinstance(record, Comparison | Ranking)]
     if not judged:
         return not_applicable("no row compares answers")
     tied = [
-        record for record in judged if not any(better != worse for better, worse in _preference_pairs(record))
+        record for record in judged if not any(better != worse for better, worse in preference_pairs(record))
     ]
     details = f"{len(tied):,} of {len(judged):,} rows prefer no answer"
     if tied:
@@ -252,7 +255,7 @@ def check_ties(subject: PreflightSubject) -> Result:
     )
 
 
-def _learns_from_judgements(subject: PreflightSubject) -> bool:
+def learns_from_judgements(subject: PreflightSubject) -> bool:
     """Whether the run learns from what was said of answers."""
     several = any(len(example.completions) > 1 for example in subject.trained)
     return subject.sampler is None and (

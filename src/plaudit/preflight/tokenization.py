@@ -191,7 +191,8 @@ MAX_SHOWN_ROWS = 2
 
 def check_one_bos(subject: PreflightSubject) -> Result:
     """Counts the BOS in prompts and answers: one at the start, and no other but where a template begins every
-    question with one, as Llama 2's does; where BOS also ends answers, only two at the start are wrong."""
+    question with one, as Llama 2's does; where BOS also ends answers, or is the mark before each turn, only
+    two at the start are wrong."""
     info = subject.encoder.info
     if info.bos is None:
         return not_applicable("the tokenizer has no BOS")
@@ -222,14 +223,24 @@ def _bos_fault(encoder: Encoder, questions: int, prompt: Sequence[int], answer: 
         return "the tokenizer begins texts with BOS, and this row does not"
     if list(prompt[:2]) == [bos, bos]:
         return "two BOS tokens at the start"
-    # GPT-2's BOS is its EOS and rightly stands at the end of every answer.
-    if bos in encoder.stop_ids:
+    # GPT-2's BOS is its EOS and rightly stands at the end of every answer; SmolLM2's begins every turn.
+    if bos in encoder.stop_ids or _bos_begins_turns(encoder):
         return None
     if answer and answer[0] == bos:
         return "a BOS between prompt and answer"
     if ids.count(bos) > questions:
         return f"{ids.count(bos)} BOS tokens in a row of {questions} questions"
     return None if bos not in ids or prompt[0] == bos else "a BOS that is not at the start"
+
+
+def _bos_begins_turns(encoder: Encoder) -> bool:
+    """Whether the token that is called BOS is the mark before each turn, and no text's beginning."""
+    if encoder.chat_format is None or encoder.info.adds_bos:
+        return False
+    conversation = (*user_turn("one"), *assistant_turn("two"), *user_turn("three"))
+    ids = encoder.info.encode(encoder.chat_format.template.render(conversation, ask=True))
+    # The header that asks for an answer is a turn's as well.
+    return ids.count(encoder.info.bos or 0) > len(conversation)
 
 
 def check_answer_end(subject: PreflightSubject) -> Result:
