@@ -103,14 +103,14 @@ def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
 ) -> None:
     begun = start(tmp_path, pad=pad, specials=FULL if pad == "</s>" else SPECIAL)
     folder, model = saved(tmp_path, begun)
-    answers = ("w11", "w12 </s> w13 w14", "w15 w16")
-    asked = (Message(role="user", content="w9 <|end|> w10"),)
+    answers = ("w11", "w12 w13 w14", "w15 w16")
+    asked = (Message(role="user", content="w9 w10"),)
     batch = batch_of(
         [encoder_of(begun).encode(asked, [(Message(role="assistant", content=a),) for a in answers])]
     )
     tokenizer = AutoTokenizer.from_pretrained(folder)
     talks = [
-        [{"role": "user", "content": "w9 <|end|> w10"}, {"role": "assistant", "content": answer}]
+        [{"role": "user", "content": "w9 w10"}, {"role": "assistant", "content": answer}]
         for answer in answers
     ]
     made = tokenizer.apply_chat_template(

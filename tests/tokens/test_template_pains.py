@@ -270,8 +270,8 @@ def test_raw_text_keeps_its_control_tokens_and_says_so(tmp_path: Path) -> None:
 
 def test_a_text_with_the_cut_itself_is_refused(tmp_path: Path) -> None:
     encoder = encoder_of(tmp_path, CHATML)
-    with pytest.raises(UserError, match=r"U\+FDD0"):
-        encoder.encode_prompt(user_turn("a\ufdd0b"))
+    with pytest.raises(UserError, match=r"U\+FDD2"):
+        encoder.encode_prompt(user_turn("a\ufdd2b"))
 
 
 def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path: Path) -> None:

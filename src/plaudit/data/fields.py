@@ -531,8 +531,8 @@ def is_messages(node: Node) -> bool:
 
 
 def _read_message(node: Node) -> Message:
-    said = node.get("role").text()
-    role = _OTHER_ROLES.get(said, said)
+    name = node.get("role").text()
+    role = _OTHER_ROLES.get(name, name)
     if role not in ROLES:
         raise BadRowError(
             "unknown role",

@@ -331,8 +331,8 @@ def _rename(row: RawRow, options: ReadOptions) -> RawRow:
     if not (options.columns or options.leave_out) or not isinstance(row.value, Mapping):
         return row
     renamed = options.renamed
-    kept = {old: value for old, value in row.value.items() if old not in options.leave_out}
-    return replace(row, value={renamed.get(str(old), old): value for old, value in kept.items()})
+    fields = {old: value for old, value in row.value.items() if old not in options.leave_out}
+    return replace(row, value={renamed.get(str(old), old): value for old, value in fields.items()})
 
 
 _PROMPT_NAMES = frozenset(
@@ -393,10 +393,8 @@ def read_records(
     problems: list[Problem] = []
     left_out: Counter[str] = Counter()
     rows = 0
-    quarantine_path = None if quarantine is None else Path(quarantine)
-    with Quarantine(
-        quarantine_path, Path(source) if isinstance(source, str | Path) else None
-    ) as quarantine_file:
+    paths = [Path(item) if isinstance(item, str | Path) else None for item in (quarantine, source)]
+    with Quarantine(*paths) as quarantine_file:
         for row in stream.rows:
             rows += 1
             records.extend(_records_of_kinds(row, kinds))

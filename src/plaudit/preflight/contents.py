@@ -159,15 +159,15 @@ def _first_match(record: Record, pattern: re.Pattern[str]) -> str | None:
 
 def _forged_control(encoder: Encoder, record: Record, pattern: re.Pattern[str]) -> str | None:
     """How many control tokens a prompt has too many because of its own words; None where all is well."""
-    asked = encoder.as_asked(record.prompt)
-    if isinstance(asked, str):
+    prompt = encoder.prompt_as_turns(record.prompt)
+    if isinstance(prompt, str):
         return None
-    harmless = tuple(replace(turn, content=pattern.sub("word", plain_text((turn,)))) for turn in asked)
+    harmless = tuple(replace(turn, content=pattern.sub("word", plain_text((turn,)))) for turn in prompt)
     unknown = encoder.info.tokenizer.unk_token
     control = {encoder.info.id_of(token) for token in encoder.info.control if token != unknown}
     try:
         forged, own = (
-            sum(token in control for token in encoder.encode_prompt(turns)) for turns in (asked, harmless)
+            sum(token in control for token in encoder.encode_prompt(turns)) for turns in (prompt, harmless)
         )
     except UserError:
         return None

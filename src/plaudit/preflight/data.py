@@ -449,7 +449,7 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
             )
         except UserError:
             continue
-        text = subject.encoder.prompt_words(subject.encoder.as_asked(prompt))
+        text = subject.encoder.prompt_words(subject.encoder.prompt_as_turns(prompt))
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
@@ -486,7 +486,7 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
     """The kinds of conversations that are trained or asked, each with the first row that is one."""
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:
-        prompt = subject.encoder.as_asked(record.prompt)
+        prompt = subject.encoder.prompt_as_turns(record.prompt)
         if isinstance(prompt, str):
             continue
         for turns in _conversations(record, prompt, subject.encoder):
@@ -508,7 +508,7 @@ def _conversations(
         case Steps() | Prompt():
             answers = ()
             yield prompt
-    turns = (encoder.as_answered(record.prompt, answer) for answer in answers)
+    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in answers)
     yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
 
 

@@ -63,8 +63,8 @@ def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
             refused.append(error)
             continue
         encoder = subject.encoder
-        words = encoder.prompt_words(encoder.as_asked(record.prompt))
-        answers = tuple(encoder.as_answered(record.prompt, answer) for answer in answers)
+        words = encoder.prompt_words(encoder.prompt_as_turns(record.prompt))
+        answers = tuple(encoder.answer_as_turns(record.prompt, answer) for answer in answers)
         encoded.append(EncodedRow(record=record, prompt=words, answers=answers, example=example))
         if len(encoded) == SAMPLE_SIZE:
             break
@@ -78,7 +78,7 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
     for record in islice((record for record in subject.records if isinstance(record, Prompt)), SAMPLE_SIZE):
-        text = subject.encoder.as_asked(record.prompt)
+        text = subject.encoder.prompt_as_turns(record.prompt)
         try:
             ids = subject.encoder.encode_prompt(text)
             encoded.append((record.origin, subject.encoder.prompt_words(text), ids))

@@ -23,110 +23,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
-from plaudit.tokens.tokenizer import TokenizerInfo, without_control
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPiece:
-    """A stretch of text after the prompt.
-
-    Example: ``TextPiece(text="Paris.<|im_end|>", trained=True)``
-    """
-
-    text: str
-    """The characters."""
-    trained: bool
-    """Whether the assistant wrote it, so that it is trained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptContinuation:
-    """A prompt and what follows it, as tokens.
-
-    Example: ``PromptContinuation(prompt=(1, 5), ids=(7, 2), mask=(True, True), is_separate=False)``
-    """
-
-    prompt: tuple[int, ...]
-    """The prompt's tokens."""
-    ids: tuple[int, ...]
-    """The tokens after the prompt."""
-    mask: tuple[bool, ...]
-    """True where the assistant wrote the token."""
-    is_separate: bool
-    """True when the pieces were tokenised separately, since a token of the whole text crosses a boundary."""
-
-
-def tokenise_pieces(
-    info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
-) -> PromptContinuation:
-    """The tokens of the prompt and of its pieces; those of the whole text whenever it has clean seams."""
-    # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
-    prompt = info.encode_start(prompt_text, first_token)
-    if not prompt:
-        raise UserError(
-            f"the prompt {prompt_text[:40]!r} has no tokens; give the row a prompt that the model can read"
-        )
-    all_ids = info.encode_start(prompt_text + "".join(piece.text for piece in pieces), first_token)
-    parts = None
-    # The usual case: the whole text begins with the prompt's own tokens, so both ways agree.
-    if all_ids[: len(prompt)] == prompt:
-        rest = all_ids[len(prompt) :]
-        parts = [rest] if len(pieces) == 1 else _split_at_pieces(info, rest, pieces)
-    is_separate = parts is None
-    if parts is None:
-        parts = _tokenise_separately(info, prompt_text, pieces, first_token)
-    ids = tuple(i for part in parts for i in part)
-    mask = tuple(piece.trained for piece, part in zip(pieces, parts, strict=True) for _ in part)
-    return PromptContinuation(prompt=prompt, ids=ids, mask=mask, is_separate=is_separate)
-
-
-def _split_at_pieces(
-    info: TokenizerInfo, rest: tuple[int, ...], pieces: Sequence[TextPiece]
-) -> list[tuple[int, ...]] | None:
-    """The tokens ``rest`` cut at the pieces' borders; None when a token lies across one."""
-    parts: list[tuple[int, ...]] = []
-    for piece in pieces[:-1]:
-        # A border is trusted only if the piece alone gives the very tokens that stand there.
-        part = next((part for part in info.continuations(piece.text) if rest[: len(part)] == part), None)
-        if part is None:
-            return None
-        parts.append(part)
-        rest = rest[len(part) :]
-    last = pieces[-1].text
-    if not any(rest == part for part in info.continuations(last)):
-        return None
-    return [*parts, rest]
-
-
-def _tokenise_separately(
-    info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
-) -> list[tuple[int, ...]]:
-    """Each piece tokenised as a continuation, proven by decoding all that stands so far."""
-    text = prompt_text
-    ids_so_far = info.encode_start(prompt_text, first_token)
-    parts: list[tuple[int, ...]] = []
-    for piece in pieces:
-        text += piece.text
-        # Compared after a round trip: a tokenizer that normalises (NFKC,
-        # blanks) gives other text than it was given.
-        expected_text = info.decode(info.encode_start(text, first_token))
-        part = next(
-            (
-                part
-                for part in info.continuations(piece.text)
-                if info.decode(ids_so_far + part) == expected_text
-            ),
-            None,
-        )
-        if part is None:
-            raise UserError(
-                f"the tokenizer cannot continue the prompt with {piece.text[:40]!r}: no tokens for it decode "
-                "back to the same text; move the blanks between prompt and answer to the other side"
-            )
-        parts.append(part)
-        ids_so_far += part
-    return parts
-
+from plaudit.tokens.tokenizer import TextPiece, TokenizerInfo, without_control
 
 _PLACEHOLDER = "plauditMarksThis"
 # As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
@@ -147,7 +44,7 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], *, ask: bool) -> str:
         """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
-        return self._rendered(self.turn_fields(messages), ask=ask, marked=False)[0]
+        return _text_of_turns(self, tuple(messages), ask)
 
     def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
         """What the template's own ``{% generation %}`` markers enclose, in characters."""
@@ -187,6 +84,12 @@ class ChatTemplate:
                 "reshape the rows to what the model knows, or give another template"
             ) from error
         return texts[0], tuple((int(start), int(end)) for start, end in spans[0]) if marked else ()
+
+
+@lru_cache(maxsize=16)
+def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: bool) -> str:
+    # The answers of one row share their prompt, which is rendered for each of them, and twice.
+    return template._rendered(template.turn_fields(messages), ask=ask, marked=False)[0]
 
 
 def turn_text(message: Message) -> str:
@@ -568,15 +471,15 @@ def chat_format_of(
 
 def _turn_tokens(info: TokenizerInfo, template: ChatTemplate, ends: Set[str]) -> tuple[str, ...]:
     """The control tokens that stand around turns; a mark of thinking behind a header is none of them."""
-    asked, told = (template.render(_TRIAL_PROMPT, ask=ask) for ask in (True, False))
-    header = asked[len(told) :] if asked.startswith(told) else ""
+    question, turn = (template.render(_TRIAL_PROMPT, ask=ask) for ask in (True, False))
+    header = question[len(turn) :] if question.startswith(turn) else ""
     first = min(
         (token for token in info.control if token in header),
         key=lambda token: (header.index(token), -len(token)),
         default=None,
     )
     bos = info.tokenizer.bos_token
-    return tuple(token for token in info.control if token in told or token in ends or token in (first, bos))
+    return tuple(token for token in info.control if token in turn or token in ends or token in (first, bos))
 
 
 def _find_ending(info: TokenizerInfo, template: ChatTemplate) -> Ending:

@@ -33,17 +33,21 @@ from plaudit.tokens.chat_template import (
     CONTROL_TOKEN_CUT,
     CONTROL_TOKEN_TEXT,
     ChatFormat,
-    PromptContinuation,
     RenderedConversation,
-    TextPiece,
     Turns,
     chat_format_of,
     parse_turns,
     render_conversation,
-    tokenise_pieces,
     without_end,
 )
-from plaudit.tokens.tokenizer import TEXT_SETTING, TokenizerInfo, load_tokenizer
+from plaudit.tokens.tokenizer import (
+    TEXT_SETTING,
+    PromptContinuation,
+    TextPiece,
+    TokenizerInfo,
+    load_tokenizer,
+    tokenise_pieces,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,22 +168,24 @@ class Encoder:
     """Reads what prompts show beside words; None: a picture is refused."""
     text: TextUse = "chat"
     """What a prompt in plain text is: a user's turn where there is a template, or raw text."""
+    on_row: Callable[[], None] | None = None
+    """Called before each row or prompt, for whoever shows how far it is."""
 
     @property
     def asks_in_turns(self) -> bool:
         """Whether a string is asked and answered as turns of the chat template."""
         return self.chat_format is not None and self.text == "chat"
 
-    def as_asked(self, prompt: Text) -> Text:
+    def prompt_as_turns(self, prompt: Text) -> Text:
         """The prompt as the model is asked it: a string becomes the user's turn, unless text is raw."""
         # A document has no prompt and is no answer to anything: it stays outside of the template.
         if isinstance(prompt, str) and prompt and self.asks_in_turns:
             return user_turn(prompt)
         return prompt
 
-    def as_answered(self, prompt: Text, completion: Text) -> Text:
+    def answer_as_turns(self, prompt: Text, completion: Text) -> Text:
         """An answer as the model gives it to this prompt of a row: the assistant's turn behind a user's."""
-        if isinstance(completion, str) and self.as_asked(prompt) != prompt:
+        if isinstance(completion, str) and self.prompt_as_turns(prompt) != prompt:
             # The blank that joined the texts belongs to neither; an indentation does.
             return assistant_turn(completion[1:] if _JOINING_BLANK.match(completion) else completion)
         return completion
@@ -197,7 +203,9 @@ class Encoder:
 
     def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
         """The tokens that the model sees before it answers: for sampling and for training."""
-        prompt = self.prompt_words(self.as_asked(prompt))
+        if self.on_row is not None:
+            self.on_row()
+        prompt = self.prompt_words(self.prompt_as_turns(prompt))
         if isinstance(prompt, str):
             text = prompt
         else:
@@ -207,10 +215,10 @@ class Encoder:
 
     def control_note(self, prompt: Text) -> str | None:
         """What becomes of control tokens that stand in a prompt's own words; None where there are none."""
-        asked = self.as_asked(prompt)
-        if not any(token in plain_text(asked) for token in self.info.control):
+        turns = self.prompt_as_turns(prompt)
+        if not any(token in plain_text(turns) for token in self.info.control):
             return None
-        return CONTROL_TOKEN_TEXT if isinstance(asked, str) else CONTROL_TOKEN_CUT
+        return CONTROL_TOKEN_TEXT if isinstance(turns, str) else CONTROL_TOKEN_CUT
 
     def prompt_words(self, prompt: Text) -> Text:
         """The words of a prompt, with whatever stands there for a picture."""
@@ -229,17 +237,19 @@ class Encoder:
 
     def encode_with_notes(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> EncodedRow:
         """As `encode`, with the notes of what had to be decided."""
+        if self.on_row is not None:
+            self.on_row()
         try:
             return self._encode_row(prompt, completions, origin)
         except UserError as error:
             raise UserError(f"{origin}: {error}" if origin else str(error)) from error
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
-        answers_given = [self.as_answered(prompt, completion) for completion in completions]
-        prompt, extras = self._read(self.as_asked(prompt))
-        conversations = [self._render(prompt, completion) for completion in answers_given]
-        if not conversations:
+        answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
+        prompt, extras = self._read(self.prompt_as_turns(prompt))
+        if not answers_given:
             raise UserError("the row has no answer; leave it out, or give it one")
+        conversations = [self._render(prompt, completion) for completion in answers_given]
         if len({conversation.prompt for conversation in conversations}) > 1:
             raise UserError(
                 "the answers of this row have different prompts, since turns before what is trained differ "
@@ -248,10 +258,12 @@ class Encoder:
             )
         # All answers share the prompt, so one look decides the BOS of all.
         first_token = self._first_token(conversations[0].prompt)
-        tokens = [
-            tokenise_pieces(self.info, conversation.prompt, conversation.pieces, first_token)
-            for conversation in conversations
-        ]
+        tokens = tokenise_pieces(
+            self.info,
+            conversations[0].prompt,
+            [conversation.pieces for conversation in conversations],
+            first_token,
+        )
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [
@@ -363,13 +375,13 @@ def make_encoder(
 def _text_use(info: TokenizerInfo, text: str | None) -> TextUse:
     """What was asked for, kept with the tokenizer that is saved; else what the model was trained with."""
     settings = info.tokenizer.init_kwargs
-    kept = settings.get(TEXT_SETTING, "chat") if text is None else text
-    if kept not in ("chat", "raw"):
+    choice = settings.get(TEXT_SETTING, "chat") if text is None else text
+    if choice not in ("chat", "raw"):
         where = f"{TEXT_SETTING} of the tokenizer's files" if text is None else "text"
-        raise UserError(f"{where} is {kept!r}; it is 'chat' (a string is a user's turn) or 'raw'")
+        raise UserError(f"{where} is {choice!r}; it is 'chat' (a string is a user's turn) or 'raw'")
     if text is not None:
-        settings[TEXT_SETTING] = kept
-    return "raw" if kept == "raw" else "chat"
+        settings[TEXT_SETTING] = choice
+    return "raw" if choice == "raw" else "chat"
 
 
 def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:

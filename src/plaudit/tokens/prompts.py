@@ -114,7 +114,7 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
 
     A prompt to which there is nothing to answer is refused.
     """
-    chat_format, turns = encoder.chat_format, encoder.as_asked(prompt)
+    chat_format, turns = encoder.chat_format, encoder.prompt_as_turns(prompt)
     _refuse_unanswerable(turns)
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.

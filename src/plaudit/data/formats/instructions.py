@@ -22,13 +22,14 @@ from plaudit.data.records import Comparison, Demonstration, Record, assistant_tu
 _FINAL = "####"
 
 
-def _asked(row: Node, field: str, more: str = "") -> Turns:
+def _question(row: Node, field: str, more: str = "") -> Turns:
     """The question, with the text of a further field under it, behind the turns of ``history``."""
-    question = row.get(field).text()
-    if not question.strip():
-        raise BadRowError("empty side", field, expected="a question", found=describe_value(question))
+    words = row.get(field).text()
+    if not words.strip():
+        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
     context = row.optional(more) if more else None
-    words = question if context is None or not context.text().strip() else f"{question}\n\n{context.text()}"
+    if context is not None and context.text().strip():
+        words = f"{words}\n\n{context.text()}"
     return (*_history(row), *user_turn(words))
 
 
@@ -51,14 +52,14 @@ def _answer(row: Node, field: str) -> Turns:
 
 
 def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    prompt = _asked(row, "instruction", "input")
+    prompt = _question(row, "instruction", "input")
     return (Demonstration(prompt=prompt, completion=_answer(row, "output"), origin=origin),)
 
 
 def _dolly(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     return (
         Demonstration(
-            prompt=_asked(row, "instruction", "context"),
+            prompt=_question(row, "instruction", "context"),
             completion=_answer(row, "response"),
             category=optional_category(row, "category"),
             origin=origin,
@@ -73,11 +74,11 @@ def _pair(row: Node, origin: str, prompt: Turns) -> tuple[Record, ...]:
 
 
 def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return _pair(row, origin, _asked(row, "instruction", "input"))
+    return _pair(row, origin, _question(row, "instruction", "input"))
 
 
 def _orca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    return _pair(row, origin, _asked(row, "question"))
+    return _pair(row, origin, _question(row, "question"))
 
 
 def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -86,7 +87,7 @@ def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     if not final:
         raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
     return (
-        Demonstration(prompt=_asked(row, "question"), completion=completion, answer=final, origin=origin),
+        Demonstration(prompt=_question(row, "question"), completion=completion, answer=final, origin=origin),
     )
 
 

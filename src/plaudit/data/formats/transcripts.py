@@ -122,8 +122,8 @@ def _sharegpt_turn(item: Node) -> dict[str, object]:
         )
     words = item.optional("value") or item.get("content")
     rest = {name: item.get(name).value for name in item.fields() if item.optional(name) is not None}
-    kept = {name: value for name, value in rest.items() if name not in ("from", "value")}
-    return {**kept, "role": _SPEAKERS[speaker.text()], "content": words.value}
+    others = {name: value for name, value in rest.items() if name not in ("from", "value")}
+    return {**others, "role": _SPEAKERS[speaker.text()], "content": words.value}
 
 
 def _sharegpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

@@ -49,6 +49,7 @@ from plaudit.data.records import (
 )
 
 Winner = Literal["a", "b", "tie"]
+"""The side that a vote prefers."""
 
 
 def _arena(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
@@ -59,22 +60,22 @@ def _arena(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
         raise BadRowError(
             "wrong value", "winner", expected="model_a, model_b or tie", found=describe_value(node.value)
         )
-    one, other = (read_messages(row.get(f"conversation_{side}")) for side in "ab")
-    vote = _vote(one, other, winner, origin, options)
+    side_a, side_b = (read_messages(row.get(f"conversation_{side}")) for side in "ab")
+    vote = _vote(side_a, side_b, winner, origin, options)
     who, language = optional_name(row, "judge"), optional_name(row, "language")
     return (replace(vote, annotator=who, category=language),)
 
 
 def _arena_columns(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     """Prompts and answers as lists of texts, a column for each verdict."""
-    asked = [user_turn(node.text()) for node in _texts(row.get("prompt"))]
+    questions = [user_turn(node.text()) for node in _texts(row.get("prompt"))]
     sides: list[Turns] = []
     for name in ("response_a", "response_b"):
         answers = [assistant_turn(node.text()) for node in _texts(row.get(name))]
-        if len(answers) != len(asked):
-            expected = f"{len(asked)} answers, one a prompt"
+        if len(answers) != len(questions):
+            expected = f"{len(questions)} answers, one a prompt"
             raise BadRowError("wrong value", name, expected=expected, found=str(len(answers)))
-        pairs = zip(asked, answers, strict=True)
+        pairs = zip(questions, answers, strict=True)
         sides.append(tuple(turn for question, answer in pairs for turn in (*question, *answer)))
     won = {side: row.get(f"winner_model_{side}").boolean() for side in "ab"}
     winner: Winner = "tie" if won["a"] == won["b"] else "a" if won["a"] else "b"
@@ -86,11 +87,11 @@ def _texts(node: Node) -> tuple[Node, ...]:
     return Node(value=node.value, path=node.path, cells=True).items()
 
 
-def _vote(one: Turns, other: Turns, winner: Winner, origin: str, options: ReadOptions) -> Comparison:
+def _vote(side_a: Turns, side_b: Turns, winner: Winner, origin: str, options: ReadOptions) -> Comparison:
     if winner == "tie" and options.ties == "drop":
         raise LeftOutError("ties")
-    require_different(one, other, "conversation_a, conversation_b")
-    prompt, first, second = split_shared_turns(one, other)
+    require_different(side_a, side_b, "conversation_a, conversation_b")
+    prompt, first, second = split_shared_turns(side_a, side_b)
     for answer, name in ((first, "conversation_a"), (second, "conversation_b")):
         require_not_empty(answer, name)
     chosen, rejected = (second, first) if winner == "b" else (first, second)
