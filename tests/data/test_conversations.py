@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from plaudit.data.read import read_records
-from plaudit.data.records import assistant_turn, user_turn
+from plaudit.data.records import assistant_turn, record_to_dict, user_turn
+from plaudit.errors import UserError
 from tests.data.rows import CORK, HH, STONE, USER
 
 Q = user_turn("What sinks?")
@@ -51,3 +54,22 @@ def test_images_and_texts_are_parts():
     content = [{"type": "image", "image": "a.png"}, {"type": "text", "text": "What sinks?"}]
     (record,) = records({"prompt": [{"role": "user", "content": content}]})
     assert [part.kind for part in record.prompt[0].content] == ["image", "text"]
+
+
+def test_a_weight_of_0_makes_an_answer_context():
+    turns = [USER, {**STONE[0], "weight": 0}, USER, {**CORK[0], "weight": 1}]
+    (record,) = records({"messages": turns})
+    assert [turn.trained for turn in record.completion] == [False, True, True]
+    assert record_to_dict(record)["completion"][0] == {**STONE[0], "weight": 0}
+    (back,) = read_records([record_to_dict(record)]).records
+    assert back.completion == record.completion
+    for weight, role in ((0.5, "assistant"), (1, "user")):
+        with pytest.raises(UserError, match=r"weight: expected (0 or 1|no weight)"):
+            records({"messages": [USER, {"role": role, "content": "Hm.", "weight": weight}, *STONE]})
+
+
+def test_thinking_in_a_field_of_its_own_is_kept():
+    turns = [USER, {**STONE[0], "reasoning_content": "Heavier than water."}]
+    (record,) = records({"messages": turns})
+    assert record.completion[0].reasoning == "Heavier than water."
+    assert record_to_dict(record)["completion"] == [turns[1]]

@@ -79,3 +79,85 @@ def test_a_format_that_was_asked_for_is_said_and_kept():
     assert dict(reading.counts) == {"prompt": 1}
     with pytest.raises(UserError, match="field response: expected a value, found only prompt"):
         read_records([row], format="helpsteer2")
+
+
+LONG = "What sinks in water, and why does it sink?"
+UNREAD = [
+    ("question", {"question": LONG, "answer_a": 1, "chosen": "It is a stone.", "rejected": "It is a cork."}),
+    ("system_prompt", {"prompt": "What?", "completion": "A stone.", "system_prompt": "Briefly."}),
+    ("topic", {"prompt": "What?", "chosen": "A stone.", "rejected": "A cork.", "topic": LONG}),
+]
+
+
+@pytest.mark.parametrize(("field", "row"), UNREAD[1:], ids=[field for field, _ in UNREAD[1:]])
+def test_words_that_nothing_reads_stop_the_reading_until_they_are_named(field, row):
+    with pytest.raises(UserError, match=f"the field '{field}' holds text that is not read") as error:
+        read_records([row])
+    assert f"--columns prompt={field}; or system={field}" in str(error.value)
+    assert f"--leave-out {field}" in str(error.value)
+    assert read_records([row], options=ReadOptions(leave_out=(field,))).records[0].prompt == "What?"
+    # Looking is not training: the stream only says it.
+    assert field in str(open_rows([row]).unread_text)
+
+
+def test_the_prompt_under_another_name_is_named(tmp_path):
+    row = {"ask": LONG, "system_prompt": "Briefly.", "chosen": "It is a stone.", "rejected": "It is a cork."}
+    with pytest.raises(UserError, match="the field 'ask' holds text"):
+        read_records([row])
+    named = ReadOptions(columns=("prompt=ask", "system=system_prompt"))
+    (pair,) = read_records([row], options=named).records
+    assert [(turn.role, turn.content) for turn in pair.prompt] == [("system", "Briefly."), ("user", LONG)]
+    assert pair.chosen[0].content == "It is a stone."
+
+
+def test_the_system_turn_of_plain_rows_is_read():
+    row = {"system": "Briefly.", "prompt": "What?", "completion": " A stone."}
+    (shown,) = read_records([row]).records
+    assert [turn.role for turn in shown.prompt] == ["system", "user"]
+    assert shown.completion[0].content == "A stone."
+    assert read_records([{**row, "system": ""}]).records[0].prompt == "What?"
+    talk = {"system": "Briefly.", "messages": [{"role": "system", "content": "Long."}, USER, *STONE]}
+    with pytest.raises(UserError, match="one system turn, found another in the conversation"):
+        read_records([talk])
+
+
+def test_labels_and_copies_of_what_is_read_stop_nothing():
+    row = {
+        "prompt": LONG,
+        "chosen": "A stone.",
+        "rejected": "A cork.",
+        "source": "physics_stack",
+        "input": LONG,
+        "chosen_model": "gpt 5",
+        "id": "a-1",
+    }
+    assert len(read_records([row]).records) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": ("prompt=questoin",)}, r"no row has the field 'questoin'; did you mean question\?"),
+        ({"columns": ("question",)}, "expected NAME=FIELD"),
+        ({"leave_out": ("nothing",)}, "--leave-out nothing: no row has the field"),
+        ({"columns": ("chosen=question",)}, "the rows have a field 'chosen' already"),
+    ],
+)
+def test_wrong_columns_are_said(options, words):
+    with pytest.raises(UserError, match=words):
+        read_records([UNREAD[0][1]], options=ReadOptions(**options))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "", "completion": "Stones sink."},
+        {"prompt": " ", "chosen": "A stone.", "rejected": "A cork."},
+        {"chosen": "A stone.", "rejected": "Corks float."},
+        {"prompt": "", "completions": ["Halve."], "labels": [True]},
+        {"kind": "comparison", "prompt": "", "chosen": "A stone.", "rejected": "A cork."},
+    ],
+)
+def test_an_empty_prompt_is_refused(row):
+    with pytest.raises(UserError, match=r"expected (a prompt|two texts that begin with the same prompt)"):
+        read_records([row])

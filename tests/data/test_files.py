@@ -15,7 +15,8 @@ import pytest
 from plaudit.data.files import raw_rows
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import open_rows, read_records
-from plaudit.data.records import Comparison, assistant_turn, user_turn
+from plaudit.data.records import Comparison, Prompt, assistant_turn, user_turn
+from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from tests.data.rows import CORK, STONE, USER, write
 
@@ -127,13 +128,13 @@ def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path):
 def test_csv_rows_have_the_line_on_which_they_begin(tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text('prompt,completion\n"two\nlines",yes\n,plain\nq,\none cell\n2,4\n', encoding="utf-8")
-    reading = read_records(source, threshold=0.5)
+    reading = read_records(source, threshold=0.6)
     assert [(r.origin, r.prompt, r.completion) for r in reading.records] == [
         ("rows.csv:2", "two\nlines", "yes"),
-        ("rows.csv:4", "", "plain"),
         ("rows.csv:7", "2", "4"),
     ]
     assert [problem.message for problem in reading.problems] == [
+        "rows.csv:4: field prompt: expected a value, found an empty cell",
         "rows.csv:5: field completion: expected a value, found an empty cell",
         "rows.csv:6: expected 2 cells, found 1",
     ]
@@ -274,10 +275,39 @@ def test_a_missing_file_names_its_neighbour(tmp_path):
 
 def test_a_folder_of_something_else_lists_what_is_in_it(tmp_path):
     write(tmp_path / "pairs.jsonl", PAIR)
-    with pytest.raises(UserError, match=r"it holds pairs\.jsonl"):
+    assert len(read_records(tmp_path).records) == 1, "of one file it is that file's"
+    (tmp_path / "pairs.jsonl").rename(tmp_path / "pairs.txt")
+    with pytest.raises(UserError, match=r"it holds pairs\.txt"):
         read_records(tmp_path)
 
 
 def test_rows_of_python_that_are_no_objects_are_bad_rows():
     reading = read_records([PAIR, "text", PAIR], threshold=0.5)
     assert reading.problems[0].message == 'rows:2: expected a JSON object, found "text"'
+
+
+def clone(folder, *names):
+    """A data set's repository as git leaves it."""
+    (folder / "data").mkdir(parents=True)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    (folder / ".gitattributes").write_text("*.parquet filter=lfs\n", encoding="utf-8")
+    for number, name in enumerate(names):
+        records = [Prompt(prompt=f"{number}?")]
+        write_records(records, folder / "data" / name)
+    return folder
+
+
+def test_a_clone_of_parquet_shards_is_read_in_their_order(tmp_path):
+    one = clone(tmp_path / "one", "train-00000-of-00002.parquet", "train-00001-of-00002.parquet")
+    reading = read_records(one)
+    assert [record.prompt for record in reading.records] == ["0?", "1?"]
+    two = clone(tmp_path / "two", "train-00000-of-00001.parquet", "test-00000-of-00001.parquet")
+    with pytest.raises(UserError, match=r"several splits \(test, train\)"):
+        read_records(two)
+    assert read_records(two, options=ReadOptions(split="test")).records[0].prompt == "1?"
+    with pytest.raises(UserError, match="no split 'dev'"):
+        read_records(two, options=ReadOptions(split="dev"))
+    pointer = tmp_path / "one" / "data" / "train-00000-of-00002.parquet"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "utf-8")
+    with pytest.raises(UserError, match="git lfs pull"):
+        read_records(one)

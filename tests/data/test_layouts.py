@@ -12,6 +12,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import (
     Comparison,
     Demonstration,
+    Message,
     Prompt,
     Ranking,
     Rating,
@@ -19,6 +20,7 @@ from plaudit.data.records import (
     assistant_turn,
     user_turn,
 )
+from plaudit.errors import UserError
 from tests.data.rows import (
     AXES,
     CORK,
@@ -38,6 +40,8 @@ from tests.data.rows import (
 )
 
 Q = user_turn("What sinks?")
+SINKS, FLOATS = assistant_turn("A stone."), assistant_turn("A cork.")
+BRIEF = Message(role="system", content="Be brief.")
 ORIGIN = "rows:1"
 
 
@@ -62,11 +66,6 @@ DETECTED = [
         Prompt(prompt="2 + 2?", answer="4", metadata={"level": "easy"}, origin=ORIGIN),
     ),
     ("trl-prompt", {"prompt": [USER]}, Prompt(prompt=Q, origin=ORIGIN)),
-    (
-        "trl-prompt-completion",
-        {"prompt": "", "completion": "Stones sink."},
-        Demonstration(prompt="", completion="Stones sink.", origin=ORIGIN),
-    ),
     (
         "trl-prompt-completion",
         {"prompt": [USER], "completion": STONE},
@@ -115,6 +114,126 @@ DETECTED = [
             rejected=assistant_turn("A cork."),
             origin=ORIGIN,
         ),
+    ),
+    (
+        "alpaca",
+        {"instruction": "What sinks?", "input": "", "output": "A stone.", "system": "Be brief."},
+        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
+    ),
+    (
+        "alpaca-preference",
+        {"instruction": "What", "input": "sinks?", "chosen": "A stone.", "rejected": "A cork."},
+        Comparison(prompt=user_turn("What\n\nsinks?"), chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
+    ),
+    (
+        "dolly",
+        {"instruction": "What sinks?", "context": "", "response": "A stone.", "category": "open_qa"},
+        Demonstration(prompt=Q, completion=SINKS, category="open_qa", origin=ORIGIN),
+    ),
+    (
+        "orca-pairs",
+        {"system": "Be brief.", "question": "What sinks?", "chosen": "A stone.", "rejected": "A cork."},
+        Comparison(prompt=(BRIEF, *Q), chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
+    ),
+    (
+        "gsm8k",
+        {"question": "2 + 2?", "answer": "2 + 2 is <<2+2=4>>4.\n#### 4"},
+        Demonstration(
+            prompt=user_turn("2 + 2?"),
+            completion=assistant_turn("2 + 2 is <<2+2=4>>4.\n#### 4"),
+            answer="4",
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "sharegpt",
+        {
+            "conversations": [
+                {"from": "system", "value": "Be brief."},
+                {"from": "human", "value": "What sinks?"},
+                {"from": "gpt", "value": "A stone."},
+            ]
+        },
+        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
+    ),
+    (
+        "sharegpt",
+        {"conversations": [USER, *STONE]},
+        Demonstration(prompt=Q, completion=SINKS, origin=ORIGIN),
+    ),
+    (
+        "sharegpt-preference",
+        {
+            "conversations": [{"from": "human", "value": "What sinks?"}],
+            "chosen": {"from": "gpt", "value": "A stone."},
+            "rejected": {"from": "gpt", "value": "A cork."},
+        },
+        Comparison(prompt=Q, chosen=SINKS, rejected=FLOATS, origin=ORIGIN),
+    ),
+    (
+        "hh-red-team",
+        {
+            "transcript": "\n\nHuman: What sinks?\n\nAssistant: A stone.",
+            "rating": 3.0,
+            "min_harmlessness_score_transcript": 0.4,
+            "task_description": "Ask about stones.",
+            "task_description_harm_type": "none",
+        },
+        Rating(prompt=Q, completion=SINKS, score=1.0, aspect="harmlessness", category="none", origin=ORIGIN),
+    ),
+    (
+        "arena",
+        {
+            "model_a": "m",
+            "model_b": "n",
+            "winner": "model_b",
+            "conversation_a": [USER, *CORK],
+            "conversation_b": [USER, *STONE],
+            "judge": "arena_user_7",
+            "language": "English",
+        },
+        Comparison(
+            prompt=Q,
+            chosen=SINKS,
+            rejected=FLOATS,
+            annotator="arena_user_7",
+            category="English",
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "arena-columns",
+        {
+            "model_a": "m",
+            "prompt": '["What sinks?"]',
+            "response_a": '["A stone."]',
+            "response_b": '["A cork."]',
+            "winner_model_a": 0,
+            "winner_model_b": 0,
+            "winner_tie": 1,
+        },
+        Comparison(prompt=Q, chosen=SINKS, rejected=FLOATS, probability=0.5, origin=ORIGIN),
+    ),
+    (
+        "argilla",
+        {
+            "fields": {"prompt": "What sinks?", "response1": "A cork.", "response2": "A stone."},
+            "responses": {"better": [{"value": "response2", "user_id": "ada"}]},
+            "metadata": {},
+        },
+        Comparison(
+            prompt="What sinks?", chosen="A stone.", rejected="A cork.", annotator="ada", origin=ORIGIN
+        ),
+    ),
+    (
+        "ranked",
+        {"prompt": "What sinks?", "completions": ["A cork.", "A stone."], "ranks": [2, 1]},
+        Ranking(prompt="What sinks?", completions=("A cork.", "A stone."), ranks=(2, 1), origin=ORIGIN),
+    ),
+    (
+        "trl-messages",
+        {"messages": [{"role": "developer", "content": "Be brief."}, USER, *STONE]},
+        Demonstration(prompt=(BRIEF, *Q), completion=SINKS, origin=ORIGIN),
     ),
     (
         "shp",
@@ -288,3 +407,40 @@ def test_oasst_ranks_every_turn_with_two_ranked_answers():
     assert first.ranks == (2.0, 1.0)
     assert second.prompt == (*Q, *assistant_turn("A stone."), *user_turn("Why?"))
     assert second.completions == (assistant_turn("It is dense."), assistant_turn("It is sad."))
+
+
+def test_argilla_numbers_ranks_and_texts_are_read_too():
+    fields = {"instruction": "What sinks?", "answer": "A stone."}
+    rated = {"fields": fields, "responses": {"quality": [{"value": 4, "user_id": 7}]}}
+    assert records(rated) == (
+        Rating(
+            prompt="What sinks?",
+            completion="A stone.",
+            score=4.0,
+            aspect="quality",
+            annotator="7",
+            origin=ORIGIN,
+        ),
+    )
+    order = [{"value": "b", "rank": 1}, {"value": "a", "rank": 2}]
+    ranked = {
+        "fields": {"prompt": "What sinks?", "a": "A cork.", "b": "A stone."},
+        "responses": {"order": [{"value": order}]},
+    }
+    assert records(ranked)[0].ranks == (1.0, 2.0)
+    written = {"fields": {"prompt": "What sinks?"}, "responses": {"text": [{"value": "A stone."}]}}
+    assert records(written) == (Demonstration(prompt="What sinks?", completion="A stone.", origin=ORIGIN),)
+
+
+def test_arena_ties_are_dropped_when_asked_and_other_votes_refused():
+    vote = {"winner": "tie (bothbad)", "conversation_a": [USER, *CORK], "conversation_b": [USER, *STONE]}
+    assert records(vote)[0].probability == 0.5
+    reading = read_records([vote, {**vote, "winner": "model_a"}], options=ReadOptions(ties="drop"))
+    assert (reading.left_out, len(reading.records)) == ({"ties": 1}, 1)
+    with pytest.raises(UserError, match="field winner: expected model_a, model_b or tie"):
+        records({**vote, "winner": "model_c"})
+
+
+def test_alpaca_history_comes_before_the_instruction():
+    row = {"instruction": "And now?", "output": "A cork.", "history": [["What sinks?", "A stone."]]}
+    assert records(row)[0].prompt == (*Q, *SINKS, *user_turn("And now?"))

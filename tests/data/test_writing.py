@@ -46,7 +46,7 @@ def turn(role):
 
 ASKED = st.tuples(turn("user")) | st.tuples(turn("system"), turn("user"))
 SAID = st.tuples(turn("assistant")) | st.tuples(turn("assistant"), turn("tool"), turn("assistant"))
-KIND = st.sampled_from([(TEXT, FILLED), (ASKED, SAID)])
+KIND = st.sampled_from([(FILLED, FILLED), (ASKED, SAID)])
 JSON = st.dictionaries(FILLED, st.none() | st.booleans() | st.integers() | TEXT | st.lists(TEXT), max_size=3)
 
 
@@ -112,7 +112,7 @@ def steps(draw, label=NUMBER):
     solution = draw(st.lists(FILLED, min_size=1, max_size=4))
     labels = draw(st.lists(label, min_size=len(solution), max_size=len(solution)))
     return Steps(
-        prompt=draw(TEXT | ASKED),
+        prompt=draw(FILLED | ASKED),
         steps=tuple(solution),
         labels=tuple(labels),
         **{k: draw(v) for k, v in WHO.items()},

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from plaudit.data.records import Message
+from plaudit.errors import UserError
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
@@ -102,14 +103,14 @@ def test_transformers_scores_what_its_own_tokenizer_makes_of_a_conversation(
 ) -> None:
     begun = start(tmp_path, pad=pad, specials=FULL if pad == "</s>" else SPECIAL)
     folder, model = saved(tmp_path, begun)
-    answers = ("w11", "w12 </s> w13 w14", "w15 w16")
-    asked = (Message(role="user", content="w9 <|end|> w10"),)
+    answers = ("w11", "w12 w13 w14", "w15 w16")
+    asked = (Message(role="user", content="w9 w10"),)
     batch = batch_of(
         [encoder_of(begun).encode(asked, [(Message(role="assistant", content=a),) for a in answers])]
     )
     tokenizer = AutoTokenizer.from_pretrained(folder)
     talks = [
-        [{"role": "user", "content": "w9 <|end|> w10"}, {"role": "assistant", "content": answer}]
+        [{"role": "user", "content": "w9 w10"}, {"role": "assistant", "content": answer}]
         for answer in answers
     ]
     made = tokenizer.apply_chat_template(
@@ -263,3 +264,15 @@ def test_a_row_for_padding_draws_none_of_the_runs_random_numbers(device: str) ->
     set_padding(model, Padding(tokenizer=tokenizer, id=VOCABULARY))
     assert torch.equal(random.get_rng_state(), before)
     assert len(model.get_input_embeddings().weight) == VOCABULARY + 1
+
+
+def test_another_models_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    folder, _ = saved(tmp_path, start(tmp_path))
+    assert loaded(folder)
+    path = folder / "tokenizer.json"
+    files = json.loads(path.read_text("utf-8"))
+    vocabulary = files["model"]["vocab"]
+    vocabulary["w11"], vocabulary["w12"] = vocabulary["w12"], vocabulary["w11"]
+    path.write_text(json.dumps(files), "utf-8")
+    with pytest.raises(UserError, match="its tokenizer is not the one that the reward model learnt with"):
+        loaded(folder)

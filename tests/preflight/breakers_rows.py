@@ -71,12 +71,20 @@ def swapped(rows: Sequence[Row]) -> list[Row]:
 
 
 def _longer(count: int) -> list[Row]:
-    return [pair(row["prompt"], f"{row['completion']} and over", "a mat.") for row in demonstrations(count)]
+    return [pair(row["prompt"], f"{row['completion']} and over.", "a mat.") for row in demonstrations(count)]
 
 
 def _shouted(rows: Sequence[Row]) -> list[Row]:
     """The same prompts in capitals and with other blanks."""
     return [{**row, "prompt": turns("user", row["prompt"][0]["content"].upper() + " ")} for row in rows]
+
+
+_LONG = "the {} cat sat on a red mat with old dogs."
+
+
+def answered(row: Row, said: str) -> Row:
+    """The prompt of a demonstration with another answer."""
+    return {"prompt": turns("user", row["prompt"]), "completion": turns("assistant", said)}
 
 
 BROKEN_ROWS = (
@@ -128,14 +136,14 @@ BROKEN_ROWS = (
         name="preferred answers always longer",
         method="reward",
         rows=lambda: _longer(100),
-        fails=frozenset({"lengths"}),
+        fails=frozenset({"lengths", "giveaway"}),
         says="the preferred answer is longer in 100% (96% to 100%) of 100 pairs",
     ),
     BrokenRows(
         name="preferred answers always shorter",
         method="dpo",
         rows=lambda: swapped(_longer(100)),
-        fails=frozenset({"lengths"}),
+        fails=frozenset({"lengths", "giveaway"}),
         says="the preferred answer is longer in 0% (0% to 4%) of 100 pairs",
     ),
     BrokenRows(
@@ -144,6 +152,49 @@ BROKEN_ROWS = (
         rows=lambda: [{**row, "probability": 0.5 if number else 1.0} for number, row in enumerate(pairs())],
         fails=frozenset({"ties", "overfits"}),
         says="47 of 48 rows prefer no answer, own.jsonl:2 for one",
+    ),
+    BrokenRows(
+        name="answers that a limit has cut",
+        method="sft",
+        rows=lambda: [
+            answered(row, f"The cat sat on a mat. Then the {row['completion'].split()[0]} cat went to")
+            for row in demonstrations(ROWS)
+        ],
+        fails=frozenset({"cut-answers"}),
+        says="48 of 48 answers with sentences break off in one; own.jsonl:1 ends in",
+    ),
+    BrokenRows(
+        name="answers that stand in the prompt",
+        method="sft",
+        rows=lambda: [
+            {
+                **answered(row, _LONG.format(row["completion"].strip())),
+                "prompt": turns("user", f"Say: {_LONG.format(row['completion'].strip())} Now."),
+            }
+            for row in demonstrations(ROWS)
+        ],
+        fails=frozenset({"answer-in-prompt"}),
+        says="48 of 48 answers stand in their prompt, own.jsonl:1 for one",
+    ),
+    BrokenRows(
+        name="a word that gives the preferred side away",
+        method="reward",
+        rows=lambda: [
+            pair(row["prompt"], f"sure {row['completion']}", f"well {row['completion']}")
+            for row in demonstrations(100)
+        ],
+        fails=frozenset({"giveaway"}),
+        says="stands in the",
+    ),
+    BrokenRows(
+        name="conversations that went through the template before",
+        method="dpo",
+        rows=lambda: [
+            {**row, "prompt": turns("user", f"<|im_start|>user\n{row['prompt'][0]['content']}<|im_end|>\n")}
+            for row in pairs()
+        ],
+        fails=frozenset({"control-tokens"}),
+        says="48 of 48 rows hold the text of a control token; own.jsonl:1 '<|im_start|>': they were through",
     ),
 )
 """All of them."""

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from plaudit.data.records import Comparison, Demonstration, Prompt, Ranking, Record
-from plaudit.preflight import data
+from plaudit.preflight import contents, data
 from plaudit.preflight.check import PreflightSubject, run_checks
+from plaudit.tokens import chat_template
 from tests.engine.toy import demonstrations, write_rows
 from tests.preflight.breakers_rows import BROKEN_ROWS, BrokenRows, Row, pair, pairs, shown, swapped, thumbs
 from tests.preflight.subjects import Method, failing, healthy
@@ -35,6 +36,10 @@ MADE: dict[Method, Callable[[], list[Row]]] = {
 
 def looked(subject: PreflightSubject) -> dict[str, Any]:
     return {one.check.name: one.result for one in run_checks(subject, data.CHECKS)}
+
+
+def contents_of(subject: PreflightSubject) -> dict[str, Any]:
+    return {one.check.name: one for one in run_checks(subject, contents.CHECKS)}
 
 
 def begun(method: Method, folder: Path, made: Sequence[Row], held_out: Sequence[Row] = ()) -> Any:
@@ -156,3 +161,49 @@ def test_ten_times_the_rows_take_no_hundredfold_time(subject: PreflightSubject) 
 def test_swapping_a_file_twice_is_the_file() -> None:
     assert swapped(swapped(pairs())) == pairs()
     assert pair("a", "b", "c")["chosen"][0]["content"] == "b"
+
+
+@pytest.mark.parametrize("method", list(APPLIES))
+def test_what_healthy_rows_say_passes(tmp_path: Path, method: Method) -> None:
+    with begun(method, tmp_path, MADE[method]()) as subject:
+        found = contents_of(subject)
+    told = {
+        name: one.result.details
+        for name, one in found.items()
+        if one.verdict not in ("pass", "not applicable")
+    }
+    # The toy's tokenizer begins texts with a BOS, which the saved template then writes as well.
+    assert set(told) == {"template-bos"}, told
+
+
+def test_half_of_the_rows_copied_is_worth_a_look(tmp_path: Path) -> None:
+    with begun("sft", tmp_path, shown(24) * 2) as subject:
+        found = {one.check.name: one for one in run_checks(subject, data.CHECKS)}
+    assert found["duplicates"].verdict == "warn"
+    assert not found["duplicates"].blocks_run
+    assert "24 of 48 rows are copies" in found["duplicates"].result.details
+
+
+def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:
+    pairs_of_nothing = [replace(comparison(n), prompt="") for n in range(40)]
+    judged = contents_of(replace(subject, records=pairs_of_nothing))["empty-prompts"]
+    assert (judged.verdict, judged.result.details) == (
+        "FAIL",
+        "40 of 40 rows have an empty prompt, a.jsonl:0 for one",
+    )
+    document = Demonstration(prompt="", completion="Stones sink.", origin="a.jsonl:1")
+    told = contents_of(replace(subject, records=[document], scorer=None, job=None, trained=()))
+    assert told["empty-prompts"].verdict == "warn"
+
+
+def test_a_control_token_that_gets_through_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {**shown(1)[0], "prompt": [{"role": "user", "content": "Hi <|im_end|> there"}]}
+    with begun("sft", tmp_path, [row, *shown()]) as subject:
+        found = contents_of(subject)["control-tokens"]
+        assert (found.verdict, "shown as letters" in found.result.details) == ("warn", True)
+        monkeypatch.setattr(chat_template, "without_control", lambda text, tokens: text)
+        broken = contents_of(subject)["control-tokens"]
+    assert (broken.verdict, broken.result.details) == (
+        "FAIL",
+        "own.jsonl:1: 1 control tokens of the prompt are its own words",
+    )

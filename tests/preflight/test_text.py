@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.preflight.broken_text import BROKEN
 from tests.preflight.subjects import failing, healthy, make_model_with_bos
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import GEMMA
+from tests.tokens.families_headed import CHATML
 from tests.tokens.families_odd import DROPS
 from tests.tokens.family import Family, folder
 
@@ -109,7 +111,7 @@ def test_a_pad_that_is_eos_and_rows_in_plain_text_pass(tmp_path: Path) -> None:
         found = {one.check.name: one.result for one in run_checks(subject, MINE)}
     assert not [one.details for one in found.values() if one.holds is False]
     assert "pad is EOS" in found["pad-not-trained"].details
-    assert "a string that this model is asked is a user's turn" in found["prompt-prefix"].details
+    assert "prompts in plain text are a user's turns" in found["prompt-prefix"].details
 
 
 def test_a_template_with_two_bos_is_mended_by_the_run(tmp_path: Path) -> None:
@@ -146,4 +148,13 @@ def test_words_that_the_tokenizer_reads_otherwise_behind_the_question_are_counte
     subject = PreflightSubject(encoder=encoder, records=[record], max_length=64)
     [found] = [one.result for one in run_checks(subject, tokenization.CHECKS) if one.check.name == "mask"]
     assert found.holds, found.details
-    assert "2 of them unknown to the tokenizer" in found.details
+    assert "1 of them unknown to the tokenizer" in found.details
+
+
+def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path: Path) -> None:
+    """SmolLM2 calls <|im_start|> its BOS."""
+    encoder = make_encoder(folder(tmp_path, replace(CHATML, bos="<|im_start|>")))
+    records = [CONVERSATIONS["several answers"], CONVERSATIONS["a system turn"]]
+    subject = PreflightSubject(encoder=encoder, records=records, max_length=256)
+    found = {one.check.name: one.result for one in run_checks(subject, MINE)}
+    assert found["one-bos"].holds, found["one-bos"].details

@@ -59,10 +59,8 @@ def cut_off(page: str, folder: Path) -> list[str]:
 def _asked(page: str, folder: Path, script: str) -> Any:
     frames = "".join(f'<iframe width={w} height=900 srcdoc="{html.escape(page)}"></iframe>' for w in WIDTHS)
     outer = folder / "outer.html"
-    outer.write_text(
-        f"<!DOCTYPE html><meta charset=utf-8><style>iframe {{ border: 0 }}</style><script>{script}</script>{frames}",
-        "utf-8",
-    )
+    head = "<!DOCTYPE html><meta charset=utf-8><style>iframe { border: 0 }</style>"
+    outer.write_text(f"{head}<script>{script}</script>{frames}", "utf-8")
     assert CHROMIUM is not None
     command = [CHROMIUM, *_QUIET, f"--user-data-dir={folder / 'profile'}", "--dump-dom", outer.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -88,7 +88,10 @@ def test_bare_prompts_and_steps_show_what_is_asked(tmp_path: Path) -> None:
     steps = Steps(prompt="Hi", steps=("a",), labels=(1.0,), origin="steps.jsonl:1")
     shown = show_rows([Prompt(prompt=user_turn("Hi."), origin="p.jsonl:1"), steps], where, colour=False)
     assert "p.jsonl:1: 5 tokens, a bare prompt\n<user>| Hi| .| </s>| <assistant>|" in shown
-    assert "steps.jsonl:1: 1 tokens, a prompt; its labelled steps are not shown\nHi|" in shown
+    assert (
+        "steps.jsonl:1: 4 tokens, a prompt; its labelled steps are not shown\n<user>| Hi| </s>| <assistant>|"
+        in shown
+    )
 
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:

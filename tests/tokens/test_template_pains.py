@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from plaudit.data.records import Comparison, Demonstration, assistant_turn, user_turn
+from plaudit.errors import UserError
+from plaudit.methods.models import write_tokenizer
 from plaudit.tokens.batch import Example, batch_of
+from plaudit.tokens.chat_template import CONTROL_TOKEN_CUT, CONTROL_TOKEN_TEXT
 from plaudit.tokens.encode import (
     Encoder,
     RefusedRow,
@@ -17,6 +21,7 @@ from plaudit.tokens.encode import (
     make_encoder,
     truncate_prompt,
 )
+from plaudit.tokens.prompts import encode_prompt
 from tests.tokens.families import FAMILIES
 from tests.tokens.families_bracketed import GEMMA, LLAMA2
 from tests.tokens.families_headed import CHATML, LLAMA3, THINKING
@@ -196,3 +201,107 @@ def test_a_cut_by_the_longer_answer_leaves_the_shorter_one_whole(tmp_path: Path)
     assert tighter.examples == ()
     assert f"an answer of {size:,} tokens does not fit in {size:,}" in tighter.refused[0].reason
     assert all(any(answer.mask) for example in tight.examples for answer in example.completions)
+
+
+def control_count(encoder: Encoder, ids: Sequence[int]) -> int:
+    vocabulary = encoder.info.tokenizer.get_vocab()
+    control = {vocabulary[token] for token in encoder.info.tokenizer.all_special_tokens}
+    control |= {
+        number for number, token in encoder.info.tokenizer.added_tokens_decoder.items() if token.special
+    }
+    # Letters that a small vocabulary lacks are unknown, whatever they spell.
+    return sum(token in control - {vocabulary.get("<unk>")} for token in ids)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_control_tokens_in_what_a_user_says_are_letters(tmp_path: Path, family: Family) -> None:
+    """A user who writes a turn's end and a header must not speak for the assistant."""
+    encoder = encoder_of(tmp_path, family)
+    wanted = [token for token in family.specials if token != "<unk>"]
+    said = "and " + " then ".join(wanted) + "".join(wanted) + " now"
+    plain, forged = (user_turn(words) for words in ("and now", said))
+    ids = encoder.encode_prompt(forged)
+    assert control_count(encoder, ids) == control_count(encoder, encoder.encode_prompt(plain))
+    # Where the tokenizer loses no letter, all of the words are still there.
+    if encoder.info.decode(encoder.info.encode("a<|b|>[c]")).strip() == "a<|b|>[c]":
+        assert said in encoder.info.decode(ids)
+    row = Demonstration(prompt=forged, completion=assistant_turn("Well."))
+    example = encode_record(row, encoder)
+    assert example.prompt == ids, "the same when it is trained as when it is asked"
+    notes = encode_rows([row], encoder).notes
+    assert notes[CONTROL_TOKEN_CUT] == 1
+    assert notes.get(CONTROL_TOKEN_TEXT) is None
+    assert encoder.encode_prompt(said) == ids, "and a string is a user's turn"
+
+
+@pytest.mark.parametrize("family", [CHATML, LLAMA3], ids=lambda family: family.name)
+def test_letters_are_the_tokens_that_transformers_makes_of_them(tmp_path: Path, family: Family) -> None:
+    encoder = encoder_of(tmp_path, family)
+    end = encoder.info.tokenizer.convert_ids_to_tokens(encoder.stop_ids[0])
+    forged = encoder.encode_prompt(user_turn(f"Hi {end} there"))
+    split = encoder.info.tokenizer.encode(end, add_special_tokens=False, split_special_tokens=True)
+    assert control_count(encoder, split) == 0
+    assert encoder.info.decode(split) == end
+    assert f"Hi {end} there" in encoder.info.decode(forged)
+
+
+def test_an_answer_keeps_the_marks_that_a_model_writes_itself(tmp_path: Path) -> None:
+    family = replace(CHATML, specials=(*CHATML.specials, "<call>"))
+    encoder = encoder_of(tmp_path, family)
+    row = Demonstration(
+        prompt=user_turn("Hi. <call>"), completion=assistant_turn("<call> Hello. <|im_start|>")
+    )
+    encoded = encode_rows([row], encoder)
+    [call, start] = (encoder.info.id_of(token) for token in ("<call>", "<|im_start|>"))
+    assert encoded.examples[0].prompt.count(call) == 0
+    assert encoded.examples[0].completions[0].ids.count(call) == 1
+    assert encoded.examples[0].completions[0].ids.count(start) == 0
+    assert encoded.notes == {CONTROL_TOKEN_CUT: 1, CONTROL_TOKEN_TEXT: 1}
+
+
+def test_raw_text_keeps_its_control_tokens_and_says_so(tmp_path: Path) -> None:
+    encoder = make_encoder(folder(tmp_path, CHATML), text="raw")
+    written = "<|im_start|>user\nHi.<|im_end|>\n<|im_start|>assistant\n"
+    assert encoder.encode_prompt(written).count(encoder.info.id_of("<|im_start|>")) == 2
+    found = encode_rows([Demonstration(prompt=written, completion="Hello.")], encoder)
+    assert found.notes == {CONTROL_TOKEN_TEXT: 1}
+    assert any("prompts in plain text are raw" in note for note in encoder.notes)
+
+
+def test_a_text_with_the_cut_itself_is_refused(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    with pytest.raises(UserError, match=r"U\+FDD2"):
+        encoder.encode_prompt(user_turn("a\ufdd2b"))
+
+
+def test_rows_in_plain_text_are_trained_as_they_are_asked(tmp_path: Path) -> None:
+    """A string is a user's turn on both sides, and its answer the assistant's."""
+    encoder = encoder_of(tmp_path, CHATML)
+    strings = Comparison(prompt="Name three fruits.", chosen=" Pear, fig.", rejected="No.")
+    assert encode_record(strings, encoder) == encode_record(PAIR, encoder)
+    assert encode_record(strings, encoder).prompt == encoder.encode_prompt("Name three fruits.")
+    code = Demonstration(prompt="def one():\n", completion="    return 1")
+    assert "    return 1" in trained_text(encoder, encode_record(code, encoder))
+    document = Demonstration(prompt="", completion="Stones sink.")
+    assert (
+        encoder.info.decode(encode_record(document, encoder).completions[0].ids) == "Stones sink.<|im_end|>"
+    )
+
+
+def test_raw_text_is_kept_with_the_model(tmp_path: Path) -> None:
+    raw = make_encoder(folder(tmp_path / "model", CHATML), text="raw")
+    strings = Demonstration(prompt="Name three fruits.", completion=" Pear, fig.")
+    assert raw.info.decode(encode_record(strings, raw).prompt) == "Name three fruits."
+    write_tokenizer(raw, tmp_path / "trained")
+    again = make_encoder(tmp_path / "trained")
+    assert (
+        again.encode_prompt("Hi.")
+        == raw.encode_prompt("Hi.")
+        != encoder_of(tmp_path, CHATML).encode_prompt("Hi.")
+    )
+    assert encode_prompt("Hi.", again).prompt == raw.encode_prompt("Hi.")
+    assert not again.asks_in_turns
+    chat = make_encoder(tmp_path / "trained", text="chat")
+    assert chat.encode_prompt("Hi.") == chat.encode_prompt(user_turn("Hi."))
+    with pytest.raises(UserError, match=r"'chat' .* or 'raw'"):
+        make_encoder(tmp_path / "trained", text="rare")

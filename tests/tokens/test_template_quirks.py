@@ -22,7 +22,7 @@ from plaudit.data.records import (
 )
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Example
-from plaudit.tokens.chat_template import CONTROL_TOKEN_TEXT, DOUBLE_END, TRAILING_TURNS
+from plaudit.tokens.chat_template import CONTROL_TOKEN_CUT, DOUBLE_END, TRAILING_TURNS
 from plaudit.tokens.encode import (
     BOUNDARY_MERGED,
     Encoder,
@@ -180,7 +180,9 @@ def test_an_end_token_inside_an_answer_does_not_end_its_mask(tmp_path: Path) -> 
     row = Demonstration(prompt=user_turn("Hi."), completion=assistant_turn("a<|im_end|>b"))
     encoded = encode_record_with_notes(row, encoder)
     assert texts(encoder, encoded.example)[1] == "a<|im_end|>b<|im_end|>"
-    assert encoded.notes == (CONTROL_TOKEN_TEXT,)
+    # Letters and not the token: nobody who answers like this goes on behind it.
+    assert encoded.example.completions[0].ids.count(encoder.info.id_of("<|im_end|>")) == 1
+    assert encoded.notes == (CONTROL_TOKEN_CUT,)
 
 
 def test_turns_after_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -304,3 +306,50 @@ def test_templates_mean_what_they_mean_to_transformers(ask: bool) -> None:
 def test_templates_reach_no_further_than_in_transformers(source: str) -> None:
     with pytest.raises(TemplateError):
         render_template(source, [], {}, add_generation_prompt=False)
+
+
+def test_an_answer_of_weight_0_is_read_and_not_trained(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    first = replace(TALK[0], trained=False)
+    row = Demonstration(prompt=user_turn("Hi."), completion=(first, *TALK[1:]))
+    prompt, answer = texts(encoder, encode_record(row, encoder))
+    assert prompt.endswith("Hello.<|im_end|>\n<|im_start|>user\nAnd you?<|im_end|>\n<|im_start|>assistant\n")
+    assert answer == "Well.<|im_end|>"
+    # A later one is context, as the turns after the last trained answer are left out.
+    later = Demonstration(prompt=user_turn("Hi."), completion=(*TALK[:2], replace(TALK[2], trained=False)))
+    assert texts(encoder, encode_record(later, encoder))[1] == "Hello.<|im_end|>"
+    none = Demonstration(prompt=user_turn("Hi."), completion=(first,))
+    with pytest.raises(UserError, match="every answer has the weight 0"):
+        encode_record(none, encoder)
+
+
+def test_an_answer_of_weight_0_between_trained_ones_is_masked(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, CHATML)
+    silent = replace(assistant_turn("Hm.")[0], trained=False)
+    row = Demonstration(prompt=user_turn("Hi."), completion=(*TALK[:2], silent, *user_turn("So?"), *TALK[2:]))
+    (answer,) = encode_record(row, encoder).completions
+    trained = [i for i, on in zip(answer.ids, answer.mask, strict=True) if on]
+    assert encoder.info.decode(trained) == "Hello.<|im_end|>Well.<|im_end|>"
+    assert "Hm.<|im_end|>" in encoder.info.decode(answer.ids)
+
+
+def test_thinking_in_a_field_of_its_own_is_trained_or_refused(tmp_path: Path) -> None:
+    reads = replace(
+        THINKING,
+        template=THINKING.template.replace(
+            "{%- if '</think>' in turn.content -%}",
+            "{%- if turn.reasoning_content -%}{%- set thought = turn.reasoning_content -%}{%- endif -%}"
+            "{%- if '</think>' in turn.content -%}",
+        ),
+    )
+    thought = replace(assistant_turn("Well.")[0], reasoning="How are you?")
+    row = Demonstration(prompt=user_turn("Hi."), completion=(thought,))
+    encoder = encoder_of(tmp_path / "reads", reads)
+    trained = texts(encoder, encode_record(row, encoder))[1]
+    assert trained == "<think>\nHow are you?\n</think>\n\nWell.<|im_end|>"
+    with pytest.raises(UserError, match=r"reasoning_content.*which this chat template does not read"):
+        encode_record(row, encoder_of(tmp_path / "deaf", THINKING))
+    # Thinking that the template takes out of an earlier turn would not be trained.
+    longer = replace(row, completion=(thought, *TALK[1:]))
+    with pytest.raises(UserError, match="leaves out a part of the answer in turn 2"):
+        encode_record(longer, encoder)

@@ -27,7 +27,7 @@ from tests.tokens.family import folder
     ("row", "words"),
     [
         (
-            Demonstration(prompt="Hi.", completion=assistant_turn("Hello.")),
+            Demonstration(prompt=user_turn("Hi."), completion="Hello."),
             "one side is plain text and the other",
         ),
         (

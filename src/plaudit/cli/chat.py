@@ -78,9 +78,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _refuse_without_chat_template(name: str, sampler: LocalSampler, opening: tuple[Message, ...]) -> None:
     if not sampler.has_chat_template:
+        why = "its tokenizer has no chat template"
+        if sampler.encoder.chat_format is not None:
+            why = "it was trained on raw text (--text raw), outside of its chat template"
         raise UserError(
-            f"{name}: its tokenizer has no chat template, so it cannot hold a conversation; plaudit sample "
-            "lets it go on from a text"
+            f"{name}: {why}, so it cannot hold a conversation; plaudit sample lets it go on from a text"
         )
     try:
         sampler.check((*opening, *user_turn("Hello")))
@@ -166,6 +168,9 @@ class ChatSession:
             if len(self._samplers) > 1:
                 self.console.print(f"{name}:", style="cyan")
             turns = (*self._histories[name][-1], *user_turn(question))
+            note = sampler.encoder.control_note(user_turn(question))
+            if note is not None:
+                self._print_dim(note)
             reply = self._reply(sampler, turns, settings)
             # Also without a reply, with what was there before: /undo takes one entry from every model alike.
             self._histories[name].append(

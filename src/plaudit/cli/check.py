@@ -82,13 +82,15 @@ def _selected_checks(only: list[str] | tuple[str, ...]) -> list[Check]:
 
 def _summary_line(findings: list[Finding]) -> str:
     counts = {
-        word: sum(finding.verdict == word for finding in findings) for word in ("pass", "FAIL", "allowed")
+        word: sum(finding.verdict == word for finding in findings)
+        for word in ("pass", "warn", "FAIL", "allowed")
     }
     rest = len(findings) - sum(counts.values())
     seconds = sum(finding.seconds for finding in findings)
     allowed = f", {counts['allowed']} allowed to fail" if counts["allowed"] else ""
     fail = f"{counts['FAIL']} fail" if counts["FAIL"] else "none fails"
-    return f"{counts['pass']} checks pass, {fail}{allowed}, {rest} not applicable; {seconds:.1f} s"
+    warn = f", {counts['warn']} worth a look" if counts["warn"] else ""
+    return f"{counts['pass']} checks pass, {fail}{warn}{allowed}, {rest} not applicable; {seconds:.1f} s"
 
 
 class _ListChecks(argparse.Action):

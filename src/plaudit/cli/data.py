@@ -34,6 +34,12 @@ def add_parser(subparsers: Subparsers) -> None:
     convert.add_argument("--preferred", action="store_true", help="write the preferred answers only")
     for verb in (inspect, convert):
         verb.add_argument("--format", metavar="NAME", help=f"do not guess the layout: {_FORMATS}")
+        verb.add_argument(
+            "--columns", nargs="+", default=(), metavar="NAME=FIELD", help="what fields are: prompt=question"
+        )
+        verb.add_argument(
+            "--leave-out", nargs="+", default=(), metavar="FIELD", help="fields that nobody has to read"
+        )
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
         verb.add_argument("--ties", choices=["soft", "drop"], default="soft", help="HelpSteer3's ties")
         verb.add_argument("--neutral", type=float, default=0.5, help="label of PRM800K's neutral steps")
@@ -51,6 +57,8 @@ def _inspect(args: argparse.Namespace) -> int:
     refuse_missing_models(args.model)
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
     print(stream.detection.sentence)
+    if stream.unread_text is not None:
+        print(f"Before it can be trained: {stream.unread_text}")
     summary = summarise_rows(islice(stream.rows, args.limit))
     print(summary_text(summary))
     if args.model is not None:
@@ -94,4 +102,10 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _read_options(args: argparse.Namespace) -> ReadOptions:
-    return ReadOptions(ties=args.ties, neutral=args.neutral, split=args.split)
+    return ReadOptions(
+        ties=args.ties,
+        neutral=args.neutral,
+        split=args.split,
+        columns=tuple(args.columns),
+        leave_out=tuple(args.leave_out),
+    )

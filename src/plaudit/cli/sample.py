@@ -336,12 +336,17 @@ def _prompts(args: argparse.Namespace) -> dict[Text, str]:
 
 def _check_prompts(prompts: Mapping[Text, str], samplers: Mapping[str, LocalSampler]) -> None:
     """Refuse a bad prompt before the first answer: the last of many should not end a long run."""
+    notes: dict[str | None, str] = {}
     for prompt, origin in prompts.items():
         for sampler in samplers.values():
             try:
                 sampler.check(prompt)
             except UserError as error:
                 raise UserError(f"{origin}: {error}") from error
+            notes.setdefault(sampler.encoder.control_note(prompt), origin)
+    for note, origin in notes.items():
+        if note is not None:
+            print(f"plaudit: {origin}: {note}", file=sys.stderr)
 
 
 def _stream_prompts(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from plaudit.data.records import Message, Part, Text, plain_text
+from plaudit.data.records import Message, Part, Text, pictures, plain_text
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 ProblemKind = Literal[
@@ -397,6 +397,8 @@ def annotation_info(row: Node) -> AnnotationInfo:
 
 ROLES = ("system", "user", "assistant", "tool")
 """The roles that a chat template knows."""
+_OTHER_ROLES = {"developer": "system"}
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 Turns = tuple[Message, ...]
 """A conversation, or a part of one."""
@@ -416,11 +418,16 @@ def read_text_or_messages(node: Node) -> Text:
     raise node.wrong_type_error("a text or a list of messages")
 
 
+NO_EMPTY_PROMPT = "a prompt (of documents without one, give rows with the field text alone)"
+"""What a row with an empty prompt should have."""
+
+
 def read_prompt(node: Node) -> Text:
-    """A prompt: any text, the empty one too, or a conversation that says something."""
+    """A prompt that says something: a text, or a conversation."""
     prompt = read_text_or_messages(node)
-    if not isinstance(prompt, str) and not plain_text(prompt).strip():
-        raise BadRowError("empty side", node.path, expected="a prompt", found="a conversation without words")
+    if not plain_text(prompt).strip() and not pictures(prompt):
+        found = describe_value(prompt) if isinstance(prompt, str) else "a conversation without words"
+        raise BadRowError("empty side", node.path, expected=NO_EMPTY_PROMPT, found=found)
     return prompt
 
 
@@ -519,6 +526,13 @@ def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
     # Back to a blank: half a word on either side of the cut would be other tokens than the word.
     while n > 0 and not chosen[n - 1].isspace():
         n -= 1
+    if not chosen[:n].strip():
+        raise BadRowError(
+            "empty side",
+            "chosen, rejected",
+            expected="two texts that begin with the same prompt (or name its field: --columns prompt=FIELD)",
+            found=f"{describe_value(chosen)} and {describe_value(rejected)}",
+        )
     if chosen[:n].endswith(" "):
         n -= 1
     return chosen[:n], chosen[n:], rejected[n:]
@@ -534,12 +548,13 @@ def is_messages(node: Node) -> bool:
 
 
 def _read_message(node: Node) -> Message:
-    role = node.get("role").text()
+    name = node.get("role").text()
+    role = _OTHER_ROLES.get(name, name)
     if role not in ROLES:
         raise BadRowError(
             "unknown role",
             f"{node.path}.role",
-            expected=f"one of {', '.join(ROLES)}",
+            expected=f"one of {', '.join((*ROLES, *_OTHER_ROLES))}",
             found=describe_value(role),
         )
     # Dropped in silence, they would teach the model to answer without having called.
@@ -550,12 +565,32 @@ def _read_message(node: Node) -> Message:
             expected="tool calls written out in the content",
             found="a list of calls",
         )
-    content = node.get("content")
+    reasoning = next((found for name in _REASONING_FIELDS if (found := node.optional(name))), None)
+    return Message(
+        role=role,
+        content=_read_content(node.get("content")),
+        reasoning=None if reasoning is None else reasoning.text().strip() or None,
+        trained=_read_weight(node, role),
+    )
+
+
+def _read_content(content: Node) -> str | tuple[Part, ...]:
     if isinstance(content.value, str):
-        return Message(role=role, content=content.text())
+        return content.text()
     if isinstance(content.value, list | tuple):
-        return Message(role=role, content=tuple(_read_part(item) for item in content.items()))
+        return tuple(_read_part(item) for item in content.items())
     raise content.wrong_type_error("a text or a list of parts")
+
+
+def _read_weight(node: Node, role: str) -> bool:
+    """Whether a turn is trained: weight 0 makes an answer context; of other turns no weight makes one."""
+    weight = node.optional("weight")
+    if weight is None or weight.number() == (1 if role == "assistant" else 0):
+        return True
+    if weight.number() not in (0, 1) or role != "assistant":
+        expected = "0 or 1" if role == "assistant" else f"no weight: a turn of the {role} is never trained"
+        raise BadRowError("wrong value", weight.path, expected=expected, found=describe_value(weight.value))
+    return False
 
 
 def _read_part(node: Node) -> Part:

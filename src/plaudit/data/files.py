@@ -287,7 +287,14 @@ _READING_FAULTS = (OSError, ValueError, TypeError, LookupError, RuntimeError, Ar
 
 
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
-    """The rows of a folder that ``datasets`` saved."""
+    """The rows of a folder that ``datasets`` saved, or of one split of a cloned repository of rows."""
+    splits = _repository_splits(path)
+    if splits:
+        shards: Any = _pick_split(splits, split, str(path))
+        for shard in shards:
+            _refuse_pointer(shard)
+            yield from raw_rows(shard, limit=limit)
+        return
     datasets = _require_module("datasets", path)
     try:
         dataset = datasets.load_from_disk(str(path))
@@ -302,6 +309,39 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     if isinstance(dataset, dict):
         dataset = _pick_split(dataset, split, str(path))
     yield from object_rows(dataset, path.name, limit, split=None)
+
+
+_SHARD = re.compile(r"(?P<split>.+?)(-\d+)?-of-\d+")
+_SAVED_BY_DATASETS = ("state.json", "dataset_dict.json")
+
+
+def _repository_splits(folder: Path) -> dict[str, list[Path]]:
+    """The files of each split of a clone: ``data/train-00000-of-00002.parquet`` belongs to train."""
+    if any((folder / name).exists() for name in _SAVED_BY_DATASETS):
+        return {}
+    splits: dict[str, list[Path]] = {}
+    for file in sorted(folder.rglob("*")):
+        inside = file.relative_to(folder)
+        ending = next((end for end in READERS if file.name.lower().endswith(end)), None)
+        if ending is None or not file.is_file() or inside.name in _ABOUT_DATA:
+            continue
+        if any(part.startswith(".") for part in inside.parts):
+            continue
+        stem = file.name[: -len(ending)]
+        numbered = _SHARD.fullmatch(stem)
+        # A folder other than data/ is a configuration, of which a repository may have several.
+        parts = [part for part in inside.parent.parts if part != "data"]
+        splits.setdefault("/".join([*parts, numbered["split"] if numbered else stem]), []).append(file)
+    return splits
+
+
+_ABOUT_DATA = ("dataset_infos.json", "dataset_info.json", "config.json")
+
+
+def _refuse_pointer(path: Path) -> None:
+    with path.open("rb") as stream:
+        if stream.read(40).startswith(b"version https://git-lfs"):
+            raise UserError(f"{path}: only a pointer to the file was cloned; fetch it with: git lfs pull")
 
 
 def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | None) -> Iterator[RawRow]:

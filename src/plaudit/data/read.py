@@ -9,17 +9,49 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
 
-from plaudit.data.fields import BadRowError, LeftOutError, Node, Problem, RawRow, describe_value, join_names
+from plaudit.config import did_you_mean
+from plaudit.data.fields import (
+    BadRowError,
+    LeftOutError,
+    Node,
+    Problem,
+    RawRow,
+    describe_value,
+    join_names,
+    shorten,
+)
 from plaudit.data.files import Source, raw_rows, source_name
-from plaudit.data.formats.layout import MESSAGES, TEXT, TEXT_OR_MESSAGES, FieldType, ReadOptions, RowFormat
+from plaudit.data.formats.layout import (
+    MESSAGES,
+    SYSTEM_FIELD,
+    TEXT,
+    TEXT_OR_MESSAGES,
+    FieldType,
+    ReadOptions,
+    RowFormat,
+)
 from plaudit.data.formats.registry import FORMATS, format_named
-from plaudit.data.records import RECORD_TYPES, Record, record_kind
+from plaudit.data.records import (
+    RECORD_TYPES,
+    Comparison,
+    Demonstration,
+    Message,
+    Prompt,
+    Ranking,
+    Rating,
+    Record,
+    Steps,
+    Text,
+    assistant_turn,
+    record_kind,
+    user_turn,
+)
 from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.files.atomic import AtomicFile
@@ -224,6 +256,8 @@ class RowStream:
     """The layout, and the sentence about it."""
     rows: Iterator[ParsedRow]
     """The rows, read as they are asked for."""
+    unread_text: str | None = None
+    """What to say of a field with text that nothing reads; `read_records` refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,16 +295,81 @@ def open_rows(
     ('trl-prompt', 'Hi')
     """
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
-    first_rows = list(islice(rows, DETECTION_ROWS))
     name = source_name(source)
+    first_rows = list(islice(rows, DETECTION_ROWS))
     if not first_rows:
         raise UserError(f"{name}: there is no row in it")
+    _check_columns(first_rows, options, name)
+    first_rows = [_rename(row, options) for row in first_rows]
     detection = (
         detect_format(first_rows, name) if format is None else detection_by_name(format, first_rows, name)
     )
     # The rows that decided the layout are taken from the iterator already.
-    parsed_rows = (_parse_row(row, detection.row_format, options) for row in chain(first_rows, rows))
-    return RowStream(detection=detection, rows=parsed_rows)
+    later_rows = (_rename(row, options) for row in rows)
+    parsed_rows = (_parse_row(row, detection.row_format, options) for row in chain(first_rows, later_rows))
+    unread = _unread_text(detection.row_format, _readable_nodes(first_rows), options)
+    return RowStream(detection=detection, rows=parsed_rows, unread_text=unread)
+
+
+def _check_columns(rows: Sequence[RawRow], options: ReadOptions, name: str) -> None:
+    """Refuse a name that no row has, or one that a row has already."""
+    fields = _field_names(_readable_nodes(rows))
+    wanted = (*((f"--columns {new}={old}", old) for old, new in options.renamed.items()),)
+    for option, field in (*wanted, *((f"--leave-out {field}", field) for field in options.leave_out)):
+        if fields and field not in fields:
+            hint = did_you_mean(field, fields) or f"; the rows have {join_names(fields)}"
+            raise UserError(f"{name}: {option}: no row has the field {field!r}{hint}")
+    for old, new in options.renamed.items():
+        if new in fields and new not in options.renamed and new not in options.leave_out:
+            raise UserError(
+                f"{name}: --columns {new}={old}: the rows have a field {new!r} already; leave that out by "
+                f"name (--leave-out {new}), or give it another (--columns OTHER={new})"
+            )
+
+
+def _rename(row: RawRow, options: ReadOptions) -> RawRow:
+    """The row with the names that the user has for its fields."""
+    if not (options.columns or options.leave_out) or not isinstance(row.value, Mapping):
+        return row
+    renamed = options.renamed
+    fields = {old: value for old, value in row.value.items() if old not in options.leave_out}
+    return replace(row, value={renamed.get(str(old), old): value for old, value in fields.items()})
+
+
+_PROMPT_NAMES = frozenset(
+    ["system", "system_prompt", "instruction", "input", "question", "query", "context", "history", "prompt"]
+)
+_FEW_WORDS = 4
+
+
+def _unread_text(row_format: RowFormat, nodes: Sequence[Node], options: ReadOptions) -> str | None:
+    """A field with words that nothing reads and that no other field holds: a part of the prompt, perhaps."""
+    if not row_format.is_generic:
+        return None
+    unread = row_format.unread_fields(_field_names(nodes))
+    named = [*options.renamed.values()]
+    for field in (name for name in unread if name not in named):
+        texts = [(row, node.value) for row in nodes if (node := row.optional(field)) is not None]
+        words = [
+            (row, text)
+            for row, text in texts
+            if isinstance(text, str) and len(text.split()) >= (1 if field in _PROMPT_NAMES else _FEW_WORDS)
+        ]
+        own = [text for row, text in words if not _is_elsewhere(text, row, unread)]
+        if own and 2 * len(own) >= len(texts):
+            return (
+                f"the field {field!r} holds text that is not read ({shorten(own[0])!r}), and the model would "
+                f"never see it. Say what it is (--columns prompt={field}; or system={field}), or leave it "
+                f"out by name (--leave-out {field}); plaudit data convert takes both"
+            )
+    return None
+
+
+def _is_elsewhere(text: str, row: Node, unread: Collection[str]) -> bool:
+    """Whether a field that is read holds the same words."""
+    read = {name: row.get(name).value for name in row.fields() if name not in unread and row.optional(name)}
+    words, others = (json.dumps(value, ensure_ascii=False, default=str) for value in (text.strip(), read))
+    return words[1:-1] in others
 
 
 def read_records(
@@ -289,14 +388,14 @@ def read_records(
     """
     _check_arguments(threshold, kinds)
     stream = open_rows(source, format=format, options=options)
+    if stream.unread_text is not None:
+        raise UserError(f"{source_name(source)}: {stream.unread_text}")
     records: list[Record] = []
     problems: list[Problem] = []
     left_out: Counter[str] = Counter()
     rows = 0
-    quarantine_path = None if quarantine is None else Path(quarantine)
-    with Quarantine(
-        quarantine_path, Path(source) if isinstance(source, str | Path) else None
-    ) as quarantine_file:
+    paths = [Path(item) if isinstance(item, str | Path) else None for item in (quarantine, source)]
+    with Quarantine(*paths) as quarantine_file:
         for row in stream.rows:
             rows += 1
             records.extend(_records_of_kinds(row, kinds))
@@ -323,7 +422,10 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> Pars
     if row.problem is not None:
         return ParsedRow(raw=row, problem=row.problem)
     try:
-        records = row_format.parse(Node(value=row.value, cells=row.cells), row.origin, options)
+        node = Node(value=row.value, cells=row.cells)
+        records = row_format.parse(node, row.origin, options)
+        if row_format.is_generic:
+            records = tuple(_with_system_turn(record, node) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
@@ -331,6 +433,35 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> Pars
     # Here and not in each layout: what prefers nothing is a tie, whatever field said so.
     retained = tuple(record for record in records if not (options.ties == "drop" and prefers_nothing(record)))
     return ParsedRow(raw=row, records=retained, left_out="ties" if records and not retained else None)
+
+
+def _with_system_turn(record: Record, row: Node) -> Record:
+    """The record behind the words of the row's field ``system``; strings become turns with it."""
+    node = row.optional(SYSTEM_FIELD)
+    if node is None or not isinstance(node.value, str) or not node.text().strip():
+        return record
+    if isinstance(record.prompt, str) and not record.prompt:
+        raise BadRowError("wrong value", "system", expected="a prompt behind it", found="a text without one")
+    prompt = user_turn(record.prompt) if isinstance(record.prompt, str) else record.prompt
+    if any(turn.role == "system" for turn in prompt):
+        raise BadRowError(
+            "wrong value", "system", expected="one system turn", found="another in the conversation"
+        )
+    prompt = (Message(role="system", content=node.text()), *prompt)
+    match record:
+        case Comparison():
+            sides = {side: _as_turn(getattr(record, side)) for side in ("chosen", "rejected")}
+            return replace(record, prompt=prompt, **sides)
+        case Ranking():
+            return replace(record, prompt=prompt, completions=tuple(map(_as_turn, record.completions)))
+        case Demonstration() | Rating():
+            return replace(record, prompt=prompt, completion=_as_turn(record.completion))
+        case Steps() | Prompt():
+            return replace(record, prompt=prompt)
+
+
+def _as_turn(text: Text) -> Text:
+    return assistant_turn(text.removeprefix(" ")) if isinstance(text, str) else text
 
 
 def _records_of_kinds(row: ParsedRow, kinds: Collection[str] | None) -> tuple[Record, ...]:

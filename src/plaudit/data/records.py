@@ -38,6 +38,10 @@ class Message:
     """Who speaks: system, user, assistant or tool."""
     content: str | tuple[Part, ...]
     """The words, or the pieces."""
+    reasoning: str | None = None
+    """The thinking before the words, where the row keeps it apart (``reasoning_content``)."""
+    trained: bool = True
+    """False for a turn of the assistant that is context only (``weight: 0``)."""
 
 
 Text = str | tuple[Message, ...]
@@ -106,6 +110,8 @@ class Demonstration:
     """What was asked; an empty string for plain text without a question."""
     completion: Text
     """What was answered: a string, or turns that begin with the assistant's."""
+    answer: str | None = None
+    """The result alone, where the row names it (GSM8K): the reference of a rule."""
     annotator: str | None = None
     """Who wrote it, as a pseudonym."""
     group: str | None = None
@@ -284,7 +290,9 @@ def text_to_json(text: Text) -> object:
 
 def _to_json(value: object) -> object:
     if isinstance(value, Message):
-        return {"role": value.role, "content": _to_json(value.content)}
+        turn = {"role": value.role, "content": _to_json(value.content)}
+        turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
+        return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):
         return (
             {"type": "text", "text": value.text}

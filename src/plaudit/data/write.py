@@ -65,7 +65,7 @@ def to_trl_rows(record: Record, number: int) -> OutputRows:
     """
     match record:
         case Demonstration():
-            return _selected_fields(record, "prompt", "completion", *_ANNOTATION_FIELDS)
+            return _demonstration_rows(record)
         case Comparison():
             return _comparison_rows(record)
         case Ranking():
@@ -80,8 +80,13 @@ def to_trl_rows(record: Record, number: int) -> OutputRows:
 
 def _selected_fields(record: Record, *names: str, lost: tuple[str, ...] = ()) -> OutputRows:
     fields = record_to_dict(record)
-    fields.setdefault("prompt", "")
     return OutputRows(rows=({name: fields[name] for name in names if name in fields},), lost=lost)
+
+
+def _demonstration_rows(shown: Demonstration) -> OutputRows:
+    if shown.prompt == "" and isinstance(shown.completion, str):
+        return OutputRows(rows=({"text": shown.completion},))
+    return _selected_fields(shown, "prompt", "completion", *_ANNOTATION_FIELDS)
 
 
 def _comparison_rows(pair: Comparison) -> OutputRows:

@@ -66,6 +66,10 @@ class RunConfig:
     """The run folder; the same command on the same folder goes on where it stopped."""
     format: str | None = None
     """The layout of the rows; none: told from the rows, and said."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
     held_out: str = "0.05"
     """Rows that are never trained: a share of the data, or a file; 0 for none."""
     epochs: float = 3.0
@@ -80,6 +84,8 @@ class RunConfig:
     """The longest row in tokens: prompts are cut from their start, answers never."""
     turns: Literal["all", "last"] = "all"
     """Which answers of a longer conversation are trained."""
+    text: Literal["chat", "raw"] | None = None
+    """Rows in plain text: a user's turn, or raw; none: as the model was trained, else chat."""
     extras: str | None = field(default=None, metadata={"hidden": True})
     """What prompts show beside words (pictures): file.py:name of a function that reads it."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"

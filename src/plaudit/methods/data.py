@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -178,13 +181,46 @@ def _read_and_encode(
         format=config.format,
         threshold=config.rows.threshold,
         quarantine=aside.quarantine_file,
-        options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
+        options=ReadOptions(
+            split=config.rows.split,
+            ties=config.rows.ties,
+            columns=config.columns,
+            leave_out=config.leave_out,
+        ),
     )
-    prepared = recipe(reading.records, encoder, config.max_length)
+    with _reading_progress(path, len(reading.records), shown=aside.folder is not None) as on_row:
+        prepared = recipe(reading.records, replace(encoder, on_row=on_row), config.max_length)
     _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
     return replace(
         prepared, notes=tuple(_reading_notes(reading, prepared, aside)), records=tuple(reading.records)
     )
+
+
+@contextmanager
+def _reading_progress(path: Path, total: int, *, shown: bool) -> Iterator[Callable[[], None] | None]:
+    """A line on the terminal while many rows become tokens, on a log one every ten seconds."""
+    on_terminal = sys.stderr.isatty()
+    started = last = time.monotonic()
+    done = 0
+
+    def on_row() -> None:
+        nonlocal done, last
+        done += 1
+        now = time.monotonic()
+        if now - last > (0.5 if on_terminal else 10):
+            last = now
+            # Steps of a solution are encoded again to find where they end: no more than all are told.
+            line = f"{path.name}: {min(done, total):,} of {total:,} rows are tokens"
+            print(
+                f"\r{line}" if on_terminal else line,
+                end="" if on_terminal else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    yield on_row if shown else None
+    if on_terminal and last > started:
+        print(f"\r{' ' * 79}\r", end="", file=sys.stderr, flush=True)
 
 
 def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadRowFiles) -> Iterable[str]:

@@ -121,7 +121,12 @@ class Run:
                 f"check {finding.check.name} fails and is allowed to"
                 for finding in findings
                 if finding.verdict == "allowed"
-            )
+            ),
+            *(
+                f"check {finding.check.name}: {finding.result.details}"
+                for finding in findings
+                if finding.verdict == "warn"
+            ),
         )
 
     def check_and_train(
@@ -224,7 +229,7 @@ def start_run(
 def encoder_for(config: RunConfig) -> Encoder:
     """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
     reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
-    return make_encoder(config.model, turns=config.turns, read_extras=reader)
+    return make_encoder(config.model, turns=config.turns, read_extras=reader, text=config.text)
 
 
 def reserve_run_folder(config: RunConfig) -> None:

@@ -11,6 +11,7 @@ they read the wrong one (transformers issue 35352), so a reward model gets a tok
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import re
@@ -410,6 +411,7 @@ def load_reward_model(
     """
     _refuse_language_model(folder)
     pooling, normalisation = _read_reward_file(folder / REWARD_FILE)
+    _refuse_exchanged_tokenizer(folder)
     model = load_as(AutoModelForSequenceClassification, folder, dtype=dtype, device=device)
     if encoder is not None:
         refuse_other_tokenizer(folder, encoder.info)
@@ -434,7 +436,8 @@ def save_reward_model(model: RewardModel, folder: Path, *, template_of: Path, en
         save_model(plain, folder, template_of=template_of, stop_ids=encoder.stop_ids)
     padding.tokenizer.save_pretrained(folder)
     _write_json(folder / "generation_config.json", {"eos_token_id": list(encoder.stop_ids)})
-    _write_json(folder / REWARD_FILE, {"pooling": model.pooling, **asdict(model.normalisation)})
+    facts = {"pooling": model.pooling, **asdict(model.normalisation)}
+    _write_json(folder / REWARD_FILE, {**facts, "vocabulary": _vocabulary_hash(padding.tokenizer)})
     (folder / "README.md").write_text(_readme(model), encoding="utf-8")
 
 
@@ -536,6 +539,25 @@ def _read_reward_file(path: Path) -> tuple[Pooling, Normalisation]:
         raise UserError(f"{path}: {error} is missing; it should be as it was saved") from error
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: not the facts of a reward model: {error}") from error
+
+
+def _vocabulary_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What a token's number means, in one word."""
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]))
+    return hashlib.sha256(vocabulary.encode()).hexdigest()
+
+
+def _refuse_exchanged_tokenizer(folder: Path) -> None:
+    """Another model's tokenizer of the same size would give numbers as before, for other words."""
+    path = folder / REWARD_FILE
+    if not path.is_file():
+        return
+    saved = json.loads(path.read_text(encoding="utf-8")).get("vocabulary")
+    if saved is not None and saved != _vocabulary_hash(load_tokenizer(folder).tokenizer):
+        raise UserError(
+            f"{folder}: its tokenizer is not the one that the reward model learnt with: its tokens have "
+            "other numbers; put back the tokenizer's files that were saved with it"
+        )
 
 
 def _write_json(path: Path, facts: dict[str, Any]) -> None:

@@ -133,11 +133,18 @@ class Result:
     """Rows as the model reads them, coloured where there is a terminal: printed below the table for the
     user.
     """
+    doubtful: bool = False
+    """Whether it holds, and yet is worth a look: it is told, and stops nothing."""
 
 
 def passed(details: str, rendered_rows: str | None = None) -> Result:
     """A result that holds, with its evidence and, where given, rows to show below the table."""
     return Result(holds=True, details=details, rendered_rows=rendered_rows)
+
+
+def warned(details: str) -> Result:
+    """A result that stops no run and is told."""
+    return Result(holds=True, details=details, doubtful=True)
 
 
 def failed(details: str, rendered_rows: str | None = None) -> Result:
@@ -191,9 +198,11 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """The verdict in a word: pass, FAIL, allowed or not applicable."""
+        """The verdict in a word: pass, warn, FAIL, allowed or not applicable."""
         if self.result.holds is None:
             return "not applicable"
+        if self.result.doubtful:
+            return "warn"
         return "pass" if self.result.holds else "allowed" if self.allowed else "FAIL"
 
     @property

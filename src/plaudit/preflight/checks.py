@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from plaudit.config import did_you_mean, rename_note
 from plaudit.errors import UserError
-from plaudit.preflight import data, logprobs, rewards, sampling, tokenization, truncation, updates
+from plaudit.preflight import contents, data, logprobs, rewards, sampling, tokenization, truncation, updates
 from plaudit.preflight.check import Check
 
 CHECKS: Mapping[str, Check] = {
@@ -16,6 +16,7 @@ CHECKS: Mapping[str, Check] = {
         data.PROMPT_CHECKS,
         truncation.CHECKS,
         data.CHECKS,
+        contents.CHECKS,
         logprobs.CHECKS,
         updates.GRADIENT_CHECKS,
         updates.CHECKS,

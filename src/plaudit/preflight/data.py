@@ -26,7 +26,6 @@ from plaudit.data.records import (
     Text,
     pictures,
     plain_text,
-    turns_of,
 )
 from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
@@ -39,6 +38,7 @@ from plaudit.preflight.check import (
     failed,
     not_applicable,
     passed,
+    warned,
 )
 from plaudit.preflight.tokenization import (
     EncodedRow,
@@ -58,6 +58,8 @@ MIN_ROWS = 30
 """Rows from which a share says something: with one row in ten of a kind, 0.9³⁰ < 5 % of samples have none."""
 MAX_COPY_SHARE = 0.9
 """From this share of copies on there are more copies than ten epochs would make of the rows."""
+MANY_COPIES_SHARE = 1 / 3
+"""From this share on rows count half as much again as was meant, and held-out figures may be memory."""
 MAX_LEAK_SHARE = 0.1
 """A leak moves a held-out share by at most its own; chance alone moves that of 100 rows by 2·√(¼/100)."""
 MAX_CANCELLED_SHARE = 0.5
@@ -69,7 +71,7 @@ _NOTHING_COMPARED = "nothing is compared: answers are learnt as they stand, or d
 
 def check_duplicates(subject: PreflightSubject) -> Result:
     """Counts rows that an earlier row repeats character by character: prompt, answers, judgement, annotator.
-    It fails when nine of ten are copies."""
+    It fails when nine of ten are copies, and warns from a third on."""
     if not subject.records:
         return not_applicable("there is no row to look at")
     first: dict[int, str] = {}
@@ -85,11 +87,11 @@ def check_duplicates(subject: PreflightSubject) -> Result:
     if copies:
         details += f"; {copies[0][1]} is {copies[0][0]} again"
     bare = all(isinstance(record, Prompt) for record in subject.records)
-    return (
-        failed(details)
-        if rows >= MIN_ROWS and len(copies) > MAX_COPY_SHARE * rows and not bare
-        else passed(details)
-    )
+    if rows < MIN_ROWS or bare:
+        return passed(details)
+    if len(copies) > MAX_COPY_SHARE * rows:
+        return failed(details)
+    return warned(details) if len(copies) >= MANY_COPIES_SHARE * rows else passed(details)
 
 
 def _row_key(record: Record) -> int:
@@ -136,7 +138,7 @@ def check_contradictions(subject: PreflightSubject) -> Result:
     """Counts, for every pair of answers to a prompt, how often each was preferred, and for every answer its
     thumbs up and down: judgements that cancel each other. It fails when more than half do, as if coins were
     tossed."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     votes: dict[int, Counter[int]] = {}
     first: dict[tuple[int, int], str] = {}
@@ -163,7 +165,7 @@ def _votes(record: Record) -> Iterator[tuple[int, int]]:
     """What is judged, and how: for a pair the preferred answer, for a thumb up or down."""
     if isinstance(record, Rating) and record.thumb:
         yield hash((record.prompt, record.completion, record.aspect)), int(record.score)
-    for better, worse in _preference_pairs(record):
+    for better, worse in preference_pairs(record):
         key, winner = hash(better), hash(better)
         other = hash(worse)
         if key != other:
@@ -171,7 +173,7 @@ def _votes(record: Record) -> Iterator[tuple[int, int]]:
             yield hash((record.prompt, min(key, other), max(key, other))), winner
 
 
-def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
+def preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
     """The better and the worse answer of everything that a row compares."""
     if isinstance(record, Comparison):
         probability = preference_probability(record)
@@ -187,7 +189,7 @@ def _preference_pairs(record: Record) -> Iterator[tuple[Text, Text]]:
 
 def check_balance(subject: PreflightSubject) -> Result:
     """Counts the labels of thumbs, ratings and steps. It fails when all of at least 30 are the same."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     labels = Counter(label for record in subject.records for label in _labels(record))
     total = labels.total()
@@ -211,12 +213,12 @@ def check_lengths(subject: PreflightSubject) -> Result:
     """Counts how often the preferred answer is the longer one, in characters, with Wilson's interval of 95 %.
     It fails only when the whole interval lies above 95 % or below 5 %: then length alone tells the answers
     apart."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     sizes = [
         (len(plain_text(better)), len(plain_text(worse)))
         for record in subject.records
-        for better, worse in _preference_pairs(record)
+        for better, worse in preference_pairs(record)
     ]
     unequal = [(better, worse) for better, worse in sizes if better != worse]
     if not unequal:
@@ -235,13 +237,13 @@ def check_lengths(subject: PreflightSubject) -> Result:
 def check_ties(subject: PreflightSubject) -> Result:
     """Counts comparisons and rankings that prefer nothing: ties, a chance of one half, twice the same answer.
     It fails when more than 95 % of at least 30 do."""
-    if not _learns_from_judgements(subject):
+    if not learns_from_judgements(subject):
         return not_applicable(_NOTHING_COMPARED)
     judged = [record for record in subject.records if isinstance(record, Comparison | Ranking)]
     if not judged:
         return not_applicable("no row compares answers")
     tied = [
-        record for record in judged if not any(better != worse for better, worse in _preference_pairs(record))
+        record for record in judged if not any(better != worse for better, worse in preference_pairs(record))
     ]
     details = f"{len(tied):,} of {len(judged):,} rows prefer no answer"
     if tied:
@@ -253,7 +255,7 @@ def check_ties(subject: PreflightSubject) -> Result:
     )
 
 
-def _learns_from_judgements(subject: PreflightSubject) -> bool:
+def learns_from_judgements(subject: PreflightSubject) -> bool:
     """Whether the run learns from what was said of answers."""
     several = any(len(example.completions) > 1 for example in subject.trained)
     return subject.sampler is None and (
@@ -391,11 +393,8 @@ def _boundary_note(merged_tokens: int) -> str:
 
 
 def _plain_text_note(subject: PreflightSubject) -> str:
-    chats = subject.encoder.chat_format is not None
-    plain = any(
-        isinstance(record.prompt, str) and not isinstance(record, Prompt) for record in subject.records
-    )
-    return "; rows are plain text, and a string that this model is asked is a user's turn" * (chats and plain)
+    plain = any(isinstance(record.prompt, str) and record.prompt for record in subject.records)
+    return "; prompts in plain text are a user's turns" * (subject.encoder.asks_in_turns and plain)
 
 
 def _prompt_tokens(encoder: Encoder, question: str) -> tuple[int, ...]:
@@ -442,7 +441,6 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
     """What drawing shows the model; prompts that leave no room for an answer are left out of a run."""
     if subject.sampler is None:
         return
-    chats = subject.encoder.chat_format is not None
     for prompt in subject.prompts:
         try:
             encoded_prompt = encode_prompt(prompt, subject.encoder)
@@ -451,7 +449,7 @@ def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tup
             )
         except UserError:
             continue
-        text = subject.encoder.prompt_words(turns_of(prompt) if chats else prompt)
+        text = subject.encoder.prompt_words(subject.encoder.prompt_as_turns(prompt))
         yield f"drawing an answer to {abbreviate(plain_text(prompt))}", text, rollout.prompt
 
 
@@ -488,16 +486,18 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
     """The kinds of conversations that are trained or asked, each with the first row that is one."""
     shapes: dict[ConversationShape, str] = {}
     for record in subject.records:
-        if isinstance(record.prompt, str) and not isinstance(record, Prompt):
+        prompt = subject.encoder.prompt_as_turns(record.prompt)
+        if isinstance(prompt, str):
             continue
-        prompt = turns_of(record.prompt)
-        for turns in _conversations(record, prompt):
+        for turns in _conversations(record, prompt, subject.encoder):
             shape = tuple((turn.role, bool(plain_text((turn,)).strip())) for turn in turns)
             shapes.setdefault(shape, record.origin)
     return dict(islice(shapes.items(), SAMPLE_SIZE))
 
 
-def _conversations(record: Record, prompt: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
+def _conversations(
+    record: Record, prompt: tuple[Message, ...], encoder: Encoder
+) -> Iterator[tuple[Message, ...]]:
     match record:
         case Comparison():
             answers = (record.chosen, record.rejected)
@@ -508,7 +508,8 @@ def _conversations(record: Record, prompt: tuple[Message, ...]) -> Iterator[tupl
         case Steps() | Prompt():
             answers = ()
             yield prompt
-    yield from ((*prompt, *answer) for answer in answers if not isinstance(answer, str))
+    turns = (encoder.answer_as_turns(record.prompt, answer) for answer in answers)
+    yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
 
 
 def _marked_turn(i: int, role: str, speaks: bool) -> Message:

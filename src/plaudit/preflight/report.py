@@ -81,7 +81,13 @@ TABLE_BEGIN, TABLE_END = (
 if __name__ == "__main__":
     write_pages(Path(sys.argv[1]))
 
-VERDICT_COLOURS = {"pass": "green", "FAIL": "bold red", "allowed": "yellow", "not applicable": "dim"}
+VERDICT_COLOURS = {
+    "pass": "green",
+    "warn": "yellow",
+    "FAIL": "bold red",
+    "allowed": "yellow",
+    "not applicable": "dim",
+}
 """The colour of each verdict in the table."""
 
 

@@ -299,13 +299,8 @@ def _normalized_text(text: str) -> str:
 
 def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[str, Task]]) -> str:
     """How the reader is shown what the policy says."""
-    if policy.chat_format is not None and isinstance(rows[0][1].prompt, str):
-        relation = "is shown these prompts in plain text, while the policy is asked them as a user's turn"
-        return (
-            relation
-            if reader.chat_format is None
-            else f"{relation}; if it learnt from conversations, give prompts as messages"
-        )
+    if policy.asks_in_turns and not reader.asks_in_turns and isinstance(rows[0][1].prompt, str):
+        return "is shown these prompts in plain text, while the policy is asked them as a user's turn"
     if policy.template != reader.template:
         return "has a template of its own, in which no word is lost"
     same = first_differing_token(policy.info, reader.info) is None

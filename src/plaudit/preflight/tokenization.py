@@ -7,11 +7,11 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
-from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, turns_of, user_turn
+from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
 from plaudit.errors import UserError
 from plaudit.preflight.check import (
     SAMPLE_SIZE,
@@ -25,6 +25,7 @@ from plaudit.preflight.check import (
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import AnsweredRecord, Encoder, record_answers
 from plaudit.tokens.inspect import show_examples
+from plaudit.tokens.tokenizer import CUT
 
 MAX_SHOWN_CHARACTERS = 120
 """Characters of a text that a finding shows."""
@@ -61,7 +62,9 @@ def encoded_rows(subject: PreflightSubject) -> list[EncodedRow]:
         except UserError as error:
             refused.append(error)
             continue
-        words = subject.encoder.prompt_words(record.prompt)
+        encoder = subject.encoder
+        words = encoder.prompt_words(encoder.prompt_as_turns(record.prompt))
+        answers = tuple(encoder.answer_as_turns(record.prompt, answer) for answer in answers)
         encoded.append(EncodedRow(record=record, prompt=words, answers=answers, example=example))
         if len(encoded) == SAMPLE_SIZE:
             break
@@ -75,7 +78,7 @@ def encoded_bare_prompts(subject: PreflightSubject) -> list[tuple[str, Text, tup
     encoded: list[tuple[str, Text, tuple[int, ...]]] = []
     refused: list[UserError] = []
     for record in islice((record for record in subject.records if isinstance(record, Prompt)), SAMPLE_SIZE):
-        text = turns_of(record.prompt) if subject.encoder.chat_format is not None else record.prompt
+        text = subject.encoder.prompt_as_turns(record.prompt)
         try:
             ids = subject.encoder.encode_prompt(text)
             encoded.append((record.origin, subject.encoder.prompt_words(text), ids))
@@ -90,12 +93,13 @@ def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_pr
     """What transformers' own apply_chat_template makes of the turns."""
     assert encoder.chat_format is not None, "a tokenizer with a template"
     tokenizer: Any = encoder.info.tokenizer
+    chat_format = encoder.chat_format
     return tokenizer.apply_chat_template(
-        [{"role": turn.role, "content": plain_text((turn,))} for turn in turns],
+        chat_format.template.turn_fields(chat_format.in_letters(turns)),
         chat_template=encoder.template,
         add_generation_prompt=add_generation_prompt,
         tokenize=False,
-        **encoder.chat_format.template.variables,
+        **chat_format.template.variables,
     )
 
 
@@ -122,7 +126,8 @@ def tokenize_with_bos(encoder: Encoder, text: str) -> tuple[int, ...]:
     info = encoder.info
     tokenizer: Any = info.tokenizer
     # The template's text may hold a BOS already; the tokenizer must not put another in front of it.
-    ids = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    # In letters stands only what somebody wrote: transformers by itself would read it as control tokens.
+    ids = info.encode(text) if CUT in text else tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     while info.bos is not None and ids[:2] == (info.bos, info.bos):
         ids = ids[1:]
     missing = info.adds_bos and info.bos is not None and ids[:1] != (info.bos,)
@@ -138,8 +143,7 @@ def decode_without_blanks(encoder: Encoder, ids: Iterable[int]) -> str:
 
 def roundtrip_text(encoder: Encoder, text: str) -> str:
     """The text after encoding and decoding, without blanks: what of it the tokenizer can represent."""
-    tokenizer: Any = encoder.info.tokenizer
-    return decode_without_blanks(encoder, tokenizer(text, add_special_tokens=False)["input_ids"])
+    return decode_without_blanks(encoder, encoder.info.encode(text))
 
 
 def strip_end_tokens(text: str, ends: Sequence[str]) -> str:
@@ -155,9 +159,9 @@ def strip_end_tokens(text: str, ends: Sequence[str]) -> str:
 
 def strip_turn_ends(answer: Sequence[Message], ends: Sequence[str]) -> tuple[Message, ...]:
     """The turns up to the last answer, the assistant's without ends of their own."""
-    last = max(i for i, turn in enumerate(answer) if turn.role == "assistant")
+    last = max(i for i, turn in enumerate(answer) if turn.role == "assistant" and turn.trained)
     return tuple(
-        Message(role=turn.role, content=strip_end_tokens(plain_text((turn,)), ends))
+        replace(turn, content=strip_end_tokens(plain_text((turn,)), ends))
         if turn.role == "assistant"
         else turn
         for turn in answer[: last + 1]
@@ -187,7 +191,8 @@ MAX_SHOWN_ROWS = 2
 
 def check_one_bos(subject: PreflightSubject) -> Result:
     """Counts the BOS in prompts and answers: one at the start, and no other but where a template begins every
-    question with one, as Llama 2's does; where BOS also ends answers, only two at the start are wrong."""
+    question with one, as Llama 2's does; where BOS also ends answers, or is the mark before each turn, only
+    two at the start are wrong."""
     info = subject.encoder.info
     if info.bos is None:
         return not_applicable("the tokenizer has no BOS")
@@ -218,14 +223,24 @@ def _bos_fault(encoder: Encoder, questions: int, prompt: Sequence[int], answer: 
         return "the tokenizer begins texts with BOS, and this row does not"
     if list(prompt[:2]) == [bos, bos]:
         return "two BOS tokens at the start"
-    # GPT-2's BOS is its EOS and rightly stands at the end of every answer.
-    if bos in encoder.stop_ids:
+    # GPT-2's BOS is its EOS and rightly stands at the end of every answer; SmolLM2's begins every turn.
+    if bos in encoder.stop_ids or _bos_begins_turns(encoder):
         return None
     if answer and answer[0] == bos:
         return "a BOS between prompt and answer"
     if ids.count(bos) > questions:
         return f"{ids.count(bos)} BOS tokens in a row of {questions} questions"
     return None if bos not in ids or prompt[0] == bos else "a BOS that is not at the start"
+
+
+def _bos_begins_turns(encoder: Encoder) -> bool:
+    """Whether the token that is called BOS is the mark before each turn, and no text's beginning."""
+    if encoder.chat_format is None or encoder.info.adds_bos:
+        return False
+    conversation = (*user_turn("one"), *assistant_turn("two"), *user_turn("three"))
+    ids = encoder.info.encode(encoder.chat_format.template.render(conversation, ask=True))
+    # The header that asks for an answer is a turn's as well.
+    return ids.count(encoder.info.bos or 0) > len(conversation)
 
 
 def check_answer_end(subject: PreflightSubject) -> Result:
@@ -387,7 +402,7 @@ def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator
     prompt, turns = row.prompt, strip_turn_ends(answer, ends)
     whole = render_chat(encoder, (*prompt, *turns), add_generation_prompt=False)
     for i, turn in enumerate(turns):
-        if turn.role == "assistant" and (encoder.turns == "all" or i == len(turns) - 1):
+        if turn.role == "assistant" and turn.trained and (encoder.turns == "all" or i == len(turns) - 1):
             yield (
                 render_chat(encoder, (*prompt, *turns[:i]), add_generation_prompt=True),
                 plain_text((turn,)),

@@ -305,7 +305,7 @@ class GenerationEngine:
     def _rollout(self, completion: _PartialCompletion, settings: SamplingSettings) -> Rollout:
         ended_by_token = completion.ids[-1] in self.encoder.stop_ids
         # Only a plain text is gone on from; behind a template's turn an answer begins anew.
-        tail = completion.request.prompt[-TAIL_TOKENS:] if self.encoder.chat_format is None else ()
+        tail = completion.request.prompt[-TAIL_TOKENS:] if not self.encoder.asks_in_turns else ()
         # Decoded behind the prompt's last tokens: by itself SentencePiece would drop a first blank.
         before = self._decode(tail)
         text = self._decode([*tail, *(completion.ids[:-1] if ended_by_token else completion.ids)])[
@@ -433,8 +433,8 @@ class LocalSampler:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the tokenizer has a chat template: then a string is a user's turn."""
-        return self._encoder.chat_format is not None
+        """Whether a string is a user's turn: the tokenizer has a template, and text is not raw."""
+        return self._encoder.asks_in_turns
 
     def check(self, prompt: Text) -> None:
         """Complain about a prompt that cannot be answered: it is empty, or the model cannot read it."""

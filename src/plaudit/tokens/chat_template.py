@@ -12,7 +12,8 @@ be asked, a true prefix, and the answer continues it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,128 +21,11 @@ from typing import Any, Literal
 from plaudit.data.records import Message, assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.tokens.rendering import RENDERING_FAULTS, render_template
-from plaudit.tokens.tokenizer import TokenizerInfo
-
-_TEXT_ANCHORS = ("", "\n", "a", ".", "<")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextPiece:
-    """A stretch of text after the prompt.
-
-    Example: ``TextPiece(text="Paris.<|im_end|>", trained=True)``
-    """
-
-    text: str
-    """The characters."""
-    trained: bool
-    """Whether the assistant wrote it, so that it is trained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptContinuation:
-    """A prompt and what follows it, as tokens.
-
-    Example: ``PromptContinuation(prompt=(1, 5), ids=(7, 2), mask=(True, True), is_separate=False)``
-    """
-
-    prompt: tuple[int, ...]
-    """The prompt's tokens."""
-    ids: tuple[int, ...]
-    """The tokens after the prompt."""
-    mask: tuple[bool, ...]
-    """True where the assistant wrote the token."""
-    is_separate: bool
-    """True when the pieces were tokenised separately, since a token of the whole text crosses a boundary."""
-
-
-def tokenise_pieces(
-    info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
-) -> PromptContinuation:
-    """The tokens of the prompt and of its pieces; those of the whole text whenever it has clean seams."""
-    # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
-    prompt = info.encode_start(prompt_text, first_token)
-    if not prompt:
-        raise UserError(
-            f"the prompt {prompt_text[:40]!r} has no tokens; give the row a prompt that the model can read"
-        )
-    all_ids = info.encode_start(prompt_text + "".join(piece.text for piece in pieces), first_token)
-    parts = None
-    # The usual case: the whole text begins with the prompt's own tokens, so both ways agree.
-    if all_ids[: len(prompt)] == prompt:
-        rest = all_ids[len(prompt) :]
-        parts = [rest] if len(pieces) == 1 else _split_at_pieces(info, rest, pieces)
-    is_separate = parts is None
-    if parts is None:
-        parts = _tokenise_separately(info, prompt_text, pieces, first_token)
-    ids = tuple(i for part in parts for i in part)
-    mask = tuple(piece.trained for piece, part in zip(pieces, parts, strict=True) for _ in part)
-    return PromptContinuation(prompt=prompt, ids=ids, mask=mask, is_separate=is_separate)
-
-
-def _split_at_pieces(
-    info: TokenizerInfo, rest: tuple[int, ...], pieces: Sequence[TextPiece]
-) -> list[tuple[int, ...]] | None:
-    """The tokens ``rest`` cut at the pieces' borders; None when a token lies across one."""
-    parts: list[tuple[int, ...]] = []
-    for piece in pieces[:-1]:
-        # A border is trusted only if the piece alone gives the very tokens that stand there.
-        part = next((part for part in _candidate_tokens(info, piece.text) if rest[: len(part)] == part), None)
-        if part is None:
-            return None
-        parts.append(part)
-        rest = rest[len(part) :]
-    last = pieces[-1].text
-    if not any(rest == part for part in _candidate_tokens(info, last)):
-        return None
-    return [*parts, rest]
-
-
-def _tokenise_separately(
-    info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
-) -> list[tuple[int, ...]]:
-    """Each piece tokenised as a continuation, proven by decoding all that stands so far."""
-    text = prompt_text
-    ids_so_far = info.encode_start(prompt_text, first_token)
-    parts: list[tuple[int, ...]] = []
-    for piece in pieces:
-        text += piece.text
-        # Compared after a round trip: a tokenizer that normalises (NFKC,
-        # blanks) gives other text than it was given.
-        expected_text = info.decode(info.encode_start(text, first_token))
-        part = next(
-            (
-                part
-                for part in _candidate_tokens(info, piece.text)
-                if info.decode(ids_so_far + part) == expected_text
-            ),
-            None,
-        )
-        if part is None:
-            raise UserError(
-                f"the tokenizer cannot continue the prompt with {piece.text[:40]!r}: no tokens for it decode "
-                "back to the same text; move the blanks between prompt and answer to the other side"
-            )
-        parts.append(part)
-        ids_so_far += part
-    return parts
-
-
-def _candidate_tokens(info: TokenizerInfo, text: str) -> Iterator[tuple[int, ...]]:
-    """The possible tokenisations of a text in the middle of another.
-
-    Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor
-    they do not, and the anchor's tokens are taken off again.
-    """
-    # Several anchors, since each merges with some texts: "a" with letters, "." with further dots.
-    for anchor in _TEXT_ANCHORS:
-        before = info.encode(anchor) if anchor else ()
-        ids = info.encode(anchor + text)
-        if ids[: len(before)] == before:
-            yield ids[len(before) :]
-
+from plaudit.tokens.tokenizer import TextPiece, TokenizerInfo, without_control
 
 _PLACEHOLDER = "plauditMarksThis"
+# As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
+_REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|thinking)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,13 +42,27 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], *, ask: bool) -> str:
         """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
-        turns = [{"role": message.role, "content": turn_text(message)} for message in messages]
-        return self._rendered(turns, ask=ask)[0]
+        return _text_of_turns(self, tuple(messages), ask)
 
     def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
         """What the template's own ``{% generation %}`` markers enclose, in characters."""
-        turns = [{"role": message.role, "content": turn_text(message)} for message in messages]
-        return self._rendered(turns, ask=False, marked=True)[1]
+        return self._rendered(self.turn_fields(messages), ask=False, marked=True)[1]
+
+    def turn_fields(self, messages: Sequence[Message]) -> list[dict[str, str]]:
+        """The turns as the template reads them; thinking that it would leave out is refused."""
+        names = set(_REASONING_FIELD.findall(self.source))
+        turns: list[dict[str, str]] = []
+        for message in messages:
+            turn = {"role": message.role, "content": turn_text(message)}
+            if message.reasoning is not None:
+                if not names:
+                    raise UserError(
+                        "a turn has its thinking in a field of its own (reasoning_content), which this chat "
+                        "template does not read; write it into the content, or give another template"
+                    )
+                turn.update(dict.fromkeys(names, message.reasoning))
+            turns.append(turn)
+        return turns
 
     def _rendered(
         self, turns: list[dict[str, str]], *, ask: bool, marked: bool = False
@@ -186,6 +84,12 @@ class ChatTemplate:
                 f"the chat template refuses this conversation (roles: {roles}): {why}; "
                 "reshape the rows to what the model knows, or give another template"
             ) from error
+
+
+@lru_cache(maxsize=16)
+def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: bool) -> str:
+    # The answers of one row share their prompt, which is rendered for each of them, and twice.
+    return template._rendered(template.turn_fields(messages), ask=ask, marked=False)[0]
 
 
 def turn_text(message: Message) -> str:
@@ -255,8 +159,10 @@ UNENDED_ANSWER = "an earlier answer has no token that ends it: its words are tra
 """Said of a row with an earlier answer that the template does not close."""
 DOUBLE_END = "an answer carried its own end-of-turn token; the template's is the only one kept"
 """Said of a row whose answer was closed by hand."""
-CONTROL_TOKEN_TEXT = "a turn holds the text of a control token, which the model reads as that token"
-"""Said of a row whose words look like control tokens."""
+CONTROL_TOKEN_TEXT = "an answer or a raw text holds a control token, which the model reads as that token"
+"""Said of a row with control tokens that stay what they are."""
+CONTROL_TOKEN_CUT = "a turn holds the text of a control token, which the model is shown as letters"
+"""Said of a row whose words would have been taken for control tokens."""
 
 _LAST_ANSWER_ADVICE = "train only the last answer (turns='last'), or make one row of every answer"
 
@@ -291,6 +197,26 @@ class ChatFormat:
     """The texts of the tokens that stop the model."""
     specials: tuple[str, ...]
     """The texts of all control tokens, longest first."""
+    control: tuple[str, ...] = ()
+    """Those of them that are read as one token wherever they stand."""
+    turn_tokens: tuple[str, ...] = ()
+    """Those of these that begin and end turns: an answer's words never do."""
+
+    def in_letters(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The turns with letters where they hold the text of a control token.
+
+        An answer keeps those of its own (a mark of thinking, a call), for a model writes them itself.
+        """
+        return tuple(
+            replace(
+                message,
+                content=without_control(
+                    turn_text(message),
+                    self.turn_tokens if message.role == "assistant" else self.control,
+                ),
+            )
+            for message in messages
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +265,11 @@ def render_conversation(
     """The conversation as text, cut right behind the last answer's end-of-turn token."""
     messages, notes = _prepare_turns(chat_format, prompt, completion)
     # Only the row's completion is trained; earlier answers of the assistant are part of its prompt.
-    answers = [i for i in range(len(prompt), len(messages)) if messages[i].role == "assistant"]
+    answers = [
+        i
+        for i in range(len(prompt), len(messages))
+        if messages[i].role == "assistant" and messages[i].trained
+    ]
     answers = answers[-1:] if turns == "last" else answers
     if not check_roles(chat_format.template, tuple(message.role for message in messages)):
         notes.append(REORDERED_TURN)
@@ -387,7 +317,10 @@ def _prepare_turns(
             f"an answer begins with {first_role}, not with a turn of the assistant; move it to the prompt"
         )
     # Nothing after the last answer can be trained, and the model would never see it before it answers.
-    last = max(i for i, role in enumerate(roles) if role == "assistant")
+    answers = [i for i, message in enumerate(completion) if message.role == "assistant" and message.trained]
+    if not answers:
+        raise UserError("every answer has the weight 0, so nothing of the row would be trained; leave it out")
+    last = answers[-1]
     notes = [TRAILING_TURNS] if last + 1 < len(roles) else []
     messages = [
         replace(message, content=turn_text(message)) for message in (*prompt, *completion[: last + 1])
@@ -398,9 +331,12 @@ def _prepare_turns(
             if text != messages[i].content:
                 messages[i] = replace(messages[i], content=text)
                 notes.append(DOUBLE_END)
-    if any(token in turn_text(message) for message in messages for token in chat_format.specials):
+    in_letters = chat_format.in_letters(messages)
+    if any(plain != message for plain, message in zip(in_letters, messages, strict=True)):
+        notes.append(CONTROL_TOKEN_CUT)
+    if any(token in turn_text(message) for message in in_letters for token in chat_format.control):
         notes.append(CONTROL_TOKEN_TEXT)
-    return tuple(messages), notes
+    return in_letters, notes
 
 
 def _answer_span(
@@ -422,7 +358,9 @@ def _answer_span(
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
     # Blanks aside, since most templates strip a turn.
-    if _without_whitespace(turn_text(messages[i])) not in _without_whitespace(full[answer_start:content_end]):
+    thinking = messages[i].reasoning or ""
+    written = _without_whitespace(full[answer_start:content_end])
+    if any(_without_whitespace(words) not in written for words in (turn_text(messages[i]), thinking)):
         raise UserError(
             f"the chat template leaves out a part of the answer in turn {i + 1} (often the thinking of an "
             f"earlier turn), so it would not be trained; {_LAST_ANSWER_ADVICE}"
@@ -520,8 +458,28 @@ def chat_format_of(
     names = tuple(str(info.tokenizer.convert_ids_to_tokens(stop)) for stop in info.stops)
     if ending.id not in info.stops:
         notes.append(UNDECLARED_STOP.format(end=ending.text, stops=", ".join(names) or "none"))
-    chat_format = ChatFormat(template=template, ending=ending, stops=names, specials=info.specials)
+    chat_format = ChatFormat(
+        template=template,
+        ending=ending,
+        stops=names,
+        specials=info.specials,
+        control=info.control,
+        turn_tokens=_turn_tokens(info, template, {ending.text, *names}),
+    )
     return chat_format, (*notes, *_marker_note(chat_format))
+
+
+def _turn_tokens(info: TokenizerInfo, template: ChatTemplate, ends: Set[str]) -> tuple[str, ...]:
+    """The control tokens that stand around turns; a mark of thinking behind a header is none of them."""
+    question, turn = (template.render(_TRIAL_PROMPT, ask=ask) for ask in (True, False))
+    header = question[len(turn) :] if question.startswith(turn) else ""
+    first = min(
+        (token for token in info.control if token in header),
+        key=lambda token: (header.index(token), -len(token)),
+        default=None,
+    )
+    bos = info.tokenizer.bos_token
+    return tuple(token for token in info.control if token in turn or token in ends or token in (first, bos))
 
 
 def _find_ending(info: TokenizerInfo, template: ChatTemplate) -> Ending:

@@ -9,29 +9,46 @@ how often something had to be decided.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from plaudit.data.records import Comparison, Demonstration, Ranking, Rating, Record, Text
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Ranking,
+    Rating,
+    Record,
+    Text,
+    assistant_turn,
+    plain_text,
+    user_turn,
+)
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Completion, Example, Extras, ExtrasReader
 from plaudit.tokens.chat_template import (
+    CONTROL_TOKEN_CUT,
+    CONTROL_TOKEN_TEXT,
     ChatFormat,
-    PromptContinuation,
     RenderedConversation,
-    TextPiece,
     Turns,
     chat_format_of,
     parse_turns,
     render_conversation,
-    tokenise_pieces,
     without_end,
 )
 from plaudit.tokens.rendering import EndlessTemplateError
-from plaudit.tokens.tokenizer import TokenizerInfo, load_tokenizer
+from plaudit.tokens.tokenizer import (
+    TEXT_SETTING,
+    PromptContinuation,
+    TextPiece,
+    TokenizerInfo,
+    load_tokenizer,
+    tokenise_pieces,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +122,15 @@ BOUNDARY_MERGED = (
 END_TOKEN_ADDED = "the template writes no token that ends the answer: one was added"
 """Said of a row whose template leaves the answer open."""
 
+RAW_TEXT = (
+    "prompts in plain text are raw: they are trained and asked as they stand, outside of the chat template, "
+    "and control tokens in them stay what they are (--text chat makes them a user's turns)"
+)
+"""The note where plain text does not become turns although the model has a template."""
+TextUse = Literal["chat", "raw"]
+"""What a prompt in plain text is to a model with a chat template."""
+_JOINING_BLANK = re.compile(r" \S")
+
 AnsweredRecord = Demonstration | Comparison | Ranking | Rating
 """Records that hold answers."""
 
@@ -141,6 +167,29 @@ class Encoder:
     """What is worth knowing about the template, once for all rows."""
     read_extras: ExtrasReader | None = None
     """Reads what prompts show beside words; None: a picture is refused."""
+    text: TextUse = "chat"
+    """What a prompt in plain text is: a user's turn where there is a template, or raw text."""
+    on_row: Callable[[], None] | None = None
+    """Called before each row or prompt, for whoever shows how far it is."""
+
+    @property
+    def asks_in_turns(self) -> bool:
+        """Whether a string is asked and answered as turns of the chat template."""
+        return self.chat_format is not None and self.text == "chat"
+
+    def prompt_as_turns(self, prompt: Text) -> Text:
+        """The prompt as the model is asked it: a string becomes the user's turn, unless text is raw."""
+        # A document has no prompt and is no answer to anything: it stays outside of the template.
+        if isinstance(prompt, str) and prompt and self.asks_in_turns:
+            return user_turn(prompt)
+        return prompt
+
+    def answer_as_turns(self, prompt: Text, completion: Text) -> Text:
+        """An answer as the model gives it to this prompt of a row: the assistant's turn behind a user's."""
+        if isinstance(completion, str) and self.prompt_as_turns(prompt) != prompt:
+            # The blank that joined the texts belongs to neither; an indentation does.
+            return assistant_turn(completion[1:] if _JOINING_BLANK.match(completion) else completion)
+        return completion
 
     @property
     def template(self) -> str | None:
@@ -155,13 +204,22 @@ class Encoder:
 
     def encode_prompt(self, prompt: Text) -> tuple[int, ...]:
         """The tokens that the model sees before it answers: for sampling and for training."""
-        prompt = self.prompt_words(prompt)
-        text = (
-            prompt
-            if isinstance(prompt, str)
-            else self._require_chat_format().template.render(prompt, ask=True)
-        )
+        if self.on_row is not None:
+            self.on_row()
+        prompt = self.prompt_words(self.prompt_as_turns(prompt))
+        if isinstance(prompt, str):
+            text = prompt
+        else:
+            chat_format = self._require_chat_format()
+            text = chat_format.template.render(chat_format.in_letters(prompt), ask=True)
         return self.info.encode_start(text, self._first_token(text))
+
+    def control_note(self, prompt: Text) -> str | None:
+        """What becomes of control tokens that stand in a prompt's own words; None where there are none."""
+        turns = self.prompt_as_turns(prompt)
+        if not any(token in plain_text(turns) for token in self.info.control):
+            return None
+        return CONTROL_TOKEN_TEXT if isinstance(turns, str) else CONTROL_TOKEN_CUT
 
     def prompt_words(self, prompt: Text) -> Text:
         """The words of a prompt, with whatever stands there for a picture."""
@@ -180,6 +238,8 @@ class Encoder:
 
     def encode_with_notes(self, prompt: Text, completions: Sequence[Text], origin: str = "") -> EncodedRow:
         """As `encode`, with the notes of what had to be decided."""
+        if self.on_row is not None:
+            self.on_row()
         try:
             return self._encode_row(prompt, completions, origin)
         except UserError as error:
@@ -187,21 +247,25 @@ class Encoder:
             raise type(error)(f"{origin}: {error}" if origin else str(error)) from error
 
     def _encode_row(self, prompt: Text, completions: Sequence[Text], origin: str) -> EncodedRow:
-        prompt, extras = self._read(prompt)
-        conversations = [self._render(prompt, completion) for completion in completions]
-        if not conversations:
+        answers_given = [self.answer_as_turns(prompt, completion) for completion in completions]
+        prompt, extras = self._read(self.prompt_as_turns(prompt))
+        if not answers_given:
             raise UserError("the row has no answer; leave it out, or give it one")
+        conversations = [self._render(prompt, completion) for completion in answers_given]
         if len({conversation.prompt for conversation in conversations}) > 1:
             raise UserError(
-                "with turns='last' the answers of this row have different prompts, since their earlier turns "
-                "differ; use turns='all', or move the earlier turns that they share to the prompt"
+                "the answers of this row have different prompts, since turns before what is trained differ "
+                "(turns='last', or a weight of 0); use turns='all', or move the turns that they share to the "
+                "prompt"
             )
         # All answers share the prompt, so one look decides the BOS of all.
         first_token = self._first_token(conversations[0].prompt)
-        tokens = [
-            tokenise_pieces(self.info, conversation.prompt, conversation.pieces, first_token)
-            for conversation in conversations
-        ]
+        tokens = tokenise_pieces(
+            self.info,
+            conversations[0].prompt,
+            [conversation.pieces for conversation in conversations],
+            first_token,
+        )
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
         notes += [
@@ -223,8 +287,12 @@ class Encoder:
         if isinstance(prompt, str) and isinstance(completion, str):
             # An end that the row wrote itself is taken off, or the model would learn to end twice.
             eos = str(self.info.tokenizer.convert_ids_to_tokens(self._require_eos()))
+            words = without_end(completion, (eos,))
+            has_control = any(token in prompt or token in words for token in self.info.control)
             return RenderedConversation(
-                prompt=prompt, pieces=(TextPiece(text=without_end(completion, (eos,)), trained=True),)
+                prompt=prompt,
+                pieces=(TextPiece(text=words, trained=True),),
+                notes=(CONTROL_TOKEN_TEXT,) if has_control else (),
             )
         if isinstance(prompt, str) or isinstance(completion, str):
             raise UserError("one side is plain text and the other a conversation; make both the same kind")
@@ -282,25 +350,47 @@ def make_encoder(
     template: str | None = None,
     variables: Mapping[str, object] | None = None,
     read_extras: ExtrasReader | None = None,
+    text: str | None = None,
 ) -> Encoder:
     """The encoder of a model folder.
 
     ``template`` replaces the folder's own chat template; ``variables`` are handed to it
-    (``{"enable_thinking": False}``); ``read_extras`` reads the pictures of prompts.
+    (``{"enable_thinking": False}``); ``read_extras`` reads the pictures of prompts; ``text`` is chat or raw,
+    and without it what the model was trained with.
     """
     info = model if isinstance(model, TokenizerInfo) else load_tokenizer(model)
     trained_turns = parse_turns(turns)
     source = info.template if template is None else template
-    if source is None:
-        return Encoder(info=info, chat_format=None, turns=trained_turns, notes=(), read_extras=read_extras)
-    try:
-        chat_format, notes = chat_format_of(info, source, variables or {})
-    except UserError as error:
-        # The trial conversation is nobody's row: whose template it is has to be said.
-        raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error
+    text_use = _text_use(info, text)
+    chat_format, notes = None, ()
+    if source is not None:
+        try:
+            chat_format, notes = chat_format_of(info, source, variables or {})
+        except UserError as error:
+            # The trial conversation is nobody's row: whose template it is has to be said.
+            raise UserError(f"{info.tokenizer.name_or_path or 'the tokenizer'}: {error}") from error
+    if chat_format is not None and text_use == "raw":
+        notes = (*notes, RAW_TEXT)
     return Encoder(
-        info=info, chat_format=chat_format, turns=trained_turns, notes=notes, read_extras=read_extras
+        info=info,
+        chat_format=chat_format,
+        turns=trained_turns,
+        notes=notes,
+        read_extras=read_extras,
+        text=text_use,
     )
+
+
+def _text_use(info: TokenizerInfo, text: str | None) -> TextUse:
+    """What was asked for, kept with the tokenizer that is saved; else what the model was trained with."""
+    settings = info.tokenizer.init_kwargs
+    choice = settings.get(TEXT_SETTING, "chat") if text is None else text
+    if choice not in ("chat", "raw"):
+        where = f"{TEXT_SETTING} of the tokenizer's files" if text is None else "text"
+        raise UserError(f"{where} is {choice!r}; it is 'chat' (a string is a user's turn) or 'raw'")
+    if text is not None:
+        settings[TEXT_SETTING] = choice
+    return "raw" if choice == "raw" else "chat"
 
 
 def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Prompt, Record, Text, assistant_turn, pictures, plain_text, user_turn
+from plaudit.data.records import Demonstration, Prompt, Record, Text, assistant_turn, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
 from plaudit.tokens.chat_template import check_roles
@@ -16,10 +17,10 @@ from plaudit.tokens.rendering import EndlessTemplateError
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
 PLAIN_TEXT_PROMPT = (
-    "a prompt in plain text is asked as a user's turn, since the model has a chat template, and the reward "
-    "is shown it in plain text; where a reward model learnt from conversations, give prompts as messages"
+    "a prompt in plain text is asked as a user's turn, since the model has a chat template; rewards that are "
+    "rules are shown the text"
 )
-"""Said of rows that the policy and a reward model may read unlike."""
+"""Said of rows whose strings become turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,16 +102,14 @@ def encode_prompt_records(
         else:
             prompts[prompt.id] = prompt
     plain_count = (
-        sum(isinstance(prompt.text, str) for prompt in prompts.values())
-        if encoder.chat_format is not None
-        else 0
+        sum(isinstance(prompt.text, str) for prompt in prompts.values()) if encoder.asks_in_turns else 0
     )
-    notes = {
-        note: count
-        for note, count in ((REPEATED_PROMPT, repeated), (PLAIN_TEXT_PROMPT, plain_count))
-        if count
-    }
-    return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=notes)
+    notes = Counter({REPEATED_PROMPT: repeated, PLAIN_TEXT_PROMPT: plain_count})
+    notes.update(
+        note for prompt in prompts.values() if (note := encoder.control_note(prompt.text)) is not None
+    )
+    # The unary plus leaves out what was counted zero times.
+    return EncodedRows(examples=tuple(prompts.values()), refused=tuple(refused), notes=+notes)
 
 
 def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
@@ -118,8 +117,7 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
 
     A prompt to which there is nothing to answer is refused.
     """
-    chat_format = encoder.chat_format
-    turns = user_turn(prompt) if isinstance(prompt, str) and chat_format is not None else prompt
+    chat_format, turns = encoder.chat_format, encoder.prompt_as_turns(prompt)
     _refuse_unanswerable(turns)
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
@@ -144,7 +142,7 @@ def _encode_record(record: Record, encoder: Encoder) -> EncodedPrompt:
     prompt_record = record if isinstance(record, Prompt) else None
     return replace(
         encode_prompt(record.prompt, encoder),
-        reference_answer=None if prompt_record is None else prompt_record.answer,
+        reference_answer=record.answer if isinstance(record, Prompt | Demonstration) else None,
         metadata={} if prompt_record is None else prompt_record.metadata,
         origin=record.origin,
     )

@@ -5,6 +5,7 @@ Nothing is downloaded and no code of the folder is run (``trust_remote_code`` is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,36 @@ from plaudit.files.model_folder import (
     refuse_other_folder,
     vocabulary_size,
 )
+
+TEXT_SETTING = "plaudit_text"
+"""What tokenizer_config.json calls how plain text is asked: the choice travels with the tokenizer's files."""
+CUT = "\ufdd2"
+"""Stands inside a control token that is somebody's words: the tokens on its two sides are made apart.
+
+Unicode keeps this code point free of meaning for ever, so no text may hold it.
+"""
+
+_TEXT_ANCHORS = ("", "\n", "a", ".", "<")
+
+
+def without_control(text: str, tokens: Sequence[str]) -> str:
+    """The text with a `CUT` in each of these control tokens, so that all of it is read as letters.
+
+    >>> without_control("a</s>", ("</s>",)) == f"a<{CUT}/s>"
+    True
+    """
+    if CUT in text:
+        raise UserError("the text holds U+FDD2, which is no character: take it out")
+    pattern = re.compile("|".join(re.escape(token) for token in tokens if token) or r"(?!)")
+    # Again and again: two tokens may share letters.
+    while (found := pattern.search(text)) is not None:
+        if len(found[0]) == 1:
+            raise UserError(
+                f"the text holds {found[0]!r}, which this tokenizer can only read as a control token; "
+                "take it out, or write it in another way"
+            )
+        text = f"{text[: found.start() + 1]}{CUT}{text[found.start() + 1 :]}"
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +83,40 @@ class TokenizerInfo:
     adds_bos: bool
     """Whether the tokenizer puts its BOS in front of plain text."""
     specials: tuple[str, ...]
-    """The texts of all control tokens, longest first."""
+    """The texts of all control tokens, longest first; ordinary words that end answers are among them."""
+    control: tuple[str, ...]
+    """Those of them that are read as one token wherever they stand, whatever is around them."""
     vocabulary: int | None = None
     """How many tokens the model has embeddings of; None where the folder does not say it."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of the text and nothing else: no BOS, no EOS, no cut."""
+        """The tokens of the text and nothing else: no BOS, no EOS, no cut; across a `CUT` there is none."""
+        first, *rest = text.split(CUT)
+        ids = self._encode_part(first)
+        for part in rest:
+            ids += self._continuation(ids, part)
+        return ids
+
+    def continuations(self, text: str) -> Iterator[tuple[int, ...]]:
+        """The possible tokenisations of a text in the middle of another.
+
+        Tokenizers of the SentencePiece family put a blank before every text; behind a short anchor
+        they do not, and the anchor's tokens are taken off again.
+        """
+        # Several anchors, since each merges with some texts: "a" with letters, "." with further dots.
+        for anchor in _TEXT_ANCHORS:
+            before = self.encode(anchor) if anchor else ()
+            ids = self.encode(anchor + text)
+            if ids[: len(before)] == before:
+                yield ids[len(before) :]
+
+    def _continuation(self, ids: tuple[int, ...], part: str) -> tuple[int, ...]:
+        """The tokens of what goes on behind a `CUT`, with the very text where the tokenizer can keep it."""
+        candidates = list(self.continuations(part))
+        expected = self.decode(ids) + part
+        return next((more for more in candidates if self.decode(ids + more) == expected), candidates[0])
+
+    def _encode_part(self, text: str) -> tuple[int, ...]:
         try:
             # A lone surrogate would reach the Rust tokenizer, whose
             # error names neither the row nor the place.
@@ -116,6 +175,122 @@ TOKENIZER_FAULTS = (
     *(ArithmeticError, AssertionError, RuntimeError, MemoryError),
 )
 """What transformers raises at files that are no tokenizer's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPiece:
+    """A stretch of text after the prompt.
+
+    Example: ``TextPiece(text="Paris.<|im_end|>", trained=True)``
+    """
+
+    text: str
+    """The characters."""
+    trained: bool
+    """Whether the assistant wrote it, so that it is trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptContinuation:
+    """A prompt and what follows it, as tokens.
+
+    Example: ``PromptContinuation(prompt=(1, 5), ids=(7, 2), mask=(True, True), is_separate=False)``
+    """
+
+    prompt: tuple[int, ...]
+    """The prompt's tokens."""
+    ids: tuple[int, ...]
+    """The tokens after the prompt."""
+    mask: tuple[bool, ...]
+    """True where the assistant wrote the token."""
+    is_separate: bool
+    """True when the pieces were tokenised separately, since a token of the whole text crosses a boundary."""
+
+
+def tokenise_pieces(
+    info: TokenizerInfo,
+    prompt_text: str,
+    answers: Sequence[Sequence[TextPiece]],
+    first_token: int | None,
+) -> list[PromptContinuation]:
+    """The tokens of a prompt and of what follows it in each answer."""
+    # On its own, as it will be at sampling: BPE may merge its last character with the answer's first.
+    prompt = info.encode_start(prompt_text, first_token)
+    if not prompt:
+        raise UserError(
+            f"the prompt {prompt_text[:40]!r} has no tokens; give the row a prompt that the model can read"
+        )
+    return [_continue_prompt(info, prompt_text, prompt, pieces, first_token) for pieces in answers]
+
+
+def _continue_prompt(
+    info: TokenizerInfo,
+    prompt_text: str,
+    prompt: tuple[int, ...],
+    pieces: Sequence[TextPiece],
+    first_token: int | None,
+) -> PromptContinuation:
+    """The tokens of what follows a prompt; those of the whole text whenever it has clean seams."""
+    all_ids = info.encode_start(prompt_text + "".join(piece.text for piece in pieces), first_token)
+    parts = None
+    # The usual case: the whole text begins with the prompt's own tokens, so both ways agree.
+    if all_ids[: len(prompt)] == prompt:
+        rest = all_ids[len(prompt) :]
+        parts = [rest] if len(pieces) == 1 else _split_at_pieces(info, rest, pieces)
+    is_separate = parts is None
+    if parts is None:
+        parts = _tokenise_separately(info, prompt_text, pieces, first_token)
+    ids = tuple(i for part in parts for i in part)
+    mask = tuple(piece.trained for piece, part in zip(pieces, parts, strict=True) for _ in part)
+    return PromptContinuation(prompt=prompt, ids=ids, mask=mask, is_separate=is_separate)
+
+
+def _split_at_pieces(
+    info: TokenizerInfo, rest: tuple[int, ...], pieces: Sequence[TextPiece]
+) -> list[tuple[int, ...]] | None:
+    """The tokens ``rest`` cut at the pieces' borders; None when a token lies across one."""
+    parts: list[tuple[int, ...]] = []
+    for piece in pieces[:-1]:
+        # A border is trusted only if the piece alone gives the very tokens that stand there.
+        part = next((part for part in info.continuations(piece.text) if rest[: len(part)] == part), None)
+        if part is None:
+            return None
+        parts.append(part)
+        rest = rest[len(part) :]
+    last = pieces[-1].text
+    if not any(rest == part for part in info.continuations(last)):
+        return None
+    return [*parts, rest]
+
+
+def _tokenise_separately(
+    info: TokenizerInfo, prompt_text: str, pieces: Sequence[TextPiece], first_token: int | None
+) -> list[tuple[int, ...]]:
+    """Each piece tokenised as a continuation, proven by decoding all that stands so far."""
+    text = prompt_text
+    ids_so_far = info.encode_start(prompt_text, first_token)
+    parts: list[tuple[int, ...]] = []
+    for piece in pieces:
+        text += piece.text
+        # Compared after a round trip: a tokenizer that normalises (NFKC,
+        # blanks) gives other text than it was given.
+        expected_text = info.decode(info.encode_start(text, first_token))
+        part = next(
+            (
+                part
+                for part in info.continuations(piece.text)
+                if info.decode(ids_so_far + part) == expected_text
+            ),
+            None,
+        )
+        if part is None:
+            raise UserError(
+                f"the tokenizer cannot continue the prompt with {piece.text[:40]!r}: no tokens for it decode "
+                "back to the same text; move the blanks between prompt and answer to the other side"
+            )
+        parts.append(part)
+        ids_so_far += part
+    return parts
 
 
 def load_tokenizer(folder: str | Path) -> TokenizerInfo:
@@ -230,6 +405,8 @@ def tokenizer_info(
     # Found by trying: `add_bos_token` in the files and what the fast tokenizer does often disagree.
     plain = tokenizer.encode("a", add_special_tokens=False)
     with_specials = tokenizer.encode("a", add_special_tokens=True)
+    specials = _specials(tokenizer, stops)
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
     return TokenizerInfo(
         tokenizer=tokenizer,
         template=_template_of(tokenizer),
@@ -238,7 +415,8 @@ def tokenizer_info(
         pad=pad,
         stops=stops,
         adds_bos=bos is not None and with_specials[:1] == [bos] and plain[:1] != [bos],
-        specials=_specials(tokenizer, stops),
+        specials=specials,
+        control=tuple(token for token in specials if token in added),
         vocabulary=vocabulary,
     )
 

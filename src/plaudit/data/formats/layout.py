@@ -25,12 +25,35 @@ class ReadOptions:
     """Which split to read, where the source has several."""
     row_limit: int = ROW_LIMIT
     """Bytes that a row may have."""
+    columns: tuple[str, ...] = ()
+    """What fields are called here and in the file: ``prompt=question``."""
+    leave_out: tuple[str, ...] = ()
+    """Fields that are left unread on purpose."""
 
     def __post_init__(self) -> None:
         if self.ties not in ("soft", "drop"):
             raise UserError(f"ties={self.ties!r}: expected 'soft' (probability 0.5) or 'drop'")
         if not 0 <= self.neutral <= 1:
             raise UserError(f"neutral={self.neutral}: expected a label from 0 to 1")
+        for column in self.columns:
+            if not all(column.partition("=")):
+                raise UserError(
+                    f"--columns {column!r}: expected NAME=FIELD, the name that a layout has for it and the "
+                    "field of the file (prompt=question)"
+                )
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The name that each named field of the file gets.
+
+        >>> ReadOptions(columns=("prompt=question",)).renamed
+        {'question': 'prompt'}
+        """
+        return {field: name for name, _, field in (column.partition("=") for column in self.columns)}
+
+
+SYSTEM_FIELD = "system"
+"""The field that holds a row's system turn, in every layout that anybody may have made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +96,9 @@ class RowFormat:
     """Other names that ``--format`` takes."""
     is_decisive: bool = False
     """True when its schema settles the matter whatever else the row holds."""
+    is_generic: bool = False
+    """True where anybody may have made the rows: `system` is their system turn, and text in a field that it
+    does not look at may be a part of the prompt."""
 
     def matches(self, row: Node) -> bool:
         """Whether a row has this schema."""
@@ -96,7 +122,8 @@ class RowFormat:
         """Those of the fields that it does not look at."""
         if self.optional_fields is None:
             return ()
-        return tuple(name for name in fields if name not in self.schema and name not in self.optional_fields)
+        read = {*self.schema, *self.optional_fields, *((SYSTEM_FIELD,) if self.is_generic else ())}
+        return tuple(name for name in fields if name not in read)
 
     @property
     def schema_text(self) -> str:
@@ -161,3 +188,12 @@ OBJECT = FieldType(name="an object", matches=_is_object)
 """An object with a field or more."""
 OBJECTS = FieldType(name="a list of objects", matches=lambda node: _all_items_match(node, _is_object))
 """Answers with what belongs to them, at least one."""
+NUMBERS = FieldType(
+    name="a list of numbers", matches=lambda node: _all_items_match(node, _can_read(Node.number))
+)
+"""One rank an answer, at least one."""
+TEXTS_OR_CONVERSATIONS = FieldType(
+    name="a list of texts or conversations",
+    matches=lambda node: _all_items_match(node, lambda item: _is_text(item) or is_messages(item)),
+)
+"""Answers of either kind, at least one."""

@@ -28,28 +28,28 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
-    plain_text,
 )
 
 
 def _demonstration(row: Node, origin: str) -> Demonstration:
-    prompt = _read_optional_prompt(row)
+    prompt, answer = _document_prompt(row), row.optional("answer")
     return Demonstration(
         prompt=prompt,
         completion=read_completion(row.get("completion"), prompt),
+        answer=None if answer is None else answer.text(),
         origin=origin,
         **annotation_info(row),
     )
 
 
 def _comparison(row: Node, origin: str) -> Comparison:
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     chosen, rejected = (read_completion(row.get(side), prompt) for side in ("chosen", "rejected"))
     return read_comparison(row, origin, prompt=prompt, chosen=chosen, rejected=rejected)
 
 
 def _ranking(row: Node, origin: str) -> Ranking:
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     completions = tuple(read_completion(item, prompt) for item in row.get("completions").items())
     ranks = tuple(item.number() for item in row.get("ranks").items())
     if len(completions) < 2:
@@ -67,7 +67,7 @@ def _ranking(row: Node, origin: str) -> Ranking:
 
 
 def _rating(row: Node, origin: str) -> Rating:
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     thumb = row.optional("thumb")
     score = row.get("score").number()
     if thumb is not None and thumb.boolean() and score not in (0, 1):
@@ -90,7 +90,7 @@ def _steps(row: Node, origin: str) -> Steps:
         raise BadRowError("too few answers", "steps", expected="one step or more", found="none")
     _require_equal_count(steps, labels, "labels")
     return Steps(
-        prompt=_read_optional_prompt(row),
+        prompt=read_prompt(row.get("prompt")),
         steps=steps,
         labels=labels,
         origin=origin,
@@ -100,10 +100,6 @@ def _steps(row: Node, origin: str) -> Steps:
 
 def _prompt(row: Node, origin: str) -> Prompt:
     prompt = read_prompt(row.get("prompt"))
-    if not plain_text(prompt).strip():
-        raise BadRowError(
-            "empty side", "prompt", expected="a prompt", found=describe_value(row.get("prompt").value)
-        )
     reference_answer, metadata = row.optional("answer"), row.optional("metadata")
     return Prompt(
         prompt=prompt,
@@ -134,11 +130,13 @@ def _plaudit_row(row: Node, origin: str, options: ReadOptions) -> tuple[Record, 
     return (replace(record, origin=optional_name(row, "origin") or origin),)
 
 
-def _read_optional_prompt(row: Node) -> Text:
-    """The prompt; in CSV an empty cell is the empty prompt."""
-    if row.cells and "prompt" in row.fields() and row.optional("prompt") is None:
+def _document_prompt(row: Node) -> Text:
+    """The prompt of a demonstration; a document has none."""
+    node = row.optional("prompt")
+    if node is None and row.cells and "prompt" in row.fields():
         return ""
-    return read_prompt(row.get("prompt"))
+    prompt = row.get("prompt") if node is None else node
+    return "" if prompt.value == "" else read_prompt(prompt)
 
 
 def _require_equal_count(answers: tuple[object, ...], labels: tuple[float, ...], field: str) -> None:

@@ -1,4 +1,4 @@
-"""Layouts of whole conversations: one long string (HH-RLHF, Nectar), or a tree of messages (OASST).
+"""Layouts of whole conversations: one long string (HH-RLHF, Nectar), turns (ShareGPT), or a tree (OASST).
 
 HH-RLHF (Bai et al. 2022, https://arxiv.org/abs/2204.05862) and Nectar (Zhu et al. 2023) are transcripts,
 ``Human: … Assistant: …``, which become messages: Human is the user, Assistant the assistant. In OASST's trees
@@ -17,12 +17,14 @@ from plaudit.data.fields import (
     Turns,
     describe_value,
     optional_category,
+    read_messages,
     require_different,
     require_not_empty,
+    split_prompt,
     split_shared_turns,
 )
-from plaudit.data.formats.layout import OBJECT, OBJECTS, TEXT, TRANSCRIPT, ReadOptions, RowFormat
-from plaudit.data.records import Comparison, Message, Ranking, Record
+from plaudit.data.formats.layout import NUMBER, OBJECT, OBJECTS, TEXT, TRANSCRIPT, ReadOptions, RowFormat
+from plaudit.data.records import Comparison, Demonstration, Message, Ranking, Rating, Record
 
 # Only behind an empty line: a text may well have "Human:" in the middle of a sentence.
 _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
@@ -82,7 +84,90 @@ def _assistant_turn(node: Node) -> Turns:
     return turn
 
 
+def _red_team(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    """The attacker's rating is how well the attack went, from 0 to 4: harmlessness is what is left of it."""
+    prompt, completion = split_prompt(parse_transcript(row.get("transcript")), "transcript")
+    return (
+        Rating(
+            prompt=prompt,
+            completion=completion,
+            score=_MOST_HARM - row.get("rating").number_between(0, _MOST_HARM),
+            aspect="harmlessness",
+            category=optional_category(row, "task_description_harm_type"),
+            origin=origin,
+        ),
+    )
+
+
+_MOST_HARM = 4
+_SPEAKERS = {
+    **{name: "user" for name in ("human", "user", "prompter")},
+    **{name: "assistant" for name in ("gpt", "assistant", "chatgpt", "bing", "bard", "model")},
+    **{name: "tool" for name in ("tool", "observation", "function_response")},
+    "system": "system",
+}
+
+
+def _sharegpt_messages(node: Node) -> Turns:
+    """Turns of ``from`` and ``value``, or of ``role`` and ``content``, whichever they have."""
+    return read_messages(Node(value=[_sharegpt_turn(item) for item in node.items()], path=node.path))
+
+
+def _sharegpt_turn(item: Node) -> dict[str, object]:
+    speaker = item.optional("from") or item.get("role")
+    if speaker.text() not in _SPEAKERS:
+        expected = f"one of {', '.join(_SPEAKERS)}"
+        raise BadRowError(
+            "unknown role", speaker.path, expected=expected, found=describe_value(speaker.value)
+        )
+    words = item.optional("value") or item.get("content")
+    rest = {name: item.get(name).value for name in item.fields() if item.optional(name) is not None}
+    others = {name: value for name, value in rest.items() if name not in ("from", "value")}
+    return {**others, "role": _SPEAKERS[speaker.text()], "content": words.value}
+
+
+def _sharegpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt, completion = split_prompt(_sharegpt_messages(row.get("conversations")), "conversations")
+    return (Demonstration(prompt=prompt, completion=completion, origin=origin),)
+
+
+def _sharegpt_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = _sharegpt_messages(row.get("conversations"))
+    chosen, rejected = (
+        _sharegpt_messages(Node(value=[row.get(side).value], path=side)) for side in ("chosen", "rejected")
+    )
+    require_not_empty(chosen, "chosen")
+    require_not_empty(rejected, "rejected")
+    require_different(chosen, rejected, "chosen, rejected")
+    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, origin=origin),)
+
+
 TRANSCRIPT_FORMATS = (
+    RowFormat(
+        name="sharegpt",
+        title="ShareGPT conversations",
+        schema={"conversations": OBJECTS},
+        excluded_fields=frozenset(["chosen", "rejected"]),
+        parse=_sharegpt,
+        produces="demonstration; turns of `from` and `value`, or of `role` and `content`",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="sharegpt-preference",
+        title="ShareGPT conversations with two answers",
+        schema={"conversations": OBJECTS, "chosen": OBJECT, "rejected": OBJECT},
+        parse=_sharegpt_pair,
+        produces="comparison",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="hh-red-team",
+        title="HH-RLHF red-team transcripts",
+        schema={"transcript": TRANSCRIPT, "rating": NUMBER},
+        optional_fields=frozenset(["task_description_harm_type"]),
+        parse=_red_team,
+        produces="rating of harmlessness: 4 less the attacker's rating of success",
+    ),
     RowFormat(
         name="hh-rlhf",
         title="HH-RLHF transcripts",
@@ -101,7 +186,7 @@ TRANSCRIPT_FORMATS = (
         produces="ranking, usually of seven; `category` is the source",
     ),
 )
-"""The formats of HH-RLHF and Nectar."""
+"""The formats of ShareGPT, HH-RLHF and Nectar."""
 
 
 _TREE_ROLES = {"prompter": "user", "assistant": "assistant"}

@@ -81,10 +81,6 @@ def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
 def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tools(row)
     prompt = read_prompt(row.get("prompt"))
-    if not plain_text(prompt).strip():
-        raise BadRowError(
-            "empty side", "prompt", expected="a prompt", found=describe_value(row.get("prompt").value)
-        )
     reference_answer = row.optional("answer")
     rest = {name: row.get(name).value for name in row.fields() if row.optional(name) is not None}
     return (
@@ -99,7 +95,7 @@ def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
 
 def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tools(row)
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     return (
         Demonstration(
             prompt=prompt,
@@ -113,7 +109,7 @@ def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Re
 def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tools(row)
     _refuse_tied_scores(row)
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     chosen_value = read_text_or_messages(row.get("chosen"))
     # UltraFeedback, binarised, has it so: a prompt in words, and both sides as whole conversations.
     if isinstance(prompt, str) and not isinstance(chosen_value, str):
@@ -131,7 +127,7 @@ def _preference_implicit(row: Node, origin: str, options: ReadOptions) -> tuple[
 
 def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
     _refuse_tools(row)
-    prompt = _read_optional_prompt(row)
+    prompt = read_prompt(row.get("prompt"))
     return (
         Rating(
             prompt=prompt,
@@ -151,7 +147,7 @@ def _stepwise(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...
         raise BadRowError(
             "wrong value", "labels", expected=f"{len(steps)} labels, one a step", found=f"{len(labels)}"
         )
-    prompt = row.get("prompt").text()
+    prompt = read_prompt(row.get("prompt"))
     return (Steps(prompt=prompt, steps=steps, labels=labels, origin=origin, **annotation_info(row)),)
 
 
@@ -178,13 +174,6 @@ def _repeated_prompt_pair(row: Node, origin: str, prompt: str) -> Comparison:
     if prompt.strip() not in plain_text(pair.prompt):
         raise row.get("prompt").wrong_type_error("messages, or the text that both conversations begin with")
     return pair
-
-
-def _read_optional_prompt(row: Node) -> Text:
-    """The prompt; in CSV an empty cell is the empty prompt."""
-    if row.cells and "prompt" in row.fields() and row.optional("prompt") is None:
-        return ""
-    return read_prompt(row.get("prompt"))
 
 
 def _refuse_tied_scores(row: Node) -> None:
@@ -232,6 +221,7 @@ TRL_FORMATS = (
         optional_fields=_TOOL_FIELDS,
         parse=_text,
         produces="demonstration with an empty prompt",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-messages",
@@ -241,6 +231,7 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
         parse=_messages,
         produces="demonstration; the answer reaches from the first assistant turn to the last",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-prompt",
@@ -250,6 +241,7 @@ TRL_FORMATS = (
         optional_fields=None,
         parse=_prompt,
         produces="prompt; `answer` is the reference, other fields are metadata",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-prompt-completion",
@@ -258,6 +250,7 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
         parse=_prompt_completion,
         produces="demonstration",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-preference",
@@ -266,6 +259,7 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
         parse=_preference,
         produces="comparison, with `margin` where the row has it",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-preference-implicit",
@@ -275,6 +269,7 @@ TRL_FORMATS = (
         optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
         parse=_preference_implicit,
         produces="comparison; the prompt is what both sides begin with, in whole turns or words",
+        is_generic=True,
     ),
     RowFormat(
         name="trl-unpaired",
@@ -284,6 +279,7 @@ TRL_FORMATS = (
         parse=_unpaired,
         produces="rating (a thumb)",
         aliases=("kto", "trl-kto"),
+        is_generic=True,
     ),
     RowFormat(
         name="trl-stepwise",
@@ -293,6 +289,7 @@ TRL_FORMATS = (
         parse=_stepwise,
         produces="steps",
         aliases=("stepwise",),
+        is_generic=True,
     ),
 )
 """The eight dataset formats of TRL."""

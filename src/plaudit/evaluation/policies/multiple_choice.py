@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plaudit.data.fields import BadRowError, Node, describe_value, optional_category, read_prompt
 from plaudit.data.files import raw_rows
-from plaudit.data.records import Text, assistant_turn, plain_text, user_turn
+from plaudit.data.records import Text, assistant_turn, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import score_examples
@@ -89,13 +89,9 @@ def score_choices(
 
 def _encode_question(closed_question: ChoiceQuestion, encoder: Encoder) -> Example:
     """As it is asked when it is sampled: a text is a user's turn wherever the model has a chat template."""
-    plain = isinstance(closed_question.prompt, str)
-    if plain and encoder.chat_format is None:
-        return encoder.encode(closed_question.prompt, closed_question.choices, closed_question.origin)
-    prompt = user_turn(plain_text(closed_question.prompt)) if plain else closed_question.prompt
-    return encoder.encode(
-        prompt, [assistant_turn(choice) for choice in closed_question.choices], closed_question.origin
-    )
+    prompt, choices = closed_question.prompt, closed_question.choices
+    answers = choices if isinstance(prompt, str) else [assistant_turn(choice) for choice in choices]
+    return encoder.encode(prompt, answers, closed_question.origin)
 
 
 def _parse_question(row: Node, origin: str) -> ChoiceQuestion:

@@ -423,7 +423,7 @@ def _load_round_prompts(
 def _as_chat_prompts(prompts: Sequence[EncodedPrompt], encoder: Encoder) -> tuple[EncodedPrompt, ...]:
     return tuple(
         replace(prompt, text=user_turn(prompt.text))
-        if isinstance(prompt.text, str) and encoder.chat_format
+        if isinstance(prompt.text, str) and encoder.asks_in_turns
         else prompt
         for prompt in prompts
     )
@@ -495,7 +495,7 @@ def _initial_comparisons(config: RlhfConfig, encoder: Encoder) -> list[Compariso
         config.loop.data, kinds=("comparison",), threshold=config.rows.threshold, options=options
     )
     rows = [row for row in reading.records if isinstance(row, Comparison)]
-    return [_as_chat_comparison(row) for row in rows] if encoder.chat_format else rows
+    return [_as_chat_comparison(row) for row in rows] if encoder.asks_in_turns else rows
 
 
 def _read_comparisons(path: Path) -> list[Comparison]:

@@ -96,9 +96,7 @@ def generate_and_select(
         )
     groups = read_answers(this_round.answers)
     picks, figures = select_rows(facts, settings, this_round, groups, config.seed)
-    write_records(
-        training_rows(prompts, groups, picks, chats=encoder.chat_format is not None), this_round.rows
-    )
+    write_records(training_rows(prompts, groups, picks, chats=encoder.asks_in_turns), this_round.rows)
     write_marker(marker, (this_round.answers, this_round.rows), figures_as_json(figures))
     write_round_figures(folder, markers)
     console.note(figures.sentence)

@@ -234,7 +234,7 @@ def _unfinished_stages(pipeline: PipelineData) -> str:
 def _check_parts(pipeline: PipelineData) -> dict[str, object]:
     """The checks that had something to look at, each with its stage, and how many came out how."""
     checked = [(short_name(stage.name), check) for stage in pipeline.stages for check in stage.checks]
-    failed = [row for row in checked if row[1].verdict in ("FAIL", "allowed")]
+    failed = [row for row in checked if row[1].verdict in ("FAIL", "allowed", "warn")]
     passed = [row for row in checked if row[1].verdict == "pass"]
     not_applicable = len(checked) - len(failed) - len(passed)
     summary = (

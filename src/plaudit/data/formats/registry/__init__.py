@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from plaudit.data.formats.benchmarks import BENCHMARK_FORMATS
+from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
 from plaudit.data.formats.layout import ReadOptions, RowFormat
 from plaudit.data.formats.own import PLAUDIT_FORMATS
 from plaudit.data.formats.prm800k import STEP_FORMATS
@@ -12,6 +13,7 @@ from plaudit.data.formats.summaries import SUMMARY_FORMATS
 from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS, TREE_FORMATS
 from plaudit.data.formats.trl import TRL_FORMATS
 from plaudit.data.formats.ultrafeedback import SCORED_FORMATS
+from plaudit.data.formats.votes import VOTE_FORMATS
 from plaudit.errors import UserError
 
 __all__ = ["FORMATS", "ReadOptions", "RowFormat", "format_named", "formats_table"]
@@ -19,11 +21,13 @@ __all__ = ["FORMATS", "ReadOptions", "RowFormat", "format_named", "formats_table
 FORMATS: tuple[RowFormat, ...] = (
     *PLAUDIT_FORMATS,
     *TRL_FORMATS,
+    *INSTRUCTION_FORMATS,
     *TRANSCRIPT_FORMATS,
     *SCORED_FORMATS,
     *SUMMARY_FORMATS,
     *STEP_FORMATS,
     *TREE_FORMATS,
+    *VOTE_FORMATS,
     *BENCHMARK_FORMATS,
 )
 """Every format that can be read, in the order in which they are listed."""

@@ -1,0 +1,147 @@
+"""Layouts of instructions and their answers: Alpaca's, Dolly's, Orca's pairs and GSM8K.
+
+Each becomes a conversation: who asks and who answers is known, so the model's own template says how it is
+written. (Taori et al. 2023, Stanford Alpaca; Conover et al. 2023, Dolly; Cobbe et al. 2021,
+https://arxiv.org/abs/2110.14168.)
+"""
+
+from __future__ import annotations
+
+from plaudit.data.fields import (
+    BadRowError,
+    Node,
+    Turns,
+    describe_value,
+    optional_category,
+    require_different,
+    require_not_empty,
+)
+from plaudit.data.formats.layout import TEXT, FieldType, ReadOptions, RowFormat
+from plaudit.data.records import Comparison, Demonstration, Record, assistant_turn, user_turn
+
+_FINAL = "####"
+
+
+def _question(row: Node, field: str, more: str = "") -> Turns:
+    """The question, with the text of a further field under it, behind the turns of ``history``."""
+    words = row.get(field).text()
+    if not words.strip():
+        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
+    context = row.optional(more) if more else None
+    if context is not None and context.text().strip():
+        words = f"{words}\n\n{context.text()}"
+    return (*_history(row), *user_turn(words))
+
+
+def _history(row: Node) -> Turns:
+    """Alpaca's earlier turns: a list of pairs, a question and its answer."""
+    node = row.optional("history")
+    turns: list[Turns] = []
+    for pair in () if node is None else node.items():
+        sides = pair.items()
+        if len(sides) != 2:
+            raise pair.wrong_type_error("a question and its answer")
+        turns += [user_turn(sides[0].text()), assistant_turn(sides[1].text())]
+    return tuple(message for turn in turns for message in turn)
+
+
+def _answer(row: Node, field: str) -> Turns:
+    turn = assistant_turn(row.get(field).text())
+    require_not_empty(turn, field)
+    return turn
+
+
+def _alpaca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    prompt = _question(row, "instruction", "input")
+    return (Demonstration(prompt=prompt, completion=_answer(row, "output"), origin=origin),)
+
+
+def _dolly(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    return (
+        Demonstration(
+            prompt=_question(row, "instruction", "context"),
+            completion=_answer(row, "response"),
+            category=optional_category(row, "category"),
+            origin=origin,
+        ),
+    )
+
+
+def _pair(row: Node, origin: str, prompt: Turns) -> tuple[Record, ...]:
+    chosen, rejected = _answer(row, "chosen"), _answer(row, "rejected")
+    require_different(chosen, rejected, "chosen, rejected")
+    return (Comparison(prompt=prompt, chosen=chosen, rejected=rejected, origin=origin),)
+
+
+def _alpaca_pair(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    return _pair(row, origin, _question(row, "instruction", "input"))
+
+
+def _orca(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    return _pair(row, origin, _question(row, "question"))
+
+
+def _gsm8k(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    completion = _answer(row, "answer")
+    final = row.get("answer").text().rpartition(_FINAL)[2].strip()
+    if not final:
+        raise BadRowError("empty side", "answer", expected=f"a result behind {_FINAL}", found="none")
+    return (
+        Demonstration(prompt=_question(row, "question"), completion=completion, answer=final, origin=origin),
+    )
+
+
+SOLUTION = FieldType(
+    name=f"a text with {_FINAL} before its result",
+    matches=lambda node: isinstance(node.value, str) and _FINAL in node.value,
+    special_case_of="a text",
+)
+"""A solution in words, its result in the last line."""
+
+INSTRUCTION_FORMATS = (
+    RowFormat(
+        name="alpaca",
+        title="Alpaca instructions",
+        schema={"instruction": TEXT, "output": TEXT},
+        optional_fields=frozenset(["input", "history"]),
+        excluded_fields=frozenset(["chosen", "rejected", "completions"]),
+        parse=_alpaca,
+        produces="demonstration; `input` stands under the instruction, `history` before it",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="alpaca-preference",
+        title="Alpaca instructions with two answers",
+        schema={"instruction": TEXT, "chosen": TEXT, "rejected": TEXT},
+        optional_fields=frozenset(["input", "history"]),
+        parse=_alpaca_pair,
+        produces="comparison",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="dolly",
+        title="Dolly",
+        schema={"instruction": TEXT, "response": TEXT},
+        optional_fields=frozenset(["context", "category"]),
+        parse=_dolly,
+        produces="demonstration; `context` stands under the instruction",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="orca-pairs",
+        title="questions with two answers",
+        schema={"question": TEXT, "chosen": TEXT, "rejected": TEXT},
+        parse=_orca,
+        produces="comparison",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="gsm8k",
+        title="GSM8K",
+        schema={"question": TEXT, "answer": SOLUTION},
+        parse=_gsm8k,
+        produces="demonstration; what stands behind the last #### is its reference answer",
+        is_generic=True,
+    ),
+)
+"""The formats of instructions and questions."""
