@@ -76,7 +76,7 @@ def test_a_move_is_that_of_the_paper(what: str) -> None:
     one = paid_scene(name, pay, **({} if settings is None else {"policy": settings}))
     paper = paper_of(Stepwise(pay))
     found = learnt(one, moved_move(one))
-    loss, grads = by_hand(paper, one, second_half(name))
+    loss, grads = by_hand(paper, one, second_half(name, one))
     assert found[0] == pytest.approx(loss, rel=1e-9)
     same_gradients(found[1], grads)
 
