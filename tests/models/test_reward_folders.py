@@ -151,6 +151,7 @@ def test_only_the_pooling_that_transformers_knows_is_said_to_be_its_own(tmp_path
     folder, _ = saved(tmp_path, begun, fresh(begun, FreshHead(pooling="mean")))
     assert "what it gives for this folder is another number" in (folder / "README.md").read_text()
     facts = json.loads((folder / "plaudit_reward.json").read_text())
+    assert len(facts.pop("vocabulary")) == 64
     assert facts == {"pooling": "mean", "offset": 0.0, "scale": 1.0}
     assert sorted(path.name for path in folder.iterdir()) == [
         "README.md",

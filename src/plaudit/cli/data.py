@@ -26,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> None:
     inspect.add_argument("file", type=Path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
     inspect.add_argument("--limit", type=int, metavar="N", help="look at the first N rows only")
     inspect.add_argument("--model", type=Path, metavar="DIR", help="show three rows as this model's tokens")
+    inspect.add_argument("--template", type=Path, metavar="FILE", help="with a chat template of your own")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
     convert.add_argument("file", type=Path, metavar="IN", help="what to read")
     convert.add_argument("out", type=Path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
@@ -55,6 +56,8 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.limit is not None and args.limit < 1:
         raise UserError(f"--limit {args.limit}: expected 1 or more")
     refuse_missing_models(args.model)
+    if args.template is not None and args.model is None:
+        raise UserError("--template shows rows as a model's tokens: say which with --model DIR")
     stream = open_rows(args.file, format=args.format, options=_read_options(args))
     print(stream.detection.sentence)
     if stream.unread_text is not None:
@@ -62,10 +65,12 @@ def _inspect(args: argparse.Namespace) -> int:
     summary = summarise_rows(islice(stream.rows, args.limit))
     print(summary_text(summary))
     if args.model is not None:
+        from plaudit.tokens.encode import make_encoder, read_template
         from plaudit.tokens.inspect import show_rows
 
+        template = None if args.template is None else read_template(args.template)
         print()
-        print(show_rows(summary.first_records, args.model))
+        print(show_rows(summary.first_records, make_encoder(args.model, template=template)))
     return 0
 
 

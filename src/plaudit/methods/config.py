@@ -86,6 +86,8 @@ class RunConfig:
     """Which answers of a longer conversation are trained."""
     text: Literal["chat", "raw"] | None = None
     """Rows in plain text: a user's turn, or raw; none: as the model was trained, else chat."""
+    template: Path | None = None
+    """A file with a chat template in place of the model's own; it is saved with the model."""
     extras: str | None = field(default=None, metadata={"hidden": True})
     """What prompts show beside words (pictures): file.py:name of a function that reads it."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"

@@ -6,12 +6,12 @@ import json
 import math
 import random
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from plaudit.data.formats.layout import ReadOptions
@@ -200,13 +200,13 @@ def _read_and_encode(
 def _reading_progress(path: Path, total: int, *, shown: bool) -> Iterator[Callable[[], None] | None]:
     """A line on the terminal while many rows become tokens, on a log one every ten seconds."""
     on_terminal = sys.stderr.isatty()
-    started = last = time.monotonic()
+    started = last = monotonic()
     done = 0
 
     def on_row() -> None:
         nonlocal done, last
         done += 1
-        now = time.monotonic()
+        now = monotonic()
         if now - last > (0.5 if on_terminal else 10):
             last = now
             # Steps of a solution are encoded again to find where they end: no more than all are told.

@@ -44,7 +44,7 @@ from plaudit.preflight.checks import CHECKS, current_check_names, named_checks
 from plaudit.preflight.report import as_dict
 from plaudit.report.run.page import write_report
 from plaudit.tokens.batch import Example, batch_of
-from plaudit.tokens.encode import Encoder, make_encoder
+from plaudit.tokens.encode import Encoder, make_encoder, read_template
 from plaudit.tokens.microbatch import layout_batch
 
 CHECKS_FILE = "checks.json"
@@ -229,7 +229,10 @@ def start_run(
 def encoder_for(config: RunConfig) -> Encoder:
     """The encoder of the starting model, with the user's own reader of what prompts show beside words."""
     reader: Any = None if config.extras is None else load_object(config.extras, "--extras")
-    return make_encoder(config.model, turns=config.turns, read_extras=reader, text=config.text)
+    template = None if config.template is None else read_template(config.template)
+    return make_encoder(
+        config.model, turns=config.turns, template=template, read_extras=reader, text=config.text
+    )
 
 
 def reserve_run_folder(config: RunConfig) -> None:

@@ -393,6 +393,19 @@ def _text_use(info: TokenizerInfo, text: str | None) -> TextUse:
     return "raw" if choice == "raw" else "chat"
 
 
+def read_template(path: Path) -> str:
+    """The chat template of a file, as ``--template`` names it."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"--template {path}: cannot be read as text ({error}); name a file of Jinja"
+        ) from error
+    if not source.strip():
+        raise UserError(f"--template {path}: the file is empty; it should hold a chat template in Jinja")
+    return source
+
+
 def encode_record(record: AnsweredRecord, encoder: Encoder) -> Example:
     """One row as tokens: its prompt once, and each of its answers."""
     return encode_record_with_notes(record, encoder).example

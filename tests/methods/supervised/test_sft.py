@@ -1,0 +1,87 @@
+"""A supervised run through its own entry: what is saved is asked as it was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plaudit.data.records import user_turn
+from plaudit.errors import UserError
+from plaudit.methods import data
+from plaudit.methods.registry import config_type, run_method
+from plaudit.rollouts.local import LocalSampler
+from plaudit.tokens.encode import make_encoder
+from tests.engine.toy import Toy, demonstrations, make_toy, write_rows
+
+OWN = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant: ' }}{% endif %}"
+)
+
+
+def trained(toy: Toy, out: Path, **settings: Any) -> Path:
+    """The model of a run of one step."""
+    run_method(
+        "sft",
+        config_type("sft")(
+            **{"model": toy.model, "data": toy.data, **settings}, out=out, device="cpu", sinks=(), steps=1
+        ),
+    )
+    return out / "model"
+
+
+def test_raw_text_is_asked_raw_and_a_template_of_ones_own_is_saved(tmp_path: Path) -> None:
+    toy = make_toy(tmp_path)
+    chat = make_encoder(trained(toy, tmp_path / "chat"))
+    assert chat.encode_prompt("Hi?") == chat.encode_prompt(user_turn("Hi?"))
+    raw_model = trained(toy, tmp_path / "raw", text="raw")
+    sampler = LocalSampler(raw_model)
+    assert not sampler.has_chat_template
+    assert sampler.encoder.info.decode(sampler.encoder.encode_prompt("Hi?")) == "Hi?"
+    assert "prompts in plain text are raw" in (tmp_path / "raw" / "notes.jsonl").read_text("utf-8")
+    # A run that goes on from it asks in the same way, until it is told otherwise.
+    again = trained(Toy(model=raw_model, data=toy.data), tmp_path / "again", template=own_template(tmp_path))
+    assert make_encoder(again).encode_prompt("Hi?") == sampler.encoder.encode_prompt("Hi?")
+    assert (
+        make_encoder(again, text="chat")
+        .info.decode(make_encoder(again, text="chat").encode_prompt("Hi?"))
+        .endswith("<|im_start|>user: Hi?<|im_end|><|im_start|>assistant: ")
+    )
+
+
+def own_template(folder: Path) -> Path:
+    path = folder / "own.jinja"
+    path.write_text(OWN, "utf-8")
+    return path
+
+
+def test_a_template_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    toy = make_toy(tmp_path)
+    empty = tmp_path / "empty.jinja"
+    empty.write_text(" ", "utf-8")
+    for path, words in ((tmp_path / "none.jinja", "cannot be read as text"), (empty, "the file is empty")):
+        with pytest.raises(UserError, match=words):
+            trained(toy, tmp_path / "run", template=path)
+
+
+def test_rows_are_named_by_column_and_progress_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = make_toy(tmp_path)
+    rows = [
+        {"ask": f"{row['prompt']} and why so, please?", "completion": row["completion"], "system": "Briefly."}
+        for row in demonstrations(24)
+    ]
+    write_rows(toy.data, rows)
+    with pytest.raises(UserError, match="no known layout"):
+        trained(toy, tmp_path / "run")
+    ticks = iter(range(0, 10**6, 11))
+    monkeypatch.setattr(data, "monotonic", lambda: next(ticks))
+    model = trained(toy, tmp_path / "named", columns=("prompt=ask",))
+    assert "rows.jsonl: 24 of 24 rows are tokens" in capsys.readouterr().err
+    first = json.loads((tmp_path / "named" / "samples.jsonl").read_text("utf-8").splitlines()[0])
+    assert "Briefly." in json.dumps(first)
+    assert make_encoder(model).asks_in_turns
