@@ -151,7 +151,7 @@ def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) 
             "as_in_trl",
             r"completions it cannot have; it is called by name with any of prompt, answer, ended, ",
         ),
-        ("as_in_trl", r"steps \(for one answer at a time: `def f\(answer, \*\*rest\)`\)"),
+        ("as_in_trl", r" \(for one answer at a time: `def f\(answer, \*\*rest\)`\)"),
         ("short_of_one", "weather it cannot have"),
         ("by_place", "called by name"),
         ("points", "is a int"),
