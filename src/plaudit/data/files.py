@@ -257,13 +257,13 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
 def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a Parquet file, a few hundred at a time."""
     parquet = _require_module("pyarrow.parquet", path)
-    with _damage_said(path, "Parquet file"):
+    with _damage_reported(path, "Parquet file"):
         file = parquet.ParquetFile(path)
     number = 0
     with file:
         batches = file.iter_batches(batch_size=_BATCH_ROWS)
         while True:
-            with _damage_said(path, "Parquet file"):
+            with _damage_reported(path, "Parquet file"):
                 batch = next(batches, None)
             if batch is None:
                 break
@@ -274,7 +274,7 @@ def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 
 @contextmanager
-def _damage_said(path: Path, kind: str) -> Iterator[None]:
+def _damage_reported(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except _READING_FAULTS as error:

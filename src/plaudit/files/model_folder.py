@@ -15,8 +15,8 @@ from typing import Any
 from plaudit.errors import UserError
 from plaudit.files.exact_json import object_of_pairs
 
-CONFIG, GENERATION, INDEX = "config.json", "generation_config.json", "model.safetensors.index.json"
-WEIGHTS = "model.safetensors"
+_CONFIG, _GENERATION = "config.json", "generation_config.json"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 _LIMITS = {
     ("num_hidden_layers", "n_layer", "n_layers", "num_layers"): 1024,
@@ -56,7 +56,7 @@ _AGAIN = "; repair the file, or copy the model again"
 def check_model_folder(folder: Path) -> dict[str, Any]:
     """The config of a model folder; complains about one that could not be loaded, or should not be."""
     refuse_other_folder(folder)
-    path = folder / CONFIG
+    path = folder / _CONFIG
     if not path.exists() and not path.is_symlink():
         contents = ", ".join(sorted(entry.name for entry in folder.iterdir())[:6]) or "nothing"
         raise UserError(f"{folder}: not a model folder, config.json is missing (it holds {contents})")
@@ -65,7 +65,7 @@ def check_model_folder(folder: Path) -> dict[str, Any]:
         _refuse_quantised(path, part)
         _refuse_fetched_code(path, part)
         _check_sizes(path, part)
-    for file in (path, folder / GENERATION):
+    for file in (path, folder / _GENERATION):
         if file.is_file():
             _check_token_numbers(file, read_json_object(file), vocabulary_size(config))
     return config
@@ -76,9 +76,9 @@ def refuse_other_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
         raise UserError(f"{folder}: {what}; --model takes a Hugging Face model folder")
-    if (folder / CONFIG).exists():
+    if (folder / _CONFIG).exists():
         return
-    if (folder / "model" / CONFIG).is_file():
+    if (folder / "model" / _CONFIG).is_file():
         raise UserError(f"{folder}: this is a run's folder; its model lies in {folder / 'model'}: give that")
     if (folder / "adapter_config.json").is_file():
         raise UserError(f"{folder}: {_describe_adapter(folder)}")
@@ -145,7 +145,7 @@ def _describe_adapter(folder: Path) -> str:
     base = adapter.get("base_model_name_or_path") or "a base that it does not name"
     what = f"this is an adapter ({adapter.get('peft_type')} for {base}) and no whole model"
     whole = folder.parent / "model"
-    if (whole / CONFIG).is_file():
+    if (whole / _CONFIG).is_file():
         return f"{what}; the whole one lies in {whole}: give that"
     return f"{what}; merge it into its base with PEFT (merge_and_unload) and give the folder of the result"
 
@@ -204,9 +204,9 @@ def _short(value: object) -> str:
 
 
 def _weight_paths(folder: Path) -> Iterable[Path]:
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    index = folder / INDEX
+    if (folder / _WEIGHTS).is_file():
+        return [folder / _WEIGHTS]
+    index = folder / _INDEX
     if not index.is_file():
         raise UserError(f"{folder}: {_no_weights(folder)}")
     places = read_json_object(index).get("weight_map")
@@ -227,7 +227,9 @@ def _weight_paths(folder: Path) -> Iterable[Path]:
 def _no_weights(folder: Path) -> str:
     parts = sorted(path.name for path in folder.glob("*.safetensors"))
     if parts and (folder / parts[0]).is_file():
-        return f"it holds {parts[0]} but neither {WEIGHTS} nor {INDEX}, which names the parts; copy it again"
+        return (
+            f"it holds {parts[0]} but neither {_WEIGHTS} nor {_INDEX}, which names the parts; copy it again"
+        )
     if parts:
         return f"{parts[0]} is no file that could be read (a folder, or a link to nothing); copy it again"
     return (

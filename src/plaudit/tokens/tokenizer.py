@@ -126,7 +126,7 @@ class TokenizerInfo:
                 f"the text holds half a character (position {error.start}): it is broken UTF-16; "
                 "repair or leave out this row"
             ) from error
-        with _bare_faults_said(f"the tokenizer cannot read {text[:40]!r}"):
+        with _bare_faults_reported(f"the tokenizer cannot read {text[:40]!r}"):
             ids = tuple(self.tokenizer.encode(text, add_special_tokens=False, verbose=False))
         if not ids and text.strip():
             raise UserError(
@@ -303,7 +303,7 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
         known_architecture(where / "config.json", config)
     stops, known = tuple(_declared_stops(where)), vocabulary_size(config)
     try:
-        with quiet_library(), _bare_faults_said("the tokenizer cannot be loaded"):
+        with quiet_library(), _bare_faults_reported("the tokenizer cannot be loaded"):
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)
             info = tokenizer_info(tokenizer, declared=stops, vocabulary=known)
     except UserError as error:
@@ -356,7 +356,7 @@ def quiet_library() -> Iterator[None]:
 
 
 @contextmanager
-def _bare_faults_said(what: str) -> Iterator[None]:
+def _bare_faults_reported(what: str) -> Iterator[None]:
     """Say what the Rust tokenizer raises, which is of no class of its own."""
     try:
         yield
