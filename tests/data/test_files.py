@@ -206,7 +206,19 @@ def test_a_missing_file_names_its_neighbour(tmp_path):
 
 def test_a_folder_of_something_else_lists_what_is_in_it(tmp_path):
     write(tmp_path / "pairs.jsonl", PAIR)
-    with pytest.raises(UserError, match=r"it holds pairs\.jsonl"):
+    (tmp_path / "notes.md").write_text("Mine.")
+    with pytest.raises(UserError, match=r"it holds notes\.md, pairs\.jsonl"):
+        read_records(tmp_path)
+
+
+def test_a_folder_of_files_of_one_kind_is_read_in_the_order_of_their_names(tmp_path):
+    for name in ("b.jsonl", "a.jsonl"):
+        write(tmp_path / name, PAIR)
+    assert [record.origin for record in read_records(tmp_path).records] == ["a.jsonl:1", "b.jsonl:1"]
+    with pytest.raises(UserError, match="a folder of files has no splits"):
+        read_records(tmp_path, options=ReadOptions(split="train"))
+    write(tmp_path / "c.json", PAIR)
+    with pytest.raises(UserError, match="not files of rows of one kind"):
         read_records(tmp_path)
 
 

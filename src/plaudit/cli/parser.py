@@ -39,6 +39,7 @@ from plaudit.config import (
     to_yaml,
 )
 from plaudit.errors import CommandEnd, UserError
+from plaudit.files import hub
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -58,6 +59,14 @@ def integer(word: str) -> int:
         return int(word)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a whole number, got {word!r}") from None
+
+
+def model_path(word: str) -> Path:
+    """The folder of a model or of a reward, of this disk or of the hub."""
+    try:
+        return hub.local_path(word, "model")
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive_integer(word: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plaudit.cli.parser import Subparsers, add_method_options, positive_integer, read_config, write_json
 from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
-from plaudit.methods.registry import preflight_methods
+from plaudit.methods.registry import preflight_methods, with_local_inputs
 
 if TYPE_CHECKING:
     from plaudit.methods.config import RunConfig
@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.planner.suggestions import smallest_suggestion, suggest
 
     # --out has no default, and nothing is written: any name will do.
-    method_config: Any = read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
+    method_config: Any = with_local_inputs(
+        read_config(args.config_type, args, fallback={("out",): Path("unplanned")})
+    )
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
     cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))

@@ -28,6 +28,7 @@ from plaudit.data.fields import (
     too_large_row,
 )
 from plaudit.errors import UserError
+from plaudit.files import hub
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -172,18 +173,32 @@ def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
-    """The rows of a folder that ``datasets`` saved."""
+    """The rows of a folder that ``datasets`` saved, or of files of one kind in it, in the order of names."""
+    shards = _shards(path)
+    if shards:
+        if split is not None:
+            raise UserError(f"{path}: a folder of files has no splits; leave out split={split!r}")
+        for shard in shards:
+            yield from raw_rows(shard, limit=limit)
+        return
     datasets = _require_module("datasets", path)
     try:
         dataset = datasets.load_from_disk(str(path))
     except FileNotFoundError as error:
         children = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
         raise UserError(
-            f"{path}: a folder, but not one that datasets saved (it holds {children}); name a file in it"
+            f"{path}: a folder, but not one that datasets saved, and not files of rows of one kind (it holds "
+            f"{children}); name a file in it"
         ) from error
     if isinstance(dataset, dict):
         dataset = _pick_split(dataset, split, str(path))
     yield from object_rows(dataset, path.name, limit, split=None)
+
+
+def _shards(folder: Path) -> list[Path]:
+    """The files of a folder that holds files of rows of one kind and nothing else; none of any other."""
+    files = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    return files if any(all(file.name.lower().endswith(end) for file in files) for end in READERS) else []
 
 
 def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | None) -> Iterator[RawRow]:
@@ -282,7 +297,9 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     """
     if not isinstance(source, str | Path):
         return object_rows(source, source_name(source), limit, split=split)
-    path = Path(source)
+    path = hub.local_path(source, "dataset", split=split)
+    # The split of such a folder was chosen when it was made.
+    split = None if hub.name_on_hub(path) else split
     if not path.exists():
         raise UserError(f"{path}: no such file{_near_path_hint(path)}")
     if not os.access(path, os.R_OK):
@@ -299,7 +316,7 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
 def source_name(source: Source) -> str:
     """What a source is called in messages and origins."""
     if isinstance(source, str | Path):
-        return Path(source).name
+        return hub.short_name(source) or Path(source).name
     return "dataset" if hasattr(source, "features") else "rows"
 
 

@@ -21,6 +21,7 @@ from plaudit.data.formats.layout import MESSAGES, TEXT, TEXT_OR_MESSAGES, FieldT
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.records import RECORD_TYPES, Record, record_kind
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 
 DETECTION_ROWS = 64
@@ -259,6 +260,8 @@ def open_rows(
     >>> stream.detection.row_format.name, next(stream.rows).records[0].prompt
     ('trl-prompt', 'Hi')
     """
+    if isinstance(source, str | Path):
+        source = hub.local_path(source, "dataset", split=options.split)
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
     first_rows = list(islice(rows, DETECTION_ROWS))
     name = source_name(source)

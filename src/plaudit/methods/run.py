@@ -31,7 +31,7 @@ from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sin
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.errors import UserError
-from plaudit.files import atomic
+from plaudit.files import atomic, hub
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
@@ -332,10 +332,15 @@ def plain_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _as_plain_value(value: Any) -> Any:
-    """A value with its paths as strings, as YAML and experiment trackers take it."""
+    """A value with its paths as strings, as YAML and experiment trackers take it.
+
+    A folder of the hub is what it is called there, commit and all: its path is this machine's own.
+    """
     if isinstance(value, Mapping):
         return {name: _as_plain_value(item) for name, item in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, tuple):
+        return tuple(_as_plain_value(item) for item in value)
+    return hub.name_on_hub(value) or str(value) if isinstance(value, Path | str) else value
 
 
 def sample_completions_fn(

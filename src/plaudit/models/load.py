@@ -258,7 +258,10 @@ def _set_rates(config: PreTrainedConfig, rates: Mapping[_Path, float]) -> None:
 
 def _refuse_no_model_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; --model takes a Hugging Face model folder")
+        raise UserError(
+            f"{folder}: no such folder; --model takes a Hugging Face model folder, or org/name[@revision] of "
+            "the hub"
+        )
     config = folder / "config.json"
     refuse_run_folder(folder)
     if not config.is_file():

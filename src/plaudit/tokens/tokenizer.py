@@ -95,7 +95,10 @@ def load_tokenizer(folder: str | Path) -> TokenizerInfo:
     """The tokenizer of a model folder, with every stop token that the folder declares."""
     where = Path(folder)
     if not where.is_dir():
-        raise UserError(f"{where}: no such folder; give the folder that holds the model and its tokenizer")
+        raise UserError(
+            f"{where}: no such folder; give the folder that holds the model and its tokenizer, or "
+            "org/name[@revision] of the hub"
+        )
     refuse_run_folder(where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=True)

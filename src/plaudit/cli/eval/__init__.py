@@ -11,6 +11,7 @@ from plaudit.cli.eval import policies
 from plaudit.cli.parser import Subparsers, integer, positive_integer
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
+from plaudit.files import hub
 
 if TYPE_CHECKING:
     from plaudit.evaluation.reward_models.evaluate import EvaluatedReward
@@ -80,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:
         make_output_folder(args.out)
+    args.models = [str(hub.local_path(model, "model")) for model in args.models]
     for model in args.models:
         _check_model(model)
     source = read_reward_data(

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import HelpAll, Subparsers, integer, positive_integer
+from plaudit.cli.parser import HelpAll, Subparsers, integer, model_path, positive_integer
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.world.prompts import SPLITS
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def add_parser(verbs: Subparsers) -> None:
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
     add("--max-tokens", type=positive_integer, default=64, help="where an answer is cut (default: 64)")
     add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
-    add("--reward", type=Path, metavar="DIR", help="a learnt reward, shown beside")
+    add("--reward", type=model_path, metavar="DIR", help="a learnt reward, shown beside")
     add(
         "--best-of",
         type=positive_integer,
@@ -103,6 +104,9 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
+    args.models = [hub.local_path(model, "model") for model in args.models]
+    args.against = [hub.local_path(model, "model") for model in args.against]
+    args.judge = [str(hub.local_path(judge, "model")) for judge in args.judge]
     from plaudit.cli.eval.tables import print_policy_tables
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
@@ -150,8 +154,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise UserError(f"{repeated} is given {values.count(repeated)} times; name each once")
 
 
-def _folders_by_name(models: Sequence[str]) -> dict[str, Path]:
-    folders = [Path(model) for model in models]
+def _folders_by_name(folders: Sequence[Path]) -> dict[str, Path]:
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise UserError("two of the folders are the same; name each policy once")
     return dict(zip(short_names(folders), folders, strict=True))
