@@ -24,6 +24,7 @@ _VERBS: Mapping[str, tuple[str, str]] = {
     "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
     "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
     "prove": ("prove", "preference losses and policy optimisation beside what is exact"),
+    "push": ("push", "bring the model of a run to the Hugging Face hub, with a card"),
     "report": ("report", "write the page of a run again, or one that compares several"),
     "run": ("run", "the whole of RLHF in one command: stages from rows to a report"),
     "sample": ("sample", "let models answer prompts"),

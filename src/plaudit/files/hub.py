@@ -131,6 +131,15 @@ def name_on_hub(path: str | Path) -> str | None:
     return f"{repo}@{commit}" + (f":{config}/{split}" if split else "")
 
 
+def is_commit_name(text: str) -> bool:
+    """Whether a text is a name of the hub with a commit, as `name_on_hub` writes it.
+
+    >>> is_commit_name("org/base@" + "ab" * 20), is_commit_name("runs/first")
+    (True, False)
+    """
+    return re.fullmatch(r"[^/@]+/[^/@]+@[0-9a-f]{40}(:.*)?", text) is not None
+
+
 def short_name(path: str | Path) -> str | None:
     """As `name_on_hub`, for headings: without the commit and without a config that has no name.
 
@@ -175,12 +184,9 @@ def _fetched(word: HubWord, root: Path) -> Path:
     if _COMMIT.fullmatch(word.revision) and (place := _known_place(word, word.revision, root)) is not None:
         return place
     with _faults_in_words(word):
-        from huggingface_hub import HfApi, snapshot_download
-        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+        from huggingface_hub import snapshot_download
 
-        if not sys.stderr.isatty() and not are_progress_bars_disabled():
-            disable_progress_bars()
-        api = HfApi()
+        api = _client()
         commit = api.resolve_revision(word.repo, repo_type=word.kind, revision=word.revision).resolved
         place = _known_place(word, commit, root)
         if place is None:
@@ -200,6 +206,16 @@ def _fetched(word: HubWord, root: Path) -> Path:
         else:
             _say(f"{word}: commit {commit} of the hub, found in {place}")
     return place
+
+
+def _client() -> Any:
+    """The hub's own client; it draws bars on a terminal alone."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+
+    if not sys.stderr.isatty() and not are_progress_bars_disabled():
+        disable_progress_bars()
+    return HfApi()
 
 
 def _place(word: HubWord, commit: str, root: Path) -> Path:
@@ -237,7 +253,8 @@ def _names(api: Any, word: HubWord, commit: str) -> tuple[Sequence[str], str]:
     return [file.path for file in tree], " (offline: the newest commit that is in the cache)"
 
 
-_MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors")
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors")
+"""The files of a model folder: data alone."""
 _OTHER_WEIGHTS = re.compile(r"consolidated.*|.*\.(fp16|bf16|fp32)(-\d+-of-\d+)?\.safetensors")
 
 
@@ -254,7 +271,7 @@ def _model_files(word: HubWord, names: Sequence[str]) -> list[str]:
             "(.bin, .pt) and no GGUF. Another revision may have them, as in "
             f"{word.repo}@refs/pr/1, or another repository"
         )
-    rest = [name for name in top if name.endswith(_MODEL_FILES[:-1]) and not name.startswith("pytorch_model")]
+    rest = [name for name in top if name.endswith(MODEL_FILES[:-1]) and not name.startswith("pytorch_model")]
     return [*rest, *weights]
 
 
@@ -446,8 +463,28 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
             f"{word}: nothing of this name lies here, the cache of the hub has no such {_nouns(word)[0]}, "
             f"and {offline}; fetch it once where there is a connection, or give a path"
         ) from error
-    except OSError as error:
-        raise UserError(f"{word}: could not be fetched: {_line(error)}") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{word}: the exchange with the hub failed: {_line(error.__cause__ or error)}"
+        ) from error
+
+
+def push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:
+    """Put the files and the card into a repository, made where there is none; its commit and its page."""
+    with _faults_in_words(HubWord(kind="model", repo=repo, revision="main")):
+        from huggingface_hub import CommitOperationAdd, get_token
+
+        if get_token() is None:
+            raise UserError(f"{repo}: the hub has to know who you are: {_LOG_IN}")
+        api = _client()
+        api.create_repo(repo, private=private, exist_ok=True)
+        contents: Mapping[str, Path | bytes] = {**files, "README.md": card.encode()}
+        additions = [
+            CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+            for name, content in contents.items()
+        ]
+        done = api.create_commit(repo, additions, commit_message="A run of plaudit")
+    return done.oid, f"{_server()}/{repo}"
 
 
 _LOG_IN = "log in (HF_TOKEN, or hf auth login)"
@@ -467,7 +504,8 @@ def _http_fault(word: HubWord, error: Exception) -> str:
     if status is None:
         timeout = f" (HF_HUB_DOWNLOAD_TIMEOUT is {constants.HF_HUB_DOWNLOAD_TIMEOUT} s)"
         return f"the hub at {_server()} cannot be reached: {_line(error)}{timeout}"
-    return f"the hub at {_server()} answers {status}: {_line(error)}"
+    hint = f"; {_LOG_IN}, with a token that may do this" if status in (401, 403) else ""
+    return f"the hub at {_server()} answers {status}: {_line(error)}{hint}"
 
 
 def _nouns(word: HubWord) -> tuple[str, str]:
