@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from plaudit.data.records import plain_text
 from plaudit.engine.run_folder import flat_settings
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.result import PolicyEvaluation, PolicyFigures, read_policy_evaluation
@@ -119,21 +118,24 @@ def _doubts(run: Path, data: RunData, evaluation: Path | None) -> Iterator[str]:
     """Remarks of the run after its first step, checks that failed, warnings of the evaluation."""
     if evaluation is None:
         yield (
-            "- Nobody has compared its answers with those of the model that it began as: the figures above are "
-            "the run's own, without intervals. `plaudit eval policy` gives them."
+            "- Nobody has compared its answers with those of the model that it began as: the figures above "
+            "are the run's own, without intervals. `plaudit eval policy` gives them."
         )
     for note in data.notes:
-        if note.step != 0 and not note.text.startswith(("data: ", "model: ")):
-            yield f"- {plain_text(note.text)}{f' ({note.details})' if note.details else ''}"
-    checks = run / "checks.json"
-    for check in exact_json.loads(checks.read_bytes())["checks"] if checks.is_file() else ():
+        if note.step != 0:
+            yield f"- {note.text}{f' ({note.details})' if note.details else ''}"
+    yield from _failed_checks(run / "checks.json")
+    for warning in () if evaluation is None else policy_warnings(read_policy_evaluation(evaluation)):
+        yield f"- {warning.about}: {warning.finding}. {warning.reason}"
+
+
+def _failed_checks(path: Path) -> Iterator[str]:
+    if not path.is_file():
+        yield "- Nothing was checked before the first step."
+        return
+    for check in exact_json.loads(path.read_bytes())["checks"]:
         if check["verdict"] not in ("pass", "not applicable"):
             yield f"- check {check['name']} ({check['verdict']}): {check['finding']}"
-    if not checks.is_file():
-        yield "- Nothing was checked before the first step."
-    if evaluation is not None:
-        for warning in policy_warnings(read_policy_evaluation(evaluation)):
-            yield f"- {warning.about}: {warning.finding}. {warning.reason}"
 
 
 def _origins(data: RunData, settings: Mapping[str, Any]) -> Iterator[str]:
