@@ -85,7 +85,7 @@ def gather_lineage(
     method: str = "",
 ) -> Lineage:
     """The lineage of a run that is about to start; large files are hashed in pieces."""
-    names = [name for path in (*data, model) if path is not None and (name := hub.name_on_hub(path))]
+    names = [name for path in (*data, model) if path is not None for name in hub.hub_names(path)]
     return Lineage(
         data={hub.name_on_hub(path) or str(path): hash_path(path) for path in data},
         hub={repo: commit[:40] for repo, _, commit in (name.partition("@") for name in names)},

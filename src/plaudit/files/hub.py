@@ -9,6 +9,8 @@ was asked for and nothing else, whatever other tools put into the cache: no pick
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import sys
@@ -16,18 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.data_sets import ROW_ENDINGS, split_files
 
 Kind = Literal["model", "dataset"]
 """What a repository of the hub holds."""
 PREFIX = "hub:"
 """Before a word it says that the hub is meant, whatever lies here under that name."""
-ROW_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv")
-"""The files of a data set that are read."""
 
 _REPO = r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
 _WORDS = {
@@ -97,11 +98,14 @@ def _is_local(text: str) -> bool:
     return text.lower().endswith(_LOCAL_ENDINGS) or Path(Path(text).parts[0]).is_dir()
 
 
-@cache
 def _say_local(text: str) -> None:
     """Say which of two is taken, where this machine has had a repository of the same name from the hub."""
     name = Path(text).name
-    if any(found for kind in _WORDS for found in (_folder() / f"{kind}s" / text).parent.glob(f"{name}@*")):
+    if any(
+        found
+        for kind in _WORDS
+        for found in (_cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
+    ):
         _say(f"{text}: what lies here is taken, and not the hub's; {PREFIX}{text} means the hub's")
 
 
@@ -111,11 +115,20 @@ def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = 
     What the hub has is asked for once in a process; an open run folder names the commit from then on.
     """
     found = hub_word(word, kind)
-    if found is None:
-        return Path(word)
-    if kind == "dataset" and found.split is None:
+    if found is not None and kind == "dataset" and found.split is None:
         found = replace(found, split=split)
-    return _fetched(found, _folder())
+    path = Path(word) if found is None else _fetched(found, _cache_folder() / "hub")
+    return _on_its_base(path) if kind == "model" and is_adapter(path) else path
+
+
+def is_plain_path(word: str, kind: Kind) -> bool:
+    """Whether `local_path` of a word is the word itself."""
+    return hub_word(word, kind) is None and not (kind == "model" and is_adapter(Path(word)))
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter alone, which is a model only on its base."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").exists()
 
 
 def name_on_hub(path: str | Path) -> str | None:
@@ -173,9 +186,84 @@ def pinned(word: str | Path, recorded: str) -> str | None:
     return recorded if same else None
 
 
-def _folder() -> Path:
+def recorded_name(path: str | Path) -> str:
+    """What a run's own files call it: a name of the hub with its commit, an adapter's folder, or the path."""
+    origin = Path(path) / _ORIGIN if "/plaudit/adapters/" in str(path) else None
+    if origin is not None and origin.is_file():
+        return origin.read_text("utf-8").splitlines()[0]
+    return name_on_hub(path) or str(path)
+
+
+def hub_names(path: Path) -> list[str]:
+    """The names on the hub, commits and all, of what a folder or file of `local_path` was made of."""
+    origin = path / _ORIGIN
+    made_of = origin.read_text("utf-8").splitlines() if origin.is_file() else [str(name_on_hub(path))]
+    return [name for name in made_of if is_commit_name(name)]
+
+
+ADAPTER_FOLDER = "plaudit-adapter"
+"""In a folder that stands for an adapter on its base: where the adapter is, beside the base's own files."""
+_ORIGIN = ".origin"
+
+
+def _on_its_base(adapter: Path) -> Path:
+    """A folder of links to the base model's files, with the adapter in a folder within."""
+    base = _base_of(adapter)
+    if (base / ADAPTER_FOLDER).exists():
+        raise UserError(
+            f"{adapter}: its base model, {recorded_name(base)}, is an adapter itself; take the model of its "
+            "run, in model/, which has both merged"
+        )
+    names = [recorded_name(path) if name_on_hub(path) else str(path.resolve()) for path in (adapter, base)]
+    key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    place = _cache_folder() / "adapters" / f"{adapter.resolve().name}-{key}"
+    links = {f"{ADAPTER_FOLDER}/{file.name}": file for file in _data_files(adapter)}
+    links |= {file.name: file for file in _data_files(base)}
+    # Whoever has trained tokens of their own has saved the tokenizer beside the adapter.
+    if (adapter / "tokenizer_config.json").is_file():
+        links |= {file.name: file for file in _data_files(adapter) if not file.name.startswith("adapter_")}
+    _say(f"{names[0]}: a LoRA adapter on {names[1]}; it is merged into it unless --lora.keep is given")
+    if {name for name in links if (place / name).exists()} != set(links):
+        _write_links(place, links, origin="\n".join(names))
+    return place
+
+
+def _data_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.endswith(MODEL_FILES)]
+
+
+def _base_of(adapter: Path) -> Path:
+    """The base model that an adapter names: a folder, as seen from here or from it, or one of the hub."""
+    path = adapter / "adapter_config.json"
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+        name, kind = str(settings["base_model_name_or_path"]), settings.get("peft_type")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
+        ) from error
+    if kind != "LORA":
+        raise UserError(f"{path}: an adapter of type {kind!r}, and only LORA can be merged into its base")
+    if not (adapter / "adapter_model.safetensors").is_file():
+        raise UserError(
+            f"{adapter}: no adapter_model.safetensors; plaudit does not open pickled weights (.bin), which "
+            "can run code: convert them first"
+        )
+    here = next((base for base in (Path(name), adapter / name) if (base / "config.json").is_file()), None)
+    revision = settings.get("revision")
+    word = f"{name}@{revision}" if revision and "@" not in name else name
+    base = local_path(word, "model") if here is None else here
+    if not (base / "config.json").is_file():
+        raise UserError(
+            f"{path}: its base model is {name!r}, and no model lies there; write its folder, or org/name of "
+            "the hub, into base_model_name_or_path"
+        )
+    return base
+
+
+def _cache_folder() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root).absolute() / "plaudit" / "hub"
+    return Path(root).absolute() / "plaudit"
 
 
 @cache
@@ -194,7 +282,7 @@ def _fetched(word: HubWord, root: Path) -> Path:
             if word.kind == "model":
                 chosen, at = _model_files(word, names), Path()
             else:
-                chosen, at = _split_files(word, names, _read_card(word, names, commit))
+                chosen, at = split_files(word, names, _read_card(word, names, commit))
             # Names are patterns to the client; a file's own brackets are no pattern.
             patterns = [re.sub(r"([\[?*])", r"[\1]", name) for name in chosen]
             snapshot = snapshot_download(
@@ -293,152 +381,23 @@ def _read_card(word: HubWord, names: Sequence[str], commit: str) -> Mapping[str,
     return front if isinstance(front, dict) else {}
 
 
-Splits = Mapping[str, Sequence[str]]
-"""The files of each split."""
-
-
-def _split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) -> tuple[list[str], Path]:
-    """The files of the split that is meant, in order, and where they are to lie."""
-    files = sorted(name for name in names if _holds_rows(name))
-    if not files:
-        raise _no_rows(word, names)
-    declared = card.get("configs")
-    if declared:
-        try:
-            configs = {str(config.get("config_name", "default")): config for config in declared}
-            config = _picked_config(word, configs)
-            splits = _declared_splits(word, configs[config], files)
-        except (TypeError, AttributeError) as error:
-            raise UserError(
-                f"{word}: configs: in its README.md lists no files as the hub wants it"
-            ) from error
-    else:
-        config, splits = word.config or "default", _guessed_splits(word, files)
-    named = replace(word, config=None if config == "default" and word.config is None else config)
-    split = _picked(named, "split", splits, word.split)
-    chosen = sorted(splits[split])
-    endings = {_ending(name) for name in chosen}
-    if not chosen or len(endings) > 1 or "" in endings:
-        held = ", ".join(chosen[:6]) or "no file"
-        raise UserError(
-            f"{replace(named, split=split)}: its files cannot be read as one table: {held}; files of one "
-            f"kind are read: {', '.join(ROW_ENDINGS)}"
-        )
-    return chosen, Path(config) / split
-
-
-def _holds_rows(name: str) -> bool:
-    hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-    return (
-        bool(_ending(name)) and not hidden and not name.endswith(("dataset_infos.json", "dataset_info.json"))
-    )
-
-
-def _ending(name: str) -> str:
-    return max((end for end in ROW_ENDINGS if name.lower().endswith(end)), key=len, default="")
-
-
-def _no_rows(word: HubWord, names: Sequence[str]) -> UserError:
-    script = f"{word.repo.partition('/')[2]}.py"
-    if script in names:
-        return UserError(
-            f"{word}: its rows are made by a script, {script}, and scripts are never run; the hub's own copy "
-            f"in Parquet may be there: {word.repo}@refs/convert/parquet"
-        )
-    held = ", ".join(sorted(name for name in names if not name.startswith("."))[:6]) or "nothing"
-    return UserError(f"{word}: no file of rows lies there ({', '.join(ROW_ENDINGS)}); it holds {held}")
-
-
-def _picked_config(word: HubWord, configs: Mapping[str, Mapping[str, Any]]) -> str:
-    default = [name for name, config in configs.items() if config.get("default") or name == "default"]
-    wanted = word.config or (default[0] if default else None)
-    return _picked(replace(word, config=None, split=None), "config", configs, wanted)
-
-
-def _picked(
-    word: HubWord, what: Literal["config", "split"], among: Mapping[str, Any], wanted: str | None
-) -> str:
-    """The one that is wanted, or the only one; else a refusal that names all."""
-    if wanted is not None and wanted in among:
-        return wanted
-    if wanted is None and len(among) == 1:
-        return next(iter(among))
-    several = f"it has no {what} {wanted}" if wanted else f"it has several {what}s"
-    words = ", ".join(str(replace(word, **{what: name})) for name in among)
-    raise UserError(f"{word}: {several}; give one of {words}")
-
-
-def _declared_splits(word: HubWord, config: Mapping[str, Any], files: Sequence[str]) -> Splits:
-    """The files of each split as README.md lists them: a pattern, several, or patterns by split."""
-    folder = str(config.get("data_dir") or "")
-    listed = config.get("data_files")
-    if listed is None:
-        return _guessed_splits(replace(word, config=folder or None), files)
-    if isinstance(listed, dict):
-        listed = [{"split": split, "path": path} for split, path in listed.items()]
-    entries = [listed] if isinstance(listed, str | dict) else listed
-    splits: dict[str, list[str]] = {}
-    for entry in entries:
-        split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
-        for pattern in [path] if isinstance(path, str) else path or ():
-            found = _matching(files, str(PurePosixPath(folder) / str(pattern)))
-            splits.setdefault(str(split or "train"), []).extend(found)
-    return {split: list(dict.fromkeys(found)) for split, found in splits.items()}
-
-
-_GLOB = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _matching(files: Sequence[str], pattern: str) -> list[str]:
-    """The files of a pattern in which ** stands for folders and * for a part of one name."""
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
-    expression = "".join(
-        _GLOB.get(piece) or (piece.replace("[!", "[^") if piece.startswith("[") else re.escape(piece))
-        for piece in pieces
-    )
-    return [name for name in files if re.fullmatch(expression, name)]
-
-
-_SHARD = re.compile(r"(?:.*/)?([\w.]+?)-\d{5}-of-\d{5}[^/]*")
-_SPLIT_WORDS = {
-    "train": "train|training",
-    "validation": "validation|valid|dev|val",
-    "test": "test|testing|eval|evaluation",
-}
-
-
-def _guessed_splits(word: HubWord, files: Sequence[str]) -> Splits:
-    """Splits by the names of files and folders, where README.md names none; a config is then a folder."""
-    if word.config is not None:
-        folders = sorted({name.split("/", 1)[0] for name in files if "/" in name})
-        files = [name for name in files if name.startswith(f"{word.config}/")]
-        if not files:
-            raise UserError(f"{word}: it has no config {word.config}; its folders are {', '.join(folders)}")
-    shards = {name: match[1] for name in files if (match := _SHARD.fullmatch(name))}
-    splits: dict[str, list[str]] = {}
-    for name in files:
-        splits.setdefault(shards[name] if len(shards) == len(files) else _split_word(name), []).append(name)
-    return splits
-
-
-def _split_word(name: str) -> str:
-    for split, words in _SPLIT_WORDS.items():
-        if re.search(rf"(?:^|[\W_\d])(?:{words})(?:$|[\W_\d])", name.lower()):
-            return split
-    return "train"
-
-
 def _link(place: Path, snapshot: Path, names: Sequence[str], word: HubWord) -> None:
     missing = [name for name in names if not (snapshot / name).exists()]
     if missing:
         raise UserError(f"{word}: the cache lacks {missing[0]}, and it could not be fetched")
+    # Rows of two folders lie side by side; a chat template stays in its folder.
+    flat = {name.replace("/", "__") if word.kind == "dataset" else name: snapshot / name for name in names}
+    _write_links(place, flat)
+
+
+def _write_links(place: Path, targets: Mapping[str, Path], origin: str | None = None) -> None:
     atomic.make_folder(place.parent)
     with atomic.atomic_folder(place) as partial:
-        for name in names:
-            # Rows of two folders lie side by side; a chat template stays in its folder.
-            flat = name.replace("/", "__") if word.kind == "dataset" else name
-            (partial / flat).parent.mkdir(exist_ok=True)
-            (partial / flat).symlink_to((snapshot / name).absolute())
+        for name, target in targets.items():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (partial / name).symlink_to(target.absolute())
+        if origin is not None:
+            (partial / _ORIGIN).write_text(f"{origin}\n", encoding="utf-8")
 
 
 @contextmanager
@@ -522,6 +481,7 @@ def _line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+@cache
 def _say(sentence: str) -> None:
     # Of several processes that were started together the first speaks for all.
     if os.environ.get("RANK", "0") == "0":

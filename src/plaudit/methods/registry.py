@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plaudit.config import load_yaml
+from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
@@ -181,8 +182,8 @@ def with_local_inputs(config: Any) -> Any:
     inputs = [*_input_words(config)]
     is_single = os.environ.get("WORLD_SIZE", "1") == "1"
     # Several ranks always meet here: one that was given other words than the rest must not wait alone.
-    if is_single and not any(hub.hub_word(word, kind) for _, word, kind in inputs):
-        return config
+    if is_single and all(hub.is_plain_path(word, kind) for _, word, kind in inputs):
+        return _with_kept_adapter(config)
     from plaudit.engine.distributed import process_group
 
     recorded = _recorded_words(config.out)
@@ -197,7 +198,22 @@ def with_local_inputs(config: Any) -> Any:
         commits = {word: hub.name_on_hub(path) for word, path in paths.items()}
         commits = json.loads(ranks.all_gather_strings([json.dumps(commits)])[0])
         words = [str(hub.local_path(commits.get(word) or word, kind)) for _, word, kind in inputs]
-    return _with_words(config, iter(words), "")
+    return _with_kept_adapter(_with_words(config, iter(words), ""))
+
+
+def _with_kept_adapter(config: Any) -> Any:
+    """Of an adapter that is trained on: its own rank, which says from here on that there is one."""
+    if not config.lora.keep:
+        return config
+    if isinstance(config, RewardConfig | GroupConfig | RlhfConfig | LoopConfig):
+        raise UserError("--lora.keep: only a policy's own adapter can be trained on; leave it out")
+    path = config.model / hub.ADAPTER_FOLDER / "adapter_config.json"
+    if not path.is_file():
+        raise UserError(f"--lora.keep: {config.model} is no adapter that could be trained on; leave it out")
+    rank = json.loads(path.read_text("utf-8")).get("r")
+    if config.lora.rank not in (0, rank):
+        raise UserError(f"--lora.rank {config.lora.rank}: the kept adapter has rank {rank}; leave it out")
+    return replace(config, lora=replace(config.lora, rank=rank))
 
 
 def _input_words(config: Any, prefix: str = "") -> Iterator[tuple[str, str, hub.Kind]]:

@@ -340,7 +340,7 @@ def _as_plain_value(value: Any) -> Any:
         return {name: _as_plain_value(item) for name, item in value.items()}
     if isinstance(value, tuple):
         return tuple(_as_plain_value(item) for item in value)
-    return hub.name_on_hub(value) or str(value) if isinstance(value, Path | str) else value
+    return hub.recorded_name(value) if isinstance(value, Path | str) else value
 
 
 def sample_completions_fn(
