@@ -157,8 +157,9 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a Parquet file, a few hundred at a time."""
-    pyarrow = _require_module("pyarrow", path)
-    parquet = _require_module("pyarrow.parquet", path)
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         file = parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
@@ -181,7 +182,10 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
         for shard in shards:
             yield from raw_rows(shard, limit=limit)
         return
-    datasets = _require_module("datasets", path)
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise UserError(f'{path}: reading it needs datasets: pip install "plaudit[data]"') from error
     try:
         dataset = datasets.load_from_disk(str(path))
     except FileNotFoundError as error:
@@ -261,17 +265,6 @@ def _pick_split(splits: Mapping[Any, Any], split: str | None, name: str) -> Iter
     if split not in splits:
         raise UserError(f"{name}: no split {split!r}; it has {split_names}")
     return splits[split]
-
-
-def _require_module(module: str, path: Path) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f'{path}: reading it needs {error.name}; install it with: pip install "plaudit[data]"'
-        ) from error
 
 
 Source = str | Path | Iterable[object]

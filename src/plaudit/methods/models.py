@@ -84,11 +84,10 @@ def _repeated_layers(module: nn.Module) -> Sequence[nn.Module]:
 
 def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
     """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet."""
-    kept = config.lora.keep
-    model = load_model(config.model, dtype=precision.weights, device=ranks.device, merge=not kept)
+    model = load_model(config.model, dtype=precision.weights, device=ranks.device, merge=not config.lora.keep)
     if config.memory.checkpointing:
         enable_gradient_checkpointing(model)
-    if kept:
+    if config.lora.keep:
         model = with_adapter(model, config.model / ADAPTER_FOLDER)
     elif config.lora.rank:
         model = with_lora(model, config.lora)

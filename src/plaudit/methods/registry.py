@@ -183,7 +183,7 @@ def with_local_inputs(config: Any) -> Any:
     is_single = os.environ.get("WORLD_SIZE", "1") == "1"
     # Several ranks always meet here: one that was given other words than the rest must not wait alone.
     if is_single and all(hub.is_plain_path(word, kind) for _, word, kind in inputs):
-        return _with_kept_adapter(config)
+        return _with_retained_adapter(config)
     from plaudit.engine.distributed import process_group
 
     recorded = _recorded_words(config.out)
@@ -198,10 +198,10 @@ def with_local_inputs(config: Any) -> Any:
         commits = {word: hub.name_on_hub(path) for word, path in paths.items()}
         commits = json.loads(ranks.all_gather_strings([json.dumps(commits)])[0])
         words = [str(hub.local_path(commits.get(word) or word, kind)) for _, word, kind in inputs]
-    return _with_kept_adapter(_with_words(config, iter(words), ""))
+    return _with_retained_adapter(_with_words(config, iter(words), ""))
 
 
-def _with_kept_adapter(config: Any) -> Any:
+def _with_retained_adapter(config: Any) -> Any:
     """Of an adapter that is trained on: its own rank, which says from here on that there is one."""
     if not config.lora.keep:
         return config

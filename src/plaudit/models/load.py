@@ -320,11 +320,10 @@ ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 
 def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
     """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head."""
-    from peft import LoraConfig, get_peft_model
-
+    peft = _require_peft()
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
     _refuse_unknown(names, model)
-    config = LoraConfig(
+    config = peft.LoraConfig(
         r=settings.rank,
         # α = 2r keeps the update's scale the same when the rank is changed alone.
         lora_alpha=settings.alpha or 2 * settings.rank,
@@ -342,9 +341,17 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
         try:
             # Without autocast_adapter_dtype=False adapters of a bfloat16
             # model would come in float32, unlike the base.
-            return get_peft_model(model, config, autocast_adapter_dtype=False)
+            return peft.get_peft_model(model, config, autocast_adapter_dtype=False)
         except ValueError as error:
             raise UserError(f"lora: {error}") from error
+
+
+def _require_peft() -> Any:
+    try:
+        import peft
+    except ModuleNotFoundError as error:
+        raise UserError('adapters (LoRA) need peft: pip install "plaudit[lora]"') from error
+    return peft
 
 
 def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
@@ -364,16 +371,15 @@ def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
 
 def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
     """The model with the adapter of a folder, which learns, and every weight of which has its place."""
-    from peft import LoraConfig, PeftModel
-
+    peft = _require_peft()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
         # PEFT only warns of an adapter that lacks weights, and goes on with those that change nothing.
         warnings.filterwarnings("error", message=".*missing adapter keys")
         try:
-            settings: Any = LoraConfig.from_pretrained(str(folder))
+            settings = peft.LoraConfig.from_pretrained(str(folder))
             settings.lora_dropout = 0.0
-            return PeftModel.from_pretrained(
+            return peft.PeftModel.from_pretrained(
                 model, str(folder), config=settings, is_trainable=True, autocast_adapter_dtype=False
             )
         except (*LOADING_FAULTS, UserWarning, KeyError, AttributeError) as error:
