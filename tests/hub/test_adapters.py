@@ -167,8 +167,8 @@ def test_an_adapter_that_cannot_be_a_model_is_refused_in_a_sentence(made, tmp_pa
     tensors = load_file(lacking / "adapter_model.safetensors")
     tensors.pop(next(iter(tensors)))
     save_file(tensors, lacking / "adapter_model.safetensors")
-    refused("the adapter does not fit its base: Found missing adapter keys", lacking)
-    refused("the adapter does not fit its base", damaged(made, tmp_path / "g", r=7))
+    refused("the adapter does not fit this model: Found missing adapter keys", lacking)
+    refused("the adapter does not fit this model", damaged(made, tmp_path / "g", r=7))
 
 
 def _broken(made: Path, folder: Path) -> Path:

@@ -29,6 +29,7 @@ from plaudit.config import (
     SettingPath,
     all_settings,
     did_you_mean,
+    explain_unknown,
     is_switch,
     item_type,
     load_yaml,
@@ -117,14 +118,14 @@ def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
         **{old: refused[new] for old, new in renamed.items() if new in refused},
     }.items():
         option = "--" + name.replace("_", "-")
-        parser.add_argument(option, action=_Refuse, nargs="*", why=why, help=argparse.SUPPRESS)
+        parser.add_argument(option, action=RefusedOption, nargs="*", why=why, help=argparse.SUPPRESS)
     for old, new in renamed.items():
         if new in settings:
             option = "--" + old.replace("_", "-")
             _add_old_name(parser, option, settings[new])
 
 
-class _Refuse(argparse.Action):
+class RefusedOption(argparse.Action):
     """Says why a setting of other algorithms has no meaning here."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, why: str, **settings: Any) -> None:
@@ -339,7 +340,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = unknown[0].partition("=")[0]
             if word.startswith("-"):
-                self.error(f"unknown option {word}{did_you_mean(word, self._option_string_actions)}")
+                self.error(f"unknown option {word}{explain_unknown(word, self._option_string_actions)}")
             self.error(f"unexpected argument {word!r}")
         return namespace, unknown
 

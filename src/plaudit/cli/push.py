@@ -29,7 +29,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--evaluation", type=Path, metavar="DIR", help="what plaudit eval policy --out wrote: win rates"
     )
     push.add_argument("--dry-run", action="store_true", help="show the card and the files, and push nothing")
-    push.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -382,8 +382,12 @@ def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
             return peft.PeftModel.from_pretrained(
                 model, str(folder), config=settings, is_trainable=True, autocast_adapter_dtype=False
             )
-        except (*LOADING_FAULTS, UserWarning, KeyError, AttributeError) as error:
-            raise UserError(f"{folder}: the adapter does not fit its base: {_first_lines(error)}") from error
+        except KeyError as error:
+            raise UserError(f"{folder}: the adapter does not fit this model: {error} is missing") from error
+        except (*LOADING_FAULTS, UserWarning, AttributeError) as error:
+            raise UserError(
+                f"{folder}: the adapter does not fit this model: {_first_lines(error)}"
+            ) from error
 
 
 def save_adapter(model: Any, folder: Path) -> None:
