@@ -215,6 +215,9 @@ def _float(value: object) -> float:
 
 
 def _path(value: object) -> Path:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        # Several sources of rows; a model that is given so is a folder that nobody has.
+        value = " + ".join(value)
     # Path("") is the current folder: an unset shell variable would silently write there.
     if not isinstance(value, str) or not value:
         raise ValueError(value)

@@ -133,9 +133,14 @@ def test_a_kept_adapter_is_trained_on_and_the_reference_is_what_the_run_began_wi
     kept, old = (load_file(folder / "adapter_model.safetensors") for folder in (out / "adapter", adapter))
     for name, weight in old.items():
         torch.testing.assert_close(kept[name], weight, rtol=0, atol=1e-6)
-    assert main([*train, "--out", str(tmp_path / "b"), *still, "--lora.rank", "5"]) == 2
+
+
+def test_an_adapter_is_kept_only_where_there_is_one_and_a_policy_learns(made, tmp_path, capsys):
+    adapter, pairs = made / "run" / "adapter", made / "pairs.jsonl"
+    train = ["train", "dpo", "--model", str(adapter), "--data", str(pairs), "--lora.keep"]
+    assert main([*train, "--out", str(tmp_path / "b"), "--lora.rank", "5"]) == 2
     assert "the kept adapter has rank 2" in capsys.readouterr().err
-    assert main([*train, "--model", str(made / "base"), "--out", str(tmp_path / "c"), *still]) == 2
+    assert main([*train, "--model", str(made / "base"), "--out", str(tmp_path / "c")]) == 2
     assert "is no adapter that could be trained on" in capsys.readouterr().err
     reward = ["train", "reward", "--model", str(adapter), "--data", str(pairs), "--lora.keep"]
     assert main([*reward, "--out", str(tmp_path / "d")]) == 2

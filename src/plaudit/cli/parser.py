@@ -41,6 +41,7 @@ from plaudit.config import (
 )
 from plaudit.errors import CommandEnd, UserError
 from plaudit.files import hub
+from plaudit.files.data_sets import joined
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -85,6 +86,10 @@ ConfigT = TypeVar("ConfigT")
 
 _DEST_PREFIX = "setting."
 _METAVARS: dict[object, str] = {bool: "true|false", int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
+
+
+_ROWS = (("data",), ("prompts",))
+"""Settings that several sources may be given to: a.jsonl*2 b.parquet org/name/train."""
 
 
 def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
@@ -136,6 +141,17 @@ class RefusedOption(argparse.Action):
     def __call__(self, *_: Any) -> NoReturn:
         """Raise with the reason why the option is refused."""
         raise UserError(self.why)
+
+
+class JoinedWords(argparse.Action):
+    """Takes several sources of rows as one word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
+    ) -> None:
+        """Store what stands for all of them."""
+        del parser
+        setattr(namespace, self.dest, Path(joined(values)))
 
 
 class RenamedOption(argparse.Action):
@@ -269,6 +285,10 @@ def _add_option(
             setting.option, dest=dest, action=switch, default=argparse.SUPPRESS, help=text
         )
     item = item_type(setting.value_type)
+    if setting.path in _ROWS:
+        rows = group.add_argument(setting.option, dest=dest, action=JoinedWords, nargs="+", help=text)
+        rows.default, rows.metavar = argparse.SUPPRESS, "ROWS"
+        return rows
     return group.add_argument(
         setting.option,
         dest=dest,

@@ -29,6 +29,7 @@ from plaudit.data.fields import (
 )
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.files.data_sets import SEVERAL
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
 _BOM = b"\xef\xbb\xbf"
@@ -294,6 +295,8 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     # The split of such a folder was chosen when it was made.
     split = None if hub.name_on_hub(path) else split
     if not path.exists():
+        if SEVERAL in str(path):
+            raise UserError(f"{path}: several sources are taken by training alone, in --data and --prompts")
         raise UserError(f"{path}: no such file{_near_path_hint(path)}")
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")

@@ -26,6 +26,7 @@ import plaudit
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json, hub, lock
+from plaudit.files.data_sets import sources_of
 
 if TYPE_CHECKING:
     from plaudit.engine.distributed import Ranks
@@ -85,6 +86,7 @@ def gather_lineage(
     method: str = "",
 ) -> Lineage:
     """The lineage of a run that is about to start; large files are hashed in pieces."""
+    data = [Path(source) for path in data for source, _ in sources_of(path)]
     names = [name for path in (*data, model) if path is not None for name in hub.hub_names(path)]
     return Lineage(
         data={hub.name_on_hub(path) or str(path): hash_path(path) for path in data},

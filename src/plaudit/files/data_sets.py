@@ -1,12 +1,13 @@
-"""Which files of a data set's repository hold the rows of a split, by its README.md or by their names.
+"""Rows by their words: several sources with weights, and the files of a data set on the hub.
 
-Pure: from names and what the card says to names; nothing is asked of the hub, and no script is ever run.
+Pure: from words, names and what a data set's README.md says to names; nothing is asked of the hub, and no
+script is ever run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,46 @@ ROW_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", "
 """The files of a data set that are read."""
 Splits = Mapping[str, Sequence[str]]
 """The files of each split."""
+
+
+SEVERAL = " + "
+"""Between several sources of rows in one word: ``a.jsonl*2 + org/name/train``."""
+MAX_WEIGHT = 1000
+
+
+def joined(words: Iterable[object]) -> str:
+    """Several sources as one word.
+
+    >>> joined(["a.jsonl*2", "b.parquet"])
+    'a.jsonl*2 + b.parquet'
+    """
+    return SEVERAL.join(map(str, words))
+
+
+def sources_of(word: str | Path) -> tuple[tuple[str, float], ...]:
+    """Each source of a word of rows, with how often its rows are trained in one pass; usually one, once.
+
+    >>> sources_of("a.jsonl*2 + org/name/train*0.5 + b.parquet")
+    (('a.jsonl', 2.0), ('org/name/train', 0.5), ('b.parquet', 1.0))
+    """
+    # Where a file is called so, a sign in its name is a sign in its name.
+    parts = [str(word)] if Path(word).exists() else str(word).split(SEVERAL)
+    return tuple(_source(part) for part in parts)
+
+
+def _source(part: str) -> tuple[str, float]:
+    match = re.fullmatch(r"(.+)\*([0-9.]+)", part)
+    if match is None or Path(part).exists():
+        return part, 1.0
+    try:
+        weight = float(match[2])
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight <= MAX_WEIGHT:
+        raise UserError(
+            f"{part}: *{match[2]} says how often these rows are trained: above 0, at most {MAX_WEIGHT}"
+        )
+    return match[1], weight
 
 
 def split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) -> tuple[list[str], Path]:

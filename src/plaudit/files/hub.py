@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.files.data_sets import ROW_ENDINGS, split_files
+from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, joined, sources_of, split_files
 
 Kind = Literal["model", "dataset"]
 """What a repository of the hub holds."""
@@ -187,7 +187,15 @@ def pinned(word: str | Path, recorded: str) -> str | None:
 
 
 def recorded_name(path: str | Path) -> str:
-    """What a run's own files call it: a name of the hub with its commit, an adapter's folder, or the path."""
+    """What a run's own files call it: a name of the hub with its commit, an adapter's folder, or the path.
+
+    Of several sources of rows each is named so.
+    """
+    if SEVERAL in str(path):
+        return joined(
+            f"{recorded_name(source)}{'' if weight == 1 else f'*{weight:g}'}"
+            for source, weight in sources_of(path)
+        )
     origin = Path(path) / _ORIGIN if "/plaudit/adapters/" in str(path) else None
     if origin is not None and origin.is_file():
         return origin.read_text("utf-8").splitlines()[0]

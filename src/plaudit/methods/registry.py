@@ -13,6 +13,7 @@ from typing import Any, Literal
 from plaudit.config import load_yaml
 from plaudit.errors import UserError
 from plaudit.files import hub
+from plaudit.files.data_sets import joined, sources_of
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
@@ -189,7 +190,8 @@ def with_local_inputs(config: Any) -> Any:
     recorded = _recorded_words(config.out)
 
     def fetched(key: str, word: str, kind: hub.Kind) -> str:
-        names = (hub.pinned(word, name) for name in recorded.get(key, ()))
+        known = [source for name in recorded.get(key, ()) for source, _ in sources_of(name)]
+        names = (hub.pinned(word, name) for name in known)
         return str(hub.local_path(next(filter(None, names), word), kind, split=config.rows.split))
 
     with process_group(config.device) as ranks:
@@ -225,7 +227,8 @@ def _input_words(config: Any, prefix: str = "") -> Iterator[tuple[str, str, hub.
         elif setting.init and TRAINING_INPUTS.get(key) and value is not None:
             kind: hub.Kind = "dataset" if TRAINING_INPUTS[key] == _ROWS else "model"
             for word in value if isinstance(value, tuple) else (value,):
-                yield key, str(word), kind
+                for source, _ in sources_of(word) if kind == "dataset" else ((word, 1.0),):
+                    yield key, str(source), kind
 
 
 def _with_words(config: Any, words: Iterator[str], prefix: str) -> Any:
@@ -236,11 +239,20 @@ def _with_words(config: Any, words: Iterator[str], prefix: str) -> Any:
         if is_dataclass(value):
             changed |= {setting.name: _with_words(value, words, f"{key}.")} if setting.init else {}
         elif setting.init and TRAINING_INPUTS.get(key) and value is not None:
-            if isinstance(value, tuple):
-                changed[setting.name] = tuple(type(word)(next(words)) for word in value)
-            else:
-                changed[setting.name] = type(value)(next(words))
+            several = isinstance(value, tuple)
+            is_rows = TRAINING_INPUTS[key] == _ROWS
+            local = [
+                type(word)(_local_sources(word, words) if is_rows else next(words))
+                for word in (value if several else (value,))
+            ]
+            changed[setting.name] = tuple(local) if several else local[0]
     return replace(config, **changed)
+
+
+def _local_sources(word: str | Path, words: Iterator[str]) -> str:
+    """A word of rows with each of its sources as it lies on this disk, under the same weight."""
+    sources = sources_of(word)
+    return joined(f"{next(words)}{'' if weight == 1 else f'*{weight:g}'}" for _, weight in sources)
 
 
 def _recorded_words(out: Path) -> Mapping[str, list[str]]:
