@@ -26,6 +26,7 @@ Splits = Mapping[str, Sequence[str]]
 SEVERAL = " + "
 """Between several sources of rows in one word: ``a.jsonl*2 + org/name/train``."""
 MAX_WEIGHT = 1000
+"""How often rows may be trained in one pass: beyond it, a slip of the pen."""
 
 
 def joined(words: Iterable[object]) -> str:

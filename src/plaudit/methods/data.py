@@ -142,8 +142,8 @@ def weighted(rows: Sequence[Row], weights: Mapping[int, float], seed: int) -> tu
     >>> weighted(["a"], {id("a"): 2.0}, seed=0)
     ('a', 'a')
     """
-    chance = random.Random(f"{seed}/weights")
-    times = [int(weights[id(row)]) + (chance.random() < weights[id(row)] % 1) for row in rows]
+    generator = random.Random(f"{seed}/weights")
+    times = [int(weights[id(row)]) + (generator.random() < weights[id(row)] % 1) for row in rows]
     return tuple(row for row, count in zip(rows, times, strict=True) for _ in range(count))
 
 
