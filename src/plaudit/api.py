@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from plaudit.config import did_you_mean, missing_settings, read_values, resolve
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.given import Rows, model_word, plain_setting, row_list, rows_file
 from plaudit.methods.algorithm import algorithm as from_signature
 from plaudit.methods.preference.algorithms import OWN
-from plaudit.methods.registry import TABLES, config_type, config_types, run_method
+from plaudit.methods.registry import TABLES, config_type, config_types, run_method, with_local_inputs
 from plaudit.results import PipelineResult, TrainingResult, is_reward, load_any_reward
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def train(algorithm: Algorithm, *, out: str | os.PathLike[str], **settings: Any)
     if record is None:
         run_method(method, config)
     else:
-        _record_entry(record).run(record, config)
+        _record_entry(record).run(record, with_local_inputs(config))
     return TrainingResult(folder)
 
 
@@ -261,7 +262,7 @@ def _evaluate_policies(models: Any, data: Rows, options: _PolicyOptions) -> Poli
 def _policy_folders(models: Any) -> dict[str, Path]:
     named = models if isinstance(models, Mapping) else {Path(models).name: models}
     return {
-        str(name): model.folder if isinstance(model, TrainingResult) else Path(model)
+        str(name): model.folder if isinstance(model, TrainingResult) else hub.local_path(model, "model")
         for name, model in cast("Mapping[str, Any]", named).items()
     }
 

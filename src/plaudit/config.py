@@ -15,6 +15,7 @@ import copy
 import dataclasses
 import inspect
 import math
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,6 +57,41 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """
     match = nearest_word(word, candidates)
     return f"; did you mean {match}?" if match else ""
+
+
+def explain_unknown(word: str, options: Iterable[str]) -> str:
+    """What to say behind an unknown setting: its name here, where other projects call it so, or the nearest.
+
+    ``options`` are named as on the command line, or all as in a file.
+
+    >>> explain_unknown("--lr", ["--learning-rate"])
+    ': here it is --learning-rate, the peak learning rate'
+    >>> explain_unknown("lr", ["learning_rate"])
+    ': here it is learning_rate, the peak learning rate'
+    """
+    names = list(options)
+    for entry in _peer_words():
+        if _normalised(word) in entry["words"]:
+            known = {_normalised(name) for name in names}
+            here = [option for option in entry["here"] if _normalised(option) in known]
+            answer = (
+                f"{entry['here'][0]} of other methods, {entry['means']}" if entry["here"] else entry["means"]
+            )
+            answer = f"here it is {here[0]}, {entry['means']}" if here else str(answer)
+            return f": {answer if word.startswith('-') else _as_keys(answer)}"
+    return did_you_mean(word, names)
+
+
+def _as_keys(text: str) -> str:
+    """Options in a sentence as a file writes them."""
+    return re.sub(r"--([a-z][\w.-]*\w)", lambda option: option[1].replace("-", "_"), text)
+
+
+@cache
+def _peer_words() -> list[dict[str, Any]]:
+    import yaml
+
+    return yaml.safe_load(Path(__file__).with_name("peer_words.yaml").read_text("utf-8"))
 
 
 def _normalised(name: str) -> str:
@@ -179,6 +215,9 @@ def _float(value: object) -> float:
 
 
 def _path(value: object) -> Path:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        # Several sources of rows; a model that is given so is a folder that nobody has.
+        value = " + ".join(value)
     # Path("") is the current folder: an unset shell variable would silently write there.
     if not isinstance(value, str) or not value:
         raise ValueError(value)
@@ -493,7 +532,7 @@ def _collect(
             if key in refused:
                 raise UserError(f"{source}: {refused[key]}")
             nearby = [setting.key for setting in all_settings(config_type, path)]
-            raise UserError(f"{source}: unknown key {key}{did_you_mean(key, nearby)}")
+            raise UserError(f"{source}: unknown key {key}{explain_unknown(key, nearby)}")
         setting = settings_by_name[name]
         if setting.group is None:
             values[setting.path] = _convert_value(value, setting.value_type, f"{source}: {setting.key}")

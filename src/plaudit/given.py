@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from plaudit.config import to_plain_data
 from plaudit.errors import UserError
+from plaudit.files.data_sets import joined
 from plaudit.results import LanguageModel, TrainingResult
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def rows_file(rows: Rows, folder: Path, name: str) -> str:
     path = folder.with_name(f"{folder.name}.{name}.jsonl")
     atomic.make_folder(path.parent)
     given = row_list(rows, name)
+    if given and all(isinstance(row, str | os.PathLike) for row in given):
+        return joined(map(os.fspath, given))
     if given and all(is_dataclass(row) for row in given):
         write_records(cast("Iterable[Record]", given), path)
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from plaudit.config import did_you_mean
 from plaudit.errors import UserError
+from plaudit.files import hub
 
 if TYPE_CHECKING:
     from plaudit.data.records import Message, Text
@@ -290,14 +291,14 @@ def load(model: Any, *, device: str = "auto") -> LanguageModel | Reward:
         return load_any_reward(model, device, "auto")
     from plaudit.rewards.load import model_folder
 
-    return LanguageModel(model_folder(Path(model)), device=device)
+    return LanguageModel(model_folder(hub.local_path(model, "model")), device=device)
 
 
 def is_reward(model: Any) -> bool:
     """Whether a model scores answers: a reward's folder, the words of a rule or a function, or a `Reward`."""
     if not isinstance(model, str | os.PathLike):
         return hasattr(model, "scores")
-    folder = Path(model)
+    folder = hub.local_path(model, "model")
     if not folder.exists():
         # What is no folder is a rule ("length:1-20") or a function ("mine.py:name"): both have a colon.
         return ":" in str(model)
@@ -317,7 +318,7 @@ def load_any_reward(model: Any, device: str, dtype: str) -> Reward:
     from plaudit.rewards.load import load_reward
     from plaudit.rewards.registry import resolve_reward
 
-    folder = Path(model)
+    folder = hub.local_path(model, "model")
     return load_reward(folder, device=device, dtype=dtype) if folder.exists() else resolve_reward(str(model))
 
 

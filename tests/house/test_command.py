@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import plaudit
 from plaudit.cli.main import main
+from plaudit.config import all_settings
+from plaudit.methods.registry import config_types
 
+ROOT = Path(__file__).resolve().parents[2]
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
 
 
@@ -185,3 +189,43 @@ def test_ctrl_c_is_a_word_and_130():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGINT, "plaudit: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("dpo --lr 1", "--lr: here it is --learning-rate, the peak learning rate"),
+        ("sft --beta 1", "--beta: --beta of other methods, how strongly a policy is held near its reference"),
+        ("dpo --load-in-4bit", "--load-in-4bit: quantised weights are not supported"),
+        ("dpo --num-train-epochs 1", "--num-train-epochs: here it is --epochs"),
+        ("grpo --num_train_epochs 1", "--num_train_epochs: here it is --epochs"),
+        ("dpo --per-device-train-batch-size 1", "here it is --batch-size, the rows of a whole step"),
+        ("dpo --gradient_accumulation_steps 1", "here it is --batch-size, the rows of a whole step"),
+        ("dpo --use-peft", "--use-peft: here it is --lora.rank"),
+        ("dpo --lora_r 8", "--lora_r: here it is --lora.rank"),
+        ("dpo --report-to wandb", "--report-to: here it is --sinks"),
+        ("dpo --deepspeed x", "--deepspeed: here it is --shard"),
+        ("dpo --bf16", "--bf16: here it is --dtype"),
+        ("dpo --max-seq-length 1", "--max-seq-length: here it is --max-length"),
+        ("dpo --learning_rate 1", "unknown option --learning_rate; did you mean --learning-rate?"),
+    ],
+)
+def test_what_other_projects_call_an_option_is_answered_with_its_name_here(words, answer, capsys):
+    assert main(["train", *words.split()]) == 2
+    assert answer in capsys.readouterr().err
+
+
+def test_every_option_that_stands_for_another_projects_word_exists():
+    known = {setting.option for config in config_types().values() for setting in all_settings(config)}
+    entries = yaml.safe_load((ROOT / "src/plaudit/peer_words.yaml").read_text("utf-8"))
+    named = {option for entry in entries for option in entry["here"]}
+    in_sentences = {option for entry in entries for option in re.findall(r"--[a-z][\w.-]*\w", entry["means"])}
+    others = {"--max-tokens", "--temperature", "--list", "--help-all", "--nproc-per-node"}
+    assert named | in_sentences <= known | others
+    words = [word for entry in entries for word in entry["words"]]
+    assert len(words) == len(set(words))
+
+
+def test_a_method_in_place_of_a_verb_is_answered_with_the_command(capsys):
+    assert main(["dpo", "--model", "x"]) == 2
+    assert "dpo is a way to train: plaudit train dpo" in capsys.readouterr().err

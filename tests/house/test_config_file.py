@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from plaudit.cli.main import main
 from plaudit.config import read_yaml, resolve, to_yaml
 from plaudit.errors import UserError
 from tests.house.example_config import Lora, Optimizer, RunConfig
@@ -128,3 +129,17 @@ def test_an_empty_file_sets_nothing_and_a_byte_order_mark_is_no_key(tmp_path):
     marked = tmp_path / "marked.yaml"
     marked.write_text("name: a\n", encoding="utf-8-sig")
     assert read_yaml(marked, RunConfig) == {("name",): "a"}
+
+
+def test_what_other_projects_call_a_setting_is_answered_with_its_name_here(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    for word, answer in {
+        "lr": "here it is learning_rate, the peak learning rate",
+        "per_device_train_batch_size": "here it is batch_size, the rows of a whole step over all processes",
+        "load_in_4bit": "quantised weights are not supported; lora.rank 16",
+        "num_train_epochs": "here it is epochs",
+        "deepspeed": "here it is shard, with torchrun",
+    }.items():
+        path.write_text(f"{word}: 1\n")
+        assert main(["train", "dpo", "--config", str(path)]) == 2
+        assert f"{path}: unknown key {word}: {answer}" in capsys.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -121,3 +124,29 @@ def test_a_python_that_is_too_old_or_too_new_is_named(version, repository):
     assert done.returncode == 1
     assert f"3.11, 3.12 or 3.13 is needed; {other} is {version}. Install one" in done.stderr
     assert not (repository / ".venv").exists()
+
+
+OPTIONAL = {"peft", "datasets", "pandas", "tensorboard", "wandb", "mlflow", "trackio", "lm_eval", "readline"}
+"""What is imported only where a user asks for it, and is said in words where it is not there."""
+CALLED = {"pyyaml": "yaml", "huggingface_hub": "huggingface_hub"}
+"""What a package is imported as, where that is not its name. markupsafe comes with jinja2, which needs it."""
+
+
+def test_whatever_the_package_imports_is_installed_with_it():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    names = [re.split(r"[<>=\[]", entry)[0] for entry in settings["project"]["dependencies"]]
+    installed = {CALLED.get(name, name) for name in names} | {"markupsafe", "plaudit"}
+    missing = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "src").rglob("*.py")
+        for name in _imported(ast.parse(path.read_text("utf-8")))
+        if name not in installed | OPTIONAL | sys.stdlib_module_names
+    }
+    assert not missing
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    nodes = [*ast.walk(tree)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names}

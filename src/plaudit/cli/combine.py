@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from plaudit.cli.parser import Subparsers
+from plaudit.cli.parser import Subparsers, model_path
 from plaudit.errors import UserError
 
 AGGREGATIONS = ("mean", "min", "cautious", "weighted", "gated")
@@ -30,15 +30,20 @@ def add_parser(subparsers: Subparsers) -> None:
         "implicit",
         help="the reward that a policy has learned: beta (log pi - log pi_ref), or beta log pi",
     )
-    implicit.add_argument("--policy", type=Path, required=True, metavar="DIR", help="the trained policy")
     implicit.add_argument(
-        "--reference", type=Path, metavar="DIR", help="what it began as (default: none, likelihood alone)"
+        "--policy", type=model_path, required=True, metavar="DIR", help="the trained policy"
+    )
+    implicit.add_argument(
+        "--reference",
+        type=model_path,
+        metavar="DIR",
+        help="what it began as (default: none, likelihood alone)",
     )
     implicit.add_argument(
         "--beta", type=float, default=0.1, metavar="B", help="that of its training (default: 0.1)"
     )
     steps = verbs.add_parser("steps", help="whole answers scored by a model that scores their steps")
-    steps.add_argument("model", type=Path, metavar="DIR", help="a reward model that learned from steps")
+    steps.add_argument("model", type=model_path, metavar="DIR", help="a reward model that learned from steps")
     steps.add_argument(
         "--reading",
         choices=STEP_REDUCTIONS,
@@ -47,7 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     group = verbs.add_parser("group", help="the taste of a group, told by a few of its comparisons")
     group.add_argument("module", type=Path, metavar="RUN", help="what plaudit train group made")
-    group.add_argument("--model", type=Path, required=True, metavar="DIR", help="the model of that run")
+    group.add_argument("--model", type=model_path, required=True, metavar="DIR", help="the model of that run")
     group.add_argument("--context", type=Path, required=True, metavar="FILE", help="comparisons of the group")
     group.add_argument("--group", metavar="NAME", help="only those of this group (default: all of them)")
     for verb in (implicit, steps, group):
@@ -77,13 +82,13 @@ def _add_rewards_verb(verbs: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_AGGREGATIONS_HELP,
     )
-    rewards.add_argument("rewards", type=Path, nargs="+", metavar="DIR", help="folders of rewards")
+    rewards.add_argument("rewards", type=model_path, nargs="+", metavar="DIR", help="folders of rewards")
     rewards.add_argument("--how", choices=AGGREGATIONS, default="mean", help="see below (default: mean)")
     rewards.add_argument(
         "--weights", type=float, nargs="+", metavar="W", help="weighted: one for each, in their order"
     )
     rewards.add_argument("--k", type=float, help="cautious: how many deviations (default: 1)")
-    rewards.add_argument("--gate", type=Path, metavar="DIR", help="gated: which of the two decides")
+    rewards.add_argument("--gate", type=model_path, metavar="DIR", help="gated: which of the two decides")
     rewards.add_argument(
         "--below", type=float, metavar="R", help="gated: the threshold, on the gate's scale (default: 0)"
     )

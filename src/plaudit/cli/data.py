@@ -6,7 +6,7 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from plaudit.cli.parser import Subparsers, refuse_missing_models
+from plaudit.cli.parser import Subparsers, model_path, refuse_missing_models
 from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
@@ -25,7 +25,9 @@ def add_parser(subparsers: Subparsers) -> None:
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
     inspect.add_argument("file", type=Path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
     inspect.add_argument("--limit", type=int, metavar="N", help="look at the first N rows only")
-    inspect.add_argument("--model", type=Path, metavar="DIR", help="show three rows as this model's tokens")
+    inspect.add_argument(
+        "--model", type=model_path, metavar="DIR", help="show three rows as this model's tokens"
+    )
     inspect.add_argument("--template", type=Path, metavar="FILE", help="with a chat template of your own")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
     convert.add_argument("file", type=Path, metavar="IN", help="what to read")

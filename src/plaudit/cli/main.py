@@ -19,11 +19,13 @@ _VERBS: Mapping[str, tuple[str, str]] = {
     "check": ("check", "prove, before a run, that rows, model, reward and sampler are what you think"),
     "combine": ("combine", "make one reward of several models"),
     "control": ("control", "a pendulum learns from comparisons of clips, beside one that knows its reward"),
+    "completion": ("completion", "complete verbs and options in bash, zsh or fish"),
     "data": ("data", "look at a file of feedback, or write it in another layout"),
     "eval": ("eval", "how good a policy or a reward model is"),
     "lab": ("lab", "exercises that show what goes wrong in RLHF, as runs with pictures"),
     "plan": ("plan", "say what a run will cost before it begins: steps, memory, time and disk"),
     "prove": ("prove", "preference losses and policy optimisation beside what is exact"),
+    "push": ("push", "bring the model of a run to the Hugging Face hub, with a card"),
     "report": ("report", "write the page of a run again, or one that compares several"),
     "run": ("run", "the whole of RLHF in one command: stages from rows to a report"),
     "sample": ("sample", "let models answer prompts"),
@@ -70,6 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_verb(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
+    parser = parser_of(words[:1])
+    if words and words[0] in _VERBS:
+        arguments = parser.parse_args(words)
+        with exit_refused(f"plaudit {words[0]}: something that it called did not let it finish"):
+            return import_module(f"plaudit.cli.{_VERBS[words[0]][0]}").run(arguments)
+    _refuse_method_as_verb(words)
+    parser.parse_args(words)
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def parser_of(words: Sequence[str]) -> Parser:
+    """The parser of the verb that comes first, alone; of all verbs by name where none does."""
     called = words[0] if words and words[0] in _VERBS else None
     parser = Parser(prog="plaudit", description="From a human's click to a better language model.")
     parser.add_argument("--version", action="version", version=f"plaudit {__version__}")
@@ -77,15 +92,10 @@ def _run_verb(argv: Sequence[str] | None) -> int:
     if called is not None:
         module: Any = import_module(f"plaudit.cli.{_VERBS[called][0]}")
         module.add_parser(subparsers)
-        arguments = parser.parse_args(words)
-        with exit_refused(f"plaudit {called}: something that it called did not let it finish"):
-            return module.run(arguments)
+        return parser
     for verb, (_, purpose) in _VERBS.items():
         subparsers.add_parser(verb, help=purpose)
-    _refuse_method_as_verb(words)
-    parser.parse_args(words)
-    parser.print_help(sys.stderr)
-    return 2
+    return parser
 
 
 def _refuse_method_as_verb(words: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ from plaudit.config import (
     SettingPath,
     all_settings,
     did_you_mean,
+    explain_unknown,
     is_switch,
     item_type,
     load_yaml,
@@ -39,6 +40,8 @@ from plaudit.config import (
     to_yaml,
 )
 from plaudit.errors import CommandEnd, UserError
+from plaudit.files import hub
+from plaudit.files.data_sets import joined
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -58,6 +61,14 @@ def integer(word: str) -> int:
         return int(word)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a whole number, got {word!r}") from None
+
+
+def model_path(word: str) -> Path:
+    """The folder of a model or of a reward, of this disk or of the hub."""
+    try:
+        return hub.local_path(word, "model")
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive_integer(word: str) -> int:
@@ -82,12 +93,14 @@ def refuse_missing_models(*models: str | Path | None) -> None:
 def refuse_missing_inputs(config: Any) -> None:
     """Say it of every model and file of rows that the settings of a training run name."""
     from plaudit.data.files import READERS
+    from plaudit.files.data_sets import SEVERAL
 
     for key in ("model", "teacher", "reference.model", "critic.model"):
         refuse_missing_models(_setting_value(config, key))
     for key in ("data", "prompts", "held_out", "ptx.data", "loop.data"):
         word = str(_setting_value(config, key))
-        if word.endswith(tuple(READERS)) and not Path(word).exists():
+        several = SEVERAL in word
+        if not several and word.endswith(tuple(READERS)) and not Path(word).exists():
             raise UserError(f"{word}: there is no such file or folder. Check the name.")
 
 
@@ -104,6 +117,10 @@ ConfigT = TypeVar("ConfigT")
 
 _DEST_PREFIX = "setting."
 _METAVARS: dict[object, str] = {bool: "true|false", int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
+
+
+_ROWS = (("data",), ("prompts",))
+"""Settings that several sources may be given to: a.jsonl*2 b.parquet org/name/train."""
 
 
 def add_options(parser: argparse.ArgumentParser, config_type: type) -> None:
@@ -137,14 +154,14 @@ def _add_old_names(parser: argparse.ArgumentParser, config_type: type) -> None:
         **{old: refused[new] for old, new in renamed.items() if new in refused},
     }.items():
         option = "--" + name.replace("_", "-")
-        parser.add_argument(option, action=_Refuse, nargs="*", why=why, help=argparse.SUPPRESS)
+        parser.add_argument(option, action=RefusedOption, nargs="*", why=why, help=argparse.SUPPRESS)
     for old, new in renamed.items():
         if new in settings:
             option = "--" + old.replace("_", "-")
             _add_old_name(parser, option, settings[new])
 
 
-class _Refuse(argparse.Action):
+class RefusedOption(argparse.Action):
     """Says why a setting of other algorithms has no meaning here."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, why: str, **settings: Any) -> None:
@@ -155,6 +172,17 @@ class _Refuse(argparse.Action):
     def __call__(self, *_: Any) -> NoReturn:
         """Raise with the reason why the option is refused."""
         raise UserError(self.why)
+
+
+class JoinedWords(argparse.Action):
+    """Takes several sources of rows as one word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
+    ) -> None:
+        """Store what stands for all of them."""
+        del parser
+        setattr(namespace, self.dest, Path(joined(values)))
 
 
 class RenamedOption(argparse.Action):
@@ -288,6 +316,10 @@ def _add_option(
             setting.option, dest=dest, action=switch, default=argparse.SUPPRESS, help=text
         )
     item = item_type(setting.value_type)
+    if setting.path in _ROWS:
+        rows = group.add_argument(setting.option, dest=dest, action=JoinedWords, nargs="+", help=text)
+        rows.default, rows.metavar = argparse.SUPPRESS, "ROWS"
+        return rows
     return group.add_argument(
         setting.option,
         dest=dest,
@@ -359,7 +391,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = unknown[0].partition("=")[0]
             if word.startswith("-"):
-                self.error(f"unknown option {word}{did_you_mean(word, self._option_string_actions)}")
+                self.error(f"unknown option {word}{explain_unknown(word, self._option_string_actions)}")
             self.error(f"unexpected argument {word!r}")
         return namespace, unknown
 

@@ -18,7 +18,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.cli.sample import make_console
 from plaudit.errors import UserError
-from plaudit.methods.registry import preflight_methods
+from plaudit.methods.registry import preflight_methods, with_local_inputs
 
 if TYPE_CHECKING:
     from plaudit.methods.config import RunConfig
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from plaudit.planner.render import plan_as_dict
     from plaudit.planner.suggestions import smallest_suggestion, suggest
 
+    method_config = with_local_inputs(method_config)
     config = resolve_run(args.method, method_config)
     planned = _planned(args, config)
     cost = with_process_memory(estimate_cost(planned), _process_memory(planned.machine.device_kind))

@@ -21,6 +21,7 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
 from plaudit.data.write import check_output_path
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 from plaudit.rewards.base import Reward, TaskScores, checked_scores, refusal_reasons
 from plaudit.rollouts.sampler import Answer, SamplingSettings
@@ -91,7 +92,10 @@ def load_samplers(args: argparse.Namespace) -> dict[str, LocalSampler]:
         raise UserError(f"--model {repeated[0]} is given {names[repeated[0]]} times; name each model once")
     from plaudit.rollouts.build import sampler_of_folder
 
-    return {str(model): sampler_of_folder(model, device=args.device) for model in args.model}
+    return {
+        str(model): sampler_of_folder(hub.local_path(model, "model"), device=args.device)
+        for model in args.model
+    }
 
 
 def short_names(folders: Sequence[str | Path]) -> list[str]:
@@ -103,7 +107,9 @@ def short_names(folders: Sequence[str | Path]) -> list[str]:
     resolved = [Path(folder).resolve() for folder in folders]
     for depth in range(1, min(len(folder.parts) for folder in resolved)):
         names = [
-            "base" if folder == SHIPPED_MODEL_FOLDER.resolve() else folder.parts[-depth]
+            "base"
+            if folder == SHIPPED_MODEL_FOLDER.resolve()
+            else hub.short_name(folder) or folder.parts[-depth]
             for folder in resolved
         ]
         if len(set(names)) == len(names):

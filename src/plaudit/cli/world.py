@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plaudit.cli.parser import RenamedOption, Subparsers, integer, positive_integer
+from plaudit.cli.parser import RenamedOption, Subparsers, integer, model_path, positive_integer
 from plaudit.cli.sample import add_model_options, load_samplers, sampling_settings, short_names
 from plaudit.config import did_you_mean, nearest_word
 from plaudit.data.records import plain_text
@@ -211,7 +211,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
     )
     make.add_argument(
         "--model",
-        type=Path,
+        type=model_path,
         metavar="DIR",
         help="judge the answers of this model (default: answers in the manner of the base corpus)",
     )

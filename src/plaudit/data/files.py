@@ -32,6 +32,8 @@ from plaudit.data.fields import (
     too_large_row,
 )
 from plaudit.errors import UserError
+from plaudit.files import hub
+from plaudit.files.data_sets import SEVERAL
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
@@ -256,7 +258,8 @@ def csv_rows(path: Path, limit: int) -> Iterator[RawRow]:
 
 def parquet_rows(path: Path, limit: int) -> Iterator[RawRow]:
     """The rows of a Parquet file, a few hundred at a time."""
-    parquet = _require_module("pyarrow.parquet", path)
+    from pyarrow import parquet
+
     with _damage_reported(path, "Parquet file"):
         file = parquet.ParquetFile(path)
     number = 0
@@ -288,20 +291,28 @@ _READING_FAULTS = (OSError, ValueError, TypeError, LookupError, RuntimeError, Ar
 
 def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     """The rows of a folder that ``datasets`` saved, or of one split of a cloned repository of rows."""
-    splits = _repository_splits(path)
+    if hub.name_on_hub(path) is not None:
+        # What of the hub lies here was chosen by its name: all of it is meant, in order.
+        splits: dict[str, list[Path]] = {"": _shards(path)}
+    else:
+        splits = _repository_splits(path)
     if splits:
         shards: Any = _pick_split(splits, split, str(path))
         for shard in shards:
             _refuse_pointer(shard)
             yield from raw_rows(shard, limit=limit)
         return
-    datasets = _require_module("datasets", path)
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        raise UserError(f'{path}: reading it needs datasets: pip install "plaudit[data]"') from error
     try:
         dataset = datasets.load_from_disk(str(path))
     except FileNotFoundError as error:
         children = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
         raise UserError(
-            f"{path}: a folder, but not one that datasets saved (it holds {children}); name a file in it"
+            f"{path}: a folder, but not one that datasets saved, and not files of rows of one kind (it holds "
+            f"{children}); name a file in it"
         ) from error
     except _READING_FAULTS as error:
         why = " ".join(str(error).split())
@@ -342,6 +353,10 @@ def _refuse_pointer(path: Path) -> None:
     with path.open("rb") as stream:
         if stream.read(40).startswith(b"version https://git-lfs"):
             raise UserError(f"{path}: only a pointer to the file was cloned; fetch it with: git lfs pull")
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted(child for child in folder.iterdir() if not child.name.startswith("."))
 
 
 def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | None) -> Iterator[RawRow]:
@@ -408,17 +423,6 @@ def _pick_split(splits: Mapping[Any, Any], split: str | None, name: str) -> Iter
     return splits[split]
 
 
-def _require_module(module: str, path: Path) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f'{path}: reading it needs {error.name}; install it with: pip install "plaudit[data]"'
-        ) from error
-
-
 Source = str | Path | Iterable[object]
 """A path, a ``datasets`` object, or any iterable of dicts."""
 
@@ -442,13 +446,10 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     """
     if not isinstance(source, str | Path):
         return object_rows(source, source_name(source), limit, split=split)
-    path = Path(source)
-    try:
-        there = path.exists()
-    except OSError as error:
-        raise UserError(f"{str(path)[:80]}…: no name of a file ({error.strerror})") from error
-    if not there:
-        raise UserError(f"{path}: no such file{_near_path_hint(path)}")
+    path = hub.local_path(source, "dataset", split=split)
+    # The split of such a folder was chosen when it was made.
+    split = None if hub.name_on_hub(path) else split
+    _refuse_no_file(path)
     if not os.access(path, os.R_OK):
         raise UserError(f"{path}: may not be read by this user; change its permissions")
     if path.is_dir():
@@ -460,10 +461,21 @@ def raw_rows(source: Source, *, split: str | None = None, limit: int = ROW_LIMIT
     return READERS[file_ending(path)](path, limit)
 
 
+def _refuse_no_file(path: Path) -> None:
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise UserError(f"{str(path)[:80]}…: no name of a file ({error.strerror})") from error
+    if not there:
+        if SEVERAL in str(path):
+            raise UserError(f"{path}: several sources are taken by training alone, in --data and --prompts")
+        raise UserError(f"{path}: no such file{_near_path_hint(path)}")
+
+
 def source_name(source: Source) -> str:
     """What a source is called in messages and origins."""
     if isinstance(source, str | Path):
-        return Path(source).name
+        return hub.short_name(source) or Path(source).name
     return "dataset" if hasattr(source, "features") else "rows"
 
 

@@ -54,6 +54,7 @@ from plaudit.data.records import (
 )
 from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
 
 DETECTION_ROWS = 64
@@ -294,6 +295,8 @@ def open_rows(
     >>> stream.detection.row_format.name, next(stream.rows).records[0].prompt
     ('trl-prompt', 'Hi')
     """
+    if isinstance(source, str | Path):
+        source = hub.local_path(source, "dataset", split=options.split)
     rows = raw_rows(source, split=options.split, limit=options.row_limit)
     name = source_name(source)
     first_rows = list(islice(rows, DETECTION_ROWS))

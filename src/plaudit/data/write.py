@@ -252,11 +252,9 @@ def _json_line(row: _Row) -> bytes:
 
 
 def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        raise UserError(f'{file.path}: writing it needs pyarrow: pip install "plaudit[data]"') from error
+    import pyarrow
+    import pyarrow.parquet
+
     table_rows = [_table_row(row) for row in rows]
     # Of all rows, as fields at their default are left out of a row.
     names = list(dict.fromkeys(name for row in table_rows for name in row))

@@ -15,7 +15,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,8 @@ import yaml
 import plaudit
 from plaudit.engine.step_report import current_metric_name
 from plaudit.errors import UserError
-from plaudit.files import atomic, exact_json, lock
+from plaudit.files import atomic, exact_json, hub, lock
+from plaudit.files.data_sets import sources_of
 
 if TYPE_CHECKING:
     from plaudit.engine.distributed import Ranks
@@ -43,7 +44,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-_RESULT_KEYS = ("method", "data", "model", "template", "tokenizer", "seed")
+_RESULT_KEYS = ("method", "hub", "data", "model", "template", "tokenizer", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ class Lineage:
     """The run's seed."""
     method: str = ""
     """What was done with them: sft, distil …"""
+    hub: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The commit of each repository of the Hugging Face hub that something was read from."""
     code: Mapping[str, Any]
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
@@ -83,8 +86,11 @@ def gather_lineage(
     method: str = "",
 ) -> Lineage:
     """The lineage of a run that is about to start; large files are hashed in pieces."""
+    data = [Path(source) for path in data for source, _ in sources_of(path)]
+    names = [name for path in (*data, model) if path is not None for name in hub.hub_names(path)]
     return Lineage(
-        data={str(path): hash_path(path) for path in data},
+        data={hub.name_on_hub(path) or str(path): hash_path(path) for path in data},
+        hub={repo: commit[:40] for repo, _, commit in (name.partition("@") for name in names)},
         model=None if model is None else hash_path(model),
         template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),

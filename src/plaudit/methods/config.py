@@ -59,9 +59,9 @@ class RunConfig:
     """
 
     model: Path
-    """The Hugging Face folder to start from."""
+    """What to start from: a Hugging Face folder, or org/name[@revision] of the hub."""
     data: Path
-    """The rows: JSONL, JSON, CSV, Parquet or a datasets folder."""
+    """Rows: JSONL, JSON, CSV, Parquet, a datasets folder, or org/name[:config][/split] of the hub."""
     out: Path
     """The run folder; the same command on the same folder goes on where it stopped."""
     format: str | None = None

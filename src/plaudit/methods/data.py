@@ -14,11 +14,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import ReadResult, read_records
 from plaudit.data.records import Record, Text
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.data_sets import sources_of
 from plaudit.methods.config import RowSettings, RunConfig
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
@@ -96,8 +98,15 @@ def load_rows(
 ) -> Rows[Row]:
     """All rows of a run; ``quarantine_folder`` is where unusable ones are listed (the first rank's only)."""
     read = partial(_read_and_encode, config=config, encoder=encoder, recipe=encode)
-    data = read(config.data, aside=_BadRowFiles(folder=quarantine_folder, role="data"))
-    train, notes, teacher_prompts = data.encoding.examples, data.notes, dict(data.teacher_prompts)
+    sources = [
+        (read(Path(source), aside=_BadRowFiles(folder=quarantine_folder, role=role)), weight)
+        for role, source, weight in _roles(config.data)
+    ]
+    parts = [part for part, _ in sources]
+    train = tuple(example for part in parts for example in part.encoding.examples)
+    notes = tuple(note for part in parts for note in part.notes)
+    teacher_prompts = {key: value for part in parts for key, value in part.teacher_prompts.items()}
+    families = {key: value for part in parts for key, value in part.families.items()}
     share, held_out_records = config.held_out_share, ()
     if share is None:
         held_out_data = read(
@@ -108,18 +117,47 @@ def load_rows(
         teacher_prompts.update(held_out_data.teacher_prompts)
         notes += tuple(_leak_notes(train, held_out, config.held_out))
     else:
-        train, held_out = hold_out(train, share, config.seed, data.families)
+        train, held_out = hold_out(train, share, config.seed, families)
         notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
+    weights = {id(example): weight for part, weight in sources for example in part.encoding.examples}
+    train = weighted(train, weights, config.seed)
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
     return Rows(
         train=train,
         held_out=held_out,
-        notes=notes,
+        notes=(*notes, *_share_notes(train, config.data, [len(part.encoding.examples) for part in parts])),
         teacher_prompts=teacher_prompts,
-        records=data.records,
+        records=tuple(record for part in parts for record in part.records),
         held_out_records=held_out_records,
     )
+
+
+def _roles(data: Path) -> Iterable[tuple[str, str, float]]:
+    """For each source of rows what its list of bad rows is called, where it lies, and its weight."""
+    for number, (source, weight) in enumerate(sources_of(data), start=1):
+        yield ("data" if number == 1 else f"data-{number}"), source, weight
+
+
+def weighted(rows: Sequence[Row], weights: Mapping[int, float], seed: int) -> tuple[Row, ...]:
+    """Each row as often as its weight says: of 1.5 once or twice, by chance; ``weights`` go by `id`.
+
+    >>> weighted(["a"], {id("a"): 2.0}, seed=0)
+    ('a', 'a')
+    """
+    generator = random.Random(f"{seed}/weights")
+    times = [int(weights[id(row)]) + (generator.random() < weights[id(row)] % 1) for row in rows]
+    return tuple(row for row, count in zip(rows, times, strict=True) for _ in range(count))
+
+
+def _share_notes(train: Sequence[object], data: Path, rows: Sequence[int]) -> Iterable[str]:
+    sources = sources_of(data)
+    if any(weight != 1 for _, weight in sources):
+        each = "; ".join(
+            f"{source_name(source)} {count:,} × {weight:g}"
+            for (source, weight), count in zip(sources, rows, strict=True)
+        )
+        yield f"rows by weight: {each}; {len(train):,} are trained in one pass"
 
 
 def hold_out(

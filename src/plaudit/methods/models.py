@@ -15,9 +15,18 @@ from torch import nn
 
 from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_module
 from plaudit.files import atomic
+from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
 from plaudit.models.backbone import head_of
-from plaudit.models.load import Precision, load_model, merge_adapters, save_adapter, save_model, with_lora
+from plaudit.models.load import (
+    Precision,
+    load_model,
+    merge_adapters,
+    save_adapter,
+    save_model,
+    with_adapter,
+    with_lora,
+)
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout
 from plaudit.tokens.encode import Encoder
@@ -75,10 +84,12 @@ def _repeated_layers(module: nn.Module) -> Sequence[nn.Module]:
 
 def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
     """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet."""
-    model = load_model(config.model, dtype=precision.weights, device=ranks.device)
+    model = load_model(config.model, dtype=precision.weights, device=ranks.device, merge=not config.lora.keep)
     if config.memory.checkpointing:
         enable_gradient_checkpointing(model)
-    if config.lora.rank:
+    if config.lora.keep:
+        model = with_adapter(model, config.model / ADAPTER_FOLDER)
+    elif config.lora.rank:
         model = with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
     layout, note = choose_layout(policy, config.memory.layout)

@@ -14,6 +14,7 @@ from plaudit.methods.policy.objective import PolicyMicrobatch
 from plaudit.methods.policy.run import prepare_policy_run
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import prepare_preference
+from plaudit.methods.registry import with_local_inputs
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.run import prepare_reward
 from plaudit.methods.run import Run, start_run
@@ -51,6 +52,7 @@ def drawn_completions(microbatch: Microbatch) -> tuple[Completion, ...]:
 def preflight_findings(method: str, config: RunConfig, checks: Iterable[Check]) -> Iterator[Finding]:
     """Prepare a run and yield the findings of these checks; nothing is written and no step is taken."""
     allow = named_checks("--allow", config.allow)
+    config = with_local_inputs(config)
     with process_group(config.device) as ranks:
         run = start_run(config, ranks, method)
         with run.resources:

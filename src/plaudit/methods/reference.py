@@ -26,6 +26,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
+from plaudit.methods.config import RunConfig
 from plaudit.methods.models import load_frozen_policy, shard_or_broadcast
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings
@@ -262,7 +263,7 @@ def prepare_reference(
             ModelReference(load_frozen_policy(folder, policy), run.autocast),
             is_starting_model=is_starting_model,
         )
-    if settings.kind == "live" and is_starting_model and config.lora.rank:
+    if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         return PreparedReference(
             reference=AdapterOffReference(policy, run.autocast),
@@ -306,6 +307,11 @@ def _precomputed_reference(
     return PreparedReference(
         reference=cached, is_starting_model=is_starting_model, notes=(note,) if note else ()
     )
+
+
+def has_fresh_adapter(config: RunConfig) -> bool:
+    """Whether the model beneath the adapters is what the run starts from: a kept adapter is part of that."""
+    return config.lora.rank > 0 and not config.lora.keep
 
 
 def no_reference() -> PreparedReference:
@@ -358,7 +364,7 @@ def prepare_policy_reference(
     is_starting_model = folder == config.model or hash_path(folder) == hash_path(config.model)
     # The reference at the policy's temperature: the KL is one between what answers are drawn from.
     temperature = config.draw.temperature
-    if is_starting_model and config.lora.rank and settings.kind != "average":
+    if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         adapter_off = AdapterOffReference(policy, run.autocast, temperature=temperature)
         return PreparedReference(reference=adapter_off, is_starting_model=True, notes=(note,), live=True)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from plaudit.config import load_yaml
+from plaudit.errors import UserError
+from plaudit.files import hub
+from plaudit.files.data_sets import joined, sources_of
 from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
@@ -153,8 +160,118 @@ def preflight_methods() -> tuple[str, ...]:
     return (*PREFLIGHT_METHODS, *(name for table in TABLES[:-1] for name in table.rows))
 
 
+_InputTypes = tuple[Literal["model", "reward", "rows"], ...]
+_MODEL: _InputTypes = ("model",)
+_REWARD: _InputTypes = ("reward",)
+_ROWS: _InputTypes = ("rows",)
+TRAINING_INPUTS: Mapping[str, _InputTypes] = {
+    **dict.fromkeys(("model", "critic.model"), _MODEL + _REWARD),
+    **dict.fromkeys(("reference.model", "teacher"), _MODEL),
+    **dict.fromkeys(("reward", "judge.by", "process.by", "comparisons"), _REWARD),
+    **dict.fromkeys(("data", "prompts", "held_out", "reward.normalise"), _ROWS),
+    **dict.fromkeys(("ptx.data", "loop.data", "pretraining.data"), _ROWS),
+    "context": (),
+}
+"""The settings of training that name something outside of it, and what each may name."""
+
+
+def with_local_inputs(config: Any) -> Any:
+    """The config with what its words mean on the hub as folders on this disk, the same on all ranks.
+
+    A run that goes on takes the commits that its folder names, whatever was added to the hub since.
+    """
+    inputs = [*_input_words(config)]
+    is_single = os.environ.get("WORLD_SIZE", "1") == "1"
+    # Several ranks always meet here: one that was given other words than the rest must not wait alone.
+    if is_single and all(hub.is_plain_path(word, kind) for _, word, kind in inputs):
+        return _with_retained_adapter(config)
+    from plaudit.engine.distributed import process_group
+
+    recorded = _recorded_words(config.out)
+
+    def fetched(key: str, word: str, kind: hub.Kind) -> str:
+        known = [source for name in recorded.get(key, ()) for source, _ in sources_of(name)]
+        names = (hub.pinned(word, name) for name in known)
+        return str(hub.local_path(next(filter(None, names), word), kind, split=config.rows.split))
+
+    with process_group(config.device) as ranks:
+        # The first rank downloads, and says to the others which commits it were; they wait here.
+        paths = {word: fetched(key, word, kind) for key, word, kind in inputs} if ranks.is_first else {}
+        commits = {word: hub.name_on_hub(path) for word, path in paths.items()}
+        commits = json.loads(ranks.all_gather_strings([json.dumps(commits)])[0])
+        words = [str(hub.local_path(commits.get(word) or word, kind)) for _, word, kind in inputs]
+    return _with_retained_adapter(_with_words(config, iter(words), ""))
+
+
+def _with_retained_adapter(config: Any) -> Any:
+    """Of an adapter that is trained on: its own rank, which says from here on that there is one."""
+    if not config.lora.keep:
+        return config
+    if isinstance(config, RewardConfig | GroupConfig | RlhfConfig | LoopConfig):
+        raise UserError("--lora.keep: only a policy's own adapter can be trained on; leave it out")
+    path = config.model / hub.ADAPTER_FOLDER / "adapter_config.json"
+    if not path.is_file():
+        raise UserError(f"--lora.keep: {config.model} is no adapter that could be trained on; leave it out")
+    rank = json.loads(path.read_text("utf-8")).get("r")
+    if config.lora.rank not in (0, rank):
+        raise UserError(f"--lora.rank {config.lora.rank}: the kept adapter has rank {rank}; leave it out")
+    return replace(config, lora=replace(config.lora, rank=rank))
+
+
+def _input_words(config: Any, prefix: str = "") -> Iterator[tuple[str, str, hub.Kind]]:
+    """Key, word and kind of every setting that names a model or rows."""
+    for setting in fields(config):
+        key, value = f"{prefix}{setting.name}", getattr(config, setting.name)
+        if is_dataclass(value):
+            yield from _input_words(value, f"{key}.")
+        elif setting.init and TRAINING_INPUTS.get(key) and value is not None:
+            kind: hub.Kind = "dataset" if TRAINING_INPUTS[key] == _ROWS else "model"
+            for word in value if isinstance(value, tuple) else (value,):
+                for source, _ in sources_of(word) if kind == "dataset" else ((word, 1.0),):
+                    yield key, str(source), kind
+
+
+def _with_words(config: Any, words: Iterator[str], prefix: str) -> Any:
+    """The config with other words in the places of `_input_words`, in the same order."""
+    changed: dict[str, Any] = {}
+    for setting in fields(config):
+        key, value = f"{prefix}{setting.name}", getattr(config, setting.name)
+        if is_dataclass(value):
+            changed |= {setting.name: _with_words(value, words, f"{key}.")} if setting.init else {}
+        elif setting.init and TRAINING_INPUTS.get(key) and value is not None:
+            several = isinstance(value, tuple)
+            is_rows = TRAINING_INPUTS[key] == _ROWS
+            local = [
+                type(word)(_local_sources(word, words) if is_rows else next(words))
+                for word in (value if several else (value,))
+            ]
+            changed[setting.name] = tuple(local) if several else local[0]
+    return replace(config, **changed)
+
+
+def _local_sources(word: str | Path, words: Iterator[str]) -> str:
+    """A word of rows with each of its sources as it lies on this disk, under the same weight."""
+    sources = sources_of(word)
+    return joined(f"{next(words)}{'' if weight == 1 else f'*{weight:g}'}" for _, weight in sources)
+
+
+def _recorded_words(out: Path) -> Mapping[str, list[str]]:
+    """What the run in this folder calls its inputs, by setting; nothing where there is no run yet."""
+    from plaudit.engine.run_folder import flat_settings
+
+    path = out / "config.yaml"
+    if not path.is_file():
+        return {}
+    loaded, _ = load_yaml(path)
+    settings = flat_settings(loaded) if isinstance(loaded, Mapping) else {}
+    return {
+        key: [*map(str, value if isinstance(value, list) else [value])] for key, value in settings.items()
+    }
+
+
 def run_method(name: str, config: Any) -> Any:
     """Call the entry point of a method; None where the run was finished already."""
+    config = with_local_inputs(config)
     for table in TABLES:
         if name in table.rows:
             return _load_entry_point(table.entry_point)(name, config)

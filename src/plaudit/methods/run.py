@@ -31,7 +31,8 @@ from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sin
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.errors import UserError
-from plaudit.files import atomic
+from plaudit.files import atomic, hub
+from plaudit.files.data_sets import sources_of
 from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
@@ -250,7 +251,9 @@ def _open_same_folder(
 ) -> Iterator[RunFolder | None]:
     """The run folder, once it is known that all ranks run the same thing."""
     held_out = {} if config.held_out_share is not None else {"held_out": Path(config.held_out)}
-    files = {"data": config.data, **held_out, "model": config.model, **{str(path): path for path in inputs}}
+    sources = sources_of(config.data)
+    data = {f"data {name}" if len(sources) > 1 else "data": Path(name) for name, _ in sources}
+    files = {**data, **held_out, "model": config.model, **{str(path): path for path in inputs}}
     # A file may lie elsewhere on another machine: its content counts. The run's own folder is one for all.
     values = run_folder.flat_settings(asdict(config)).items()
     elsewhere = {*held_out, *(name for name, value in values if isinstance(value, Path))} - {"out"}
@@ -258,6 +261,7 @@ def _open_same_folder(
     elsewhere |= {"device"}
     settings = run_folder.flat_settings(plain_settings(config)).items()
     facts = {name: value for name, value in settings if name not in elsewhere}
+    facts["weights of data"] = [weight for _, weight in sources]
     if config.dtype == "auto":
         facts["dtype"] = f"auto, which is {precision(config.dtype, ranks.device).products}"
     run_folder.refuse_differing_ranks(ranks, {"method": method, **facts}, files)
@@ -361,10 +365,15 @@ def plain_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _as_plain_value(value: Any) -> Any:
-    """A value with its paths as strings, as YAML and experiment trackers take it."""
+    """A value with its paths as strings, as YAML and experiment trackers take it.
+
+    A folder of the hub is what it is called there, commit and all: its path is this machine's own.
+    """
     if isinstance(value, Mapping):
         return {name: _as_plain_value(item) for name, item in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, tuple):
+        return tuple(_as_plain_value(item) for item in value)
+    return hub.recorded_name(value) if isinstance(value, Path | str) else value
 
 
 def sample_completions_fn(

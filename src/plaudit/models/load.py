@@ -34,6 +34,7 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from plaudit.errors import UserError
+from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
 from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
@@ -127,14 +128,24 @@ def precision(name: DtypeName, device: torch.device) -> Precision:
     return Precision(weights=torch.float32, products=getattr(torch, name))
 
 
-def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    """The causal language model of a folder, every weight present, dropout off."""
+def load_model(
+    folder: Path, *, dtype: torch.dtype, device: torch.device, merge: bool = True
+) -> PreTrainedModel:
+    """The causal language model of a folder, every weight present, dropout off.
+
+    An adapter on its base (`hub.local_path`) is merged into it, or with ``merge`` off left out.
+    """
     if is_reward_folder(folder):
         raise UserError(
             f"{folder}: this is a reward model: it scores answers and cannot write any; "
             "give the folder of a language model"
         )
-    return load_as(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    model = load_as(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    if merge and (folder / ADAPTER_FOLDER).is_dir():
+        merged = merge_adapters(with_adapter(model, folder / ADAPTER_FOLDER))
+        # Merged, the base's weights are as PEFT has left them: frozen.
+        return merged.requires_grad_(True)
+    return model
 
 
 def is_reward_folder(folder: Path) -> bool:
@@ -390,11 +401,10 @@ ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 
 def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
     """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head."""
-    from peft import LoraConfig, get_peft_model
-
+    peft = _require_peft()
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
     _refuse_unknown(names, model)
-    config = LoraConfig(
+    config = peft.LoraConfig(
         r=settings.rank,
         # α = 2r keeps the update's scale the same when the rank is changed alone.
         lora_alpha=settings.alpha or 2 * settings.rank,
@@ -412,9 +422,17 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
         try:
             # Without autocast_adapter_dtype=False adapters of a bfloat16
             # model would come in float32, unlike the base.
-            return get_peft_model(model, config, autocast_adapter_dtype=False)
+            return peft.get_peft_model(model, config, autocast_adapter_dtype=False)
         except ValueError as error:
             raise UserError(f"lora: {error}") from error
+
+
+def _require_peft() -> Any:
+    try:
+        import peft
+    except ModuleNotFoundError as error:
+        raise UserError('adapters (LoRA) need peft: pip install "plaudit[lora]"') from error
+    return peft
 
 
 def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
@@ -432,9 +450,35 @@ def _refuse_unknown(names: list[str], model: PreTrainedModel) -> None:
         )
 
 
+def with_adapter(model: PreTrainedModel, folder: Path) -> Any:
+    """The model with the adapter of a folder, which learns, and every weight of which has its place."""
+    peft = _require_peft()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+        # PEFT only warns of an adapter that lacks weights, and goes on with those that change nothing.
+        warnings.filterwarnings("error", message=".*missing adapter keys")
+        try:
+            settings = peft.LoraConfig.from_pretrained(str(folder))
+            settings.lora_dropout = 0.0
+            return peft.PeftModel.from_pretrained(
+                model, str(folder), config=settings, is_trainable=True, autocast_adapter_dtype=False
+            )
+        except KeyError as error:
+            raise UserError(f"{folder}: the adapter does not fit this model: {error} is missing") from error
+        except (*LOADING_FAULTS, UserWarning, AttributeError) as error:
+            raise UserError(f"{folder}: the adapter does not fit this model: {first_lines(error)}") from error
+
+
 def save_adapter(model: Any, folder: Path) -> None:
-    """The adapter alone, as a PEFT folder."""
+    """The adapter alone, as a PEFT folder; a base from the hub is named as it is called there."""
     model.save_pretrained(folder, safe_serialization=True)
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    name, _, commit = (name_on_hub(str(settings.get("base_model_name_or_path"))) or "").partition("@")
+    if commit:
+        # Afterwards: PEFT would ask the hub about a base of that name while it saves.
+        settings |= {"base_model_name_or_path": name, "revision": commit}
+        path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def merge_adapters(model: Any) -> PreTrainedModel:

@@ -20,6 +20,8 @@ class LoraSettings:
     """The update is scaled by alpha / rank; 0 stands for twice the rank."""
     targets: str = "all-linear"
     """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
+    keep: bool = False
+    """Where --model is an adapter: train its own matrices on, in place of merging them first."""
 
     def __post_init__(self) -> None:
         """Refuse negative ranks."""

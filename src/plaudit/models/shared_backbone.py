@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import json
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -24,14 +23,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.load import (
-    LOADING_FAULTS,
-    first_lines,
-    merge_adapters,
-    save_adapter,
-    save_model,
-    with_lora,
-)
+from plaudit.models.load import merge_adapters, save_adapter, save_model, with_adapter, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import (
     FreshHead,
@@ -237,21 +229,9 @@ def _refuse_to_merge(*_: object, **__: object) -> None:
 
 def _load_adapter(plain: PreTrainedModel, folder: Path) -> Any:
     """The adapter of a folder, ready to learn on; a number that the folder lacks is an error."""
-    from peft import PeftModel
-
     if not (folder / ADAPTER_FILE).is_file():
         raise UserError(f"{folder}: no adapter of a role, {ADAPTER_FILE} is missing")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
-        # PEFT only warns and leaves such a matrix at its fresh start:
-        # a half-loaded role would pass for a whole one.
-        warnings.filterwarnings("error", message="Found missing adapter keys", category=UserWarning)
-        try:
-            return PeftModel.from_pretrained(plain, folder, is_trainable=True, autocast_adapter_dtype=False)
-        except KeyError as error:
-            raise UserError(f"{folder}: the adapter does not fit this model: {error} is missing") from error
-        except (*LOADING_FAULTS, UserWarning) as error:
-            raise UserError(f"{folder}: the adapter does not fit this model: {first_lines(error)}") from error
+    return with_adapter(plain, folder)
 
 
 def _read_role_file(path: Path) -> tuple[RoleKind, Pooling, Normalisation]:

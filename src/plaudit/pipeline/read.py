@@ -10,6 +10,7 @@ from typing import Any
 
 from plaudit.config import Setting, all_settings, did_you_mean, item_type, load_yaml, read_values, resolve
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.pipeline.spec import (
     KINDS_WITHOUT_TRAINING,
@@ -144,8 +145,10 @@ def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
             raise UserError(f"{path}: {name} must be at least 1, not {value}")
     if head.name and not _NAME.fullmatch(head.name):
         raise UserError(f"{path}: name {head.name!r}: use letters, digits, - and _")
-    if head.model not in (None, WORLD) and not word_path(str(head.model)).is_dir():
-        raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
+    if head.model not in (None, WORLD):
+        head = replace(head, model=str(hub.local_path(str(head.model), "model")))
+        if not word_path(str(head.model)).is_dir():
+            raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
     return head
 
 
@@ -206,7 +209,7 @@ class _StageReader:
     def _checked_word(self, word: str, name: str, setting: Setting, kind: StageKind) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
         if not word.startswith("$"):
-            return absolute_word(word, setting)
+            return absolute_word(word, setting, rows=kind.accepts[setting.key] == ("rows",))
         key, accepted = setting.key, kind.accepts[setting.key]
         result_type = self._result_type(word[1:], name, key)
         if result_type not in accepted:

@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any, Literal
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.alignment_tax import check_libraries
 from plaudit.files import atomic, lock
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
@@ -152,8 +151,6 @@ def validate_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a stage that would fail whatever the stages above it give."""
     for stage in pipeline.stages:
         try:
-            if stage.kind.name == "evaluate":
-                check_libraries()
             config = stage.config({})
             for config_type, validate in _VALIDATORS.items():
                 if isinstance(config, config_type):

@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 from plaudit.config import Setting, SettingPath, all_settings, resolve
 from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
-from plaudit.methods.registry import TABLES, config_types
+from plaudit.files import hub
+from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.rewards.combine.request import CombineSettings
 from plaudit.world.shipped import base_model_folder
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest
@@ -26,15 +27,6 @@ ResultType = Literal["model", "reward", "rows", "groups", "evaluation"]
 _MODEL: tuple[ResultType, ...] = ("model",)
 _REWARD: tuple[ResultType, ...] = ("reward",)
 _ROWS: tuple[ResultType, ...] = ("rows",)
-_TRAINING_INPUTS: Mapping[str, tuple[ResultType, ...]] = {
-    **dict.fromkeys(("model", "critic.model"), _MODEL + _REWARD),
-    **dict.fromkeys(("reference.model", "teacher"), _MODEL),
-    **dict.fromkeys(("reward", "judge.by", "process.by", "comparisons"), _REWARD),
-    **dict.fromkeys(("data", "prompts", "held_out", "reward.normalise"), _ROWS),
-    **dict.fromkeys(("ptx.data", "loop.data", "pretraining.data"), _ROWS),
-    "context": (),
-}
-"""The settings of training that name something outside of it, and what of a pipeline each may name."""
 _REWARD_METHODS = ("reward", "text-reward", "ranker", "critic")
 _TABLE_WEIGHTS = {
     "Preference optimisation": 30,
@@ -96,7 +88,7 @@ def stage_kinds() -> Mapping[str, StageKind]:
             name=name,
             produces="reward" if name in _REWARD_METHODS else "groups" if name == "group" else "model",
             settings=config,
-            accepts={key: types for key, types in _TRAINING_INPUTS.items() if key in leaves},
+            accepts={key: types for key, types in TRAINING_INPUTS.items() if key in leaves},
             weight=weights.get(name, 120 if name == "rlhf" else 20),
             trains=True,
         )
@@ -224,8 +216,10 @@ _PATH_SETTINGS = ("policies", "against", "members")
 _NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
 
 
-def absolute_word(word: str, setting: Setting) -> str:
+def absolute_word(word: str, setting: Setting, *, rows: bool) -> str:
     """The word of an input as it can be read from any folder; complains about what is not there."""
+    if word != WORLD:
+        word = str(hub.local_path(word, "dataset" if rows else "model"))
     file = file_in_word(word)
     if word != WORLD and file is not None:
         return f"{file.absolute()}{word.removeprefix(str(file)) if word.startswith(str(file)) else ''}"

@@ -136,7 +136,7 @@ def reference_kind(method: str, config: RunConfig, rows: int) -> str:
     else:
         return NONE
     same = config.reference.model in (None, config.model)
-    return ADAPTER_OFF if same and config.lora.rank and kind != "average" else LIVE
+    return ADAPTER_OFF if same and config.lora.rank and not config.lora.keep and kind != "average" else LIVE
 
 
 def _meta_policy(config: RunConfig) -> Policy:

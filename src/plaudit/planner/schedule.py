@@ -19,8 +19,9 @@ from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Record
 from plaudit.engine.loop import BatchOrder
 from plaudit.errors import UserError
+from plaudit.files.data_sets import sources_of
 from plaudit.methods.config import RunConfig
-from plaudit.methods.data import hold_out, load_rows
+from plaudit.methods.data import hold_out, load_rows, weighted
 from plaudit.methods.named_runs import SUPERVISED_METHODS
 from plaudit.methods.policy.batch import minibatches_of
 from plaudit.methods.policy.config import PolicyConfig
@@ -110,11 +111,16 @@ def with_answers(prompt: Example, answers: int, tokens: int) -> Example:
 
 def _stated_rows(config: RunConfig, lengths: StatedLengths) -> PlannedRows:
     share = config.held_out_share
-    rows = _rows_of_stated_length(config.data, config, lengths)
+    parts = [
+        (_rows_of_stated_length(Path(source), config, lengths), weight)
+        for source, weight in sources_of(config.data)
+    ]
+    rows = tuple(row for part, _ in parts for row in part)
     if share is None:
         held_out = _rows_of_stated_length(Path(config.held_out), config, lengths)
     else:
         rows, held_out = hold_out(rows, share, config.seed)
+    rows = weighted(rows, {id(row): weight for part, weight in parts for row in part}, config.seed)
     note = f"every prompt is taken to have {lengths.prompt:,} tokens, every answer {lengths.answer:,}"
     return PlannedRows(train=rows, held_out=held_out, notes=(note,))
 

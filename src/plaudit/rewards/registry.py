@@ -15,6 +15,7 @@ from typing import ClassVar
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.files.user_code import exit_refused, import_user_module
 from plaudit.rewards.base import Reward, RewardTraits, TaskScores
 from plaudit.rewards.http import EndpointReward
@@ -171,11 +172,12 @@ def resolve_reward(spec: str, *, device: str = "auto", dtype: str = "auto") -> R
         return _PLAIN_REWARDS[spec]()
     if colon and kind in _PARAMETRISED_REWARDS:
         return _PARAMETRISED_REWARDS[kind](rest)
-    if spec and Path(spec).is_dir():
+    folder = hub.local_path(spec, "model")
+    if spec and folder.is_dir():
         # Models are slow to import, and no rule needs them.
         from plaudit.rewards.load import load_reward
 
-        return load_reward(Path(spec), device=device, dtype=dtype)
+        return load_reward(folder, device=device, dtype=dtype)
     if names_function(spec):
         found = resolve_object(spec)
         if isinstance(found, Reward) and not isinstance(found, type):

@@ -19,7 +19,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
-from plaudit.files import atomic
+from plaudit.files import atomic, hub
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:
         make_output_folder(args.out)
+    args.models = [str(hub.local_path(model, "model")) for model in args.models]
     for model in args.models:
         _check_model(model)
     source = read_reward_data(

@@ -15,9 +15,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plaudit.cli.parser import HelpAll, Subparsers, integer, positive_integer, refuse_missing_models
+from plaudit.cli.parser import (
+    HelpAll,
+    Subparsers,
+    integer,
+    model_path,
+    positive_integer,
+    refuse_missing_models,
+)
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
+from plaudit.files import hub
 from plaudit.world.prompts import SPLITS
 
 if TYPE_CHECKING:
@@ -68,7 +76,7 @@ def add_parser(verbs: Subparsers) -> None:
     add("--temperature", type=float, default=1.0, help="0 is the likeliest token every time (default: 1)")
     add("--max-tokens", type=positive_integer, default=64, help="where an answer is cut (default: 64)")
     add("--judge", action="append", default=[], metavar="WHO", help="who compares answers; may be repeated")
-    add("--reward", type=Path, metavar="DIR", help="a learnt reward, shown beside")
+    add("--reward", type=model_path, metavar="DIR", help="a learnt reward, shown beside")
     add(
         "--best-of",
         type=positive_integer,
@@ -121,7 +129,13 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
+    from plaudit.evaluation.policies.generate import WRITTEN
+
     refuse_missing_models(*args.models)
+    args.models = [
+        model if model == WRITTEN else str(hub.local_path(model, "model")) for model in args.models
+    ]
+    args.judge = [str(hub.local_path(judge, "model")) for judge in args.judge]
     from plaudit.cli.eval.tables import print_policy_tables
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
@@ -229,7 +243,7 @@ def prompted_policy(word: str) -> tuple[str, Contestant]:
             f"--policy {name}: {given['shots']} is to hold demonstrations, rows of prompt and completion"
         )
     system = None if "system" not in given else _text_or_file(name, given["system"])
-    return name, Contestant(folder=Path(folder), system=system, shots=demonstrations)
+    return name, Contestant(folder=hub.local_path(folder, "model"), system=system, shots=demonstrations)
 
 
 def _text_or_file(name: str, word: str) -> str:
@@ -256,9 +270,12 @@ def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contesta
     folders = {
         str(model.folder): name for name, model in models.items() if model.folder and not model.has_context
     }
+    against = {str(hub.local_path(name, "model")): str(name) for name in args.against}
     return EvaluationSettings(
         drawing=_generation_settings(args),
-        against=tuple(dict.fromkeys(folders.get(str(Path(name)), str(name)) for name in args.against)),
+        against=tuple(
+            dict.fromkeys(folders.get(str(hub.local_path(name, "model")), str(name)) for name in args.against)
+        ),
         resampling=Resampling(times=args.bootstrap, seed=args.seed),
         best_of=args.best_of or 0,
         closed=_closed_questions(args),

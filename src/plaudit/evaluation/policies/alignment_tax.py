@@ -59,20 +59,6 @@ def sign_flip_test(gain_B: Float[np.ndarray, " B"], prompt_B: Int[np.ndarray, " 
     return float(result.pvalue)
 
 
-REQUIRED_LIBRARIES = ("scipy", "statsmodels", "evalica", "sacrebleu")
-"""The libraries of the extra ``eval``."""
-
-
-def check_libraries() -> None:
-    """Complain about the first that is not installed, before anything is computed.
-
-    >>> check_libraries()
-    """
-    missing = next((name for name in REQUIRED_LIBRARIES if find_spec(name) is None), None)
-    if missing is not None:
-        raise UserError(f'judging policies needs {missing}; it is missing: pip install "plaudit[eval]"')
-
-
 ItemKey = tuple[str, str]
 """A task and what its item is called."""
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.alignment_tax import check_libraries
 from plaudit.evaluation.policies.diversity import common_word_count
 from plaudit.evaluation.policies.generate import (
     Contestant,
@@ -332,7 +331,6 @@ def check_policies(
     models: Mapping[str, Path | Contestant], prompts: Sequence[EvaluationPrompt], settings: EvaluationSettings
 ) -> None:
     """Raises `UserError`, before anything is loaded, about what cannot be evaluated."""
-    check_libraries()
     if not models or not prompts:
         raise UserError("an evaluation needs at least one policy and one prompt")
     contestants = _contestants(models)

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from math import exp
 
 import numpy as np
@@ -253,8 +252,6 @@ def probe_biases(pairs: Sequence[ScoredPair]) -> Probes:
     reason = ""
     if prompts < MIN_PROBE_PROMPTS:
         reason = f"probes need {MIN_PROBE_PROMPTS} prompts or more, and there are {prompts}"
-    elif find_spec("statsmodels") is None:
-        reason = 'probes need statsmodels: pip install "plaudit[eval]"'
     if reason:
         return Probes(pairs=len(pairs), at_equal_worth=False, features=(), words=reason)
     features = _feature_columns(pairs, has_worth=has_worth)

@@ -30,6 +30,7 @@ from plaudit.engine.distributed import Ranks, is_first_process
 from plaudit.engine.sinks.base import Summary
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.files.data_sets import sources_of
 from plaudit.methods.data import EncodedData, prompt_families
 from plaudit.methods.models import enable_gradient_checkpointing, gather_weights
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, RewardConfig, TextRewardConfig
@@ -280,9 +281,10 @@ def _raw_rows_by_origin(
     config: CriticConfig, records: Sequence[Record]
 ) -> Mapping[str, Mapping[str, object]]:
     """The raw rows of the files that the records come from, by their origin."""
-    files = [config.data, *([] if config.held_out_share is not None else [Path(config.held_out)])]
+    data = [Path(source) for source, _ in sources_of(config.data)]
+    files = [*data, *([] if config.held_out_share is not None else [Path(config.held_out)])]
     if len({path.name for path in files}) < len(files):
-        raise UserError(f"{files[1]}: has the same name as the data, so origins do not tell them apart")
+        raise UserError(f"{files[-1]}: has the same name as other rows, so origins do not tell them apart")
     wanted = {record.origin for record in records}
     row_by_origin: dict[str, Mapping[str, object]] = {}
     for path in files:

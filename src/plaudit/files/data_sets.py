@@ -1,0 +1,195 @@
+"""Rows by their words: several sources with weights, and the files of a data set on the hub.
+
+Pure: from words, names and what a data set's README.md says to names; nothing is asked of the hub, and no
+script is ever run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+
+from plaudit.errors import UserError
+
+if TYPE_CHECKING:
+    from plaudit.files.hub import HubWord
+
+ROW_ENDINGS = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".tsv")
+"""The files of a data set that are read."""
+Splits = Mapping[str, Sequence[str]]
+"""The files of each split."""
+
+
+SEVERAL = " + "
+"""Between several sources of rows in one word: ``a.jsonl*2 + org/name/train``."""
+MAX_WEIGHT = 1000
+"""How often rows may be trained in one pass: beyond it, a slip of the pen."""
+
+
+def joined(words: Iterable[object]) -> str:
+    """Several sources as one word.
+
+    >>> joined(["a.jsonl*2", "b.parquet"])
+    'a.jsonl*2 + b.parquet'
+    """
+    return SEVERAL.join(map(str, words))
+
+
+def sources_of(word: str | Path) -> tuple[tuple[str, float], ...]:
+    """Each source of a word of rows, with how often its rows are trained in one pass; usually one, once.
+
+    >>> sources_of("a.jsonl*2 + org/name/train*0.5 + b.parquet")
+    (('a.jsonl', 2.0), ('org/name/train', 0.5), ('b.parquet', 1.0))
+    """
+    # Where a file is called so, a sign in its name is a sign in its name.
+    parts = [str(word)] if Path(word).exists() else str(word).split(SEVERAL)
+    return tuple(_source(part) for part in parts)
+
+
+def _source(part: str) -> tuple[str, float]:
+    match = re.fullmatch(r"(.+)\*([0-9.]+)", part)
+    if match is None or Path(part).exists():
+        return part, 1.0
+    try:
+        weight = float(match[2])
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight <= MAX_WEIGHT:
+        raise UserError(
+            f"{part}: *{match[2]} says how often these rows are trained: above 0, at most {MAX_WEIGHT}"
+        )
+    return match[1], weight
+
+
+def split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) -> tuple[list[str], Path]:
+    """The files of the split that is meant, in order, and where they are to lie."""
+    files = sorted(name for name in names if _holds_rows(name))
+    if not files:
+        raise _no_rows(word, names)
+    declared = card.get("configs")
+    if declared:
+        try:
+            configs = {str(config.get("config_name", "default")): config for config in declared}
+            config = _picked_config(word, configs)
+            splits = _declared_splits(word, configs[config], files)
+        except (TypeError, AttributeError) as error:
+            raise UserError(
+                f"{word}: configs: in its README.md lists no files as the hub wants it"
+            ) from error
+    else:
+        config, splits = word.config or "default", _guessed_splits(word, files)
+    named = replace(word, config=None if config == "default" and word.config is None else config)
+    split = _picked(named, "split", splits, word.split)
+    chosen = sorted(splits[split])
+    endings = {_ending(name) for name in chosen}
+    if not chosen or len(endings) > 1 or "" in endings:
+        held = ", ".join(chosen[:6]) or "no file"
+        raise UserError(
+            f"{replace(named, split=split)}: its files cannot be read as one table: {held}; files of one "
+            f"kind are read: {', '.join(ROW_ENDINGS)}"
+        )
+    return chosen, Path(config) / split
+
+
+def _holds_rows(name: str) -> bool:
+    hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+    return (
+        bool(_ending(name)) and not hidden and not name.endswith(("dataset_infos.json", "dataset_info.json"))
+    )
+
+
+def _ending(name: str) -> str:
+    return max((end for end in ROW_ENDINGS if name.lower().endswith(end)), key=len, default="")
+
+
+def _no_rows(word: HubWord, names: Sequence[str]) -> UserError:
+    script = f"{word.repo.partition('/')[2]}.py"
+    if script in names:
+        return UserError(
+            f"{word}: its rows are made by a script, {script}, and scripts are never run; the hub's own copy "
+            f"in Parquet may be there: {word.repo}@refs/convert/parquet"
+        )
+    held = ", ".join(sorted(name for name in names if not name.startswith("."))[:6]) or "nothing"
+    return UserError(f"{word}: no file of rows lies there ({', '.join(ROW_ENDINGS)}); it holds {held}")
+
+
+def _picked_config(word: HubWord, configs: Mapping[str, Mapping[str, Any]]) -> str:
+    default = [name for name, config in configs.items() if config.get("default") or name == "default"]
+    wanted = word.config or (default[0] if default else None)
+    return _picked(replace(word, config=None, split=None), "config", configs, wanted)
+
+
+def _picked(
+    word: HubWord, what: Literal["config", "split"], among: Mapping[str, Any], wanted: str | None
+) -> str:
+    """The one that is wanted, or the only one; else a refusal that names all."""
+    if wanted is not None and wanted in among:
+        return wanted
+    if wanted is None and len(among) == 1:
+        return next(iter(among))
+    several = f"it has no {what} {wanted}" if wanted else f"it has several {what}s"
+    words = ", ".join(str(replace(word, **{what: name})) for name in among)
+    raise UserError(f"{word}: {several}; give one of {words}")
+
+
+def _declared_splits(word: HubWord, config: Mapping[str, Any], files: Sequence[str]) -> Splits:
+    """The files of each split as README.md lists them: a pattern, several, or patterns by split."""
+    folder = str(config.get("data_dir") or "")
+    listed = config.get("data_files")
+    if listed is None:
+        return _guessed_splits(replace(word, config=folder or None), files)
+    if isinstance(listed, dict):
+        listed = [{"split": split, "path": path} for split, path in listed.items()]
+    entries = [listed] if isinstance(listed, str | dict) else listed
+    splits: dict[str, list[str]] = {}
+    for entry in entries:
+        split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
+        for pattern in [path] if isinstance(path, str) else path or ():
+            found = _matching(files, str(PurePosixPath(folder) / str(pattern)))
+            splits.setdefault(str(split or "train"), []).extend(found)
+    return {split: list(dict.fromkeys(found)) for split, found in splits.items()}
+
+
+_GLOB = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def _matching(files: Sequence[str], pattern: str) -> list[str]:
+    """The files of a pattern in which ** stands for folders and * for a part of one name."""
+    pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern)
+    expression = "".join(
+        _GLOB.get(piece) or (piece.replace("[!", "[^") if piece.startswith("[") else re.escape(piece))
+        for piece in pieces
+    )
+    return [name for name in files if re.fullmatch(expression, name)]
+
+
+_SHARD = re.compile(r"(?:.*/)?([\w.]+?)-\d{5}-of-\d{5}[^/]*")
+_SPLIT_WORDS = {
+    "train": "train|training",
+    "validation": "validation|valid|dev|val",
+    "test": "test|testing|eval|evaluation",
+}
+
+
+def _guessed_splits(word: HubWord, files: Sequence[str]) -> Splits:
+    """Splits by the names of files and folders, where README.md names none; a config is then a folder."""
+    if word.config is not None:
+        folders = sorted({name.split("/", 1)[0] for name in files if "/" in name})
+        files = [name for name in files if name.startswith(f"{word.config}/")]
+        if not files:
+            raise UserError(f"{word}: it has no config {word.config}; its folders are {', '.join(folders)}")
+    shards = {name: match[1] for name in files if (match := _SHARD.fullmatch(name))}
+    splits: dict[str, list[str]] = {}
+    for name in files:
+        splits.setdefault(shards[name] if len(shards) == len(files) else _split_word(name), []).append(name)
+    return splits
+
+
+def _split_word(name: str) -> str:
+    for split, words in _SPLIT_WORDS.items():
+        if re.search(rf"(?:^|[\W_\d])(?:{words})(?:$|[\W_\d])", name.lower()):
+            return split
+    return "train"

@@ -1,0 +1,496 @@
+"""Models and rows from the Hugging Face hub: ``org/name`` becomes a folder of links into the usual cache.
+
+    CACHE/plaudit/hub/models/org/name@COMMIT/                 config, tokenizer, *.safetensors
+    CACHE/plaudit/hub/datasets/org/name@COMMIT/CONFIG/SPLIT/  the files with the rows of that split
+
+The path of such a folder says repository and commit, so whatever was read can be named later. It holds what
+was asked for and nothing else, whatever other tools put into the cache: no pickled weights, no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from plaudit.errors import UserError
+from plaudit.files import atomic
+from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, joined, sources_of, split_files
+
+Kind = Literal["model", "dataset"]
+"""What a repository of the hub holds."""
+PREFIX = "hub:"
+"""Before a word it says that the hub is meant, whatever lies here under that name."""
+
+_REPO = r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
+_WORDS = {
+    "model": re.compile(_REPO + r"(?:@(?P<revision>[^:@\s]+))?"),
+    # A revision with slashes is one of the hub's own, as refs/convert/parquet.
+    "dataset": re.compile(
+        _REPO + r"(?:@(?P<revision>refs/[^/:@\s]+/[^/:@\s]+|[^/:@\s]+))?"
+        r"(?::(?P<config>[^/:]+))?(?:/(?P<split>[^/:]+))?"
+    ),
+}
+_FORMS = {"model": "org/name[@revision]", "dataset": "org/name[@revision][:config][/split]"}
+_LOCAL_ENDINGS = (*ROW_ENDINGS, ".gz", ".txt", ".yaml", ".yml", ".py", ".bin", ".pt", ".safetensors", ".gguf")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PLACE = re.compile(r".*/plaudit/hub/(models|datasets)/([^/]+/[^/@]+)@([0-9a-f]{40})(?:/([^/]+)/([^/]+))?/?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubWord:
+    """What ``org/name`` and what stands behind it mean.
+
+    Example: ``HubWord(kind="dataset", repo="org/pairs", revision="main", config=None, split="train")``
+    """
+
+    kind: Kind
+    """Whether it is a model or a data set."""
+    repo: str
+    """Organisation and name."""
+    revision: str
+    """A branch, a tag or a commit."""
+    config: str | None = None
+    """Which of several tables of a data set."""
+    split: str | None = None
+    """Which split of it."""
+
+    def __str__(self) -> str:
+        revision = "" if self.revision == "main" else f"@{self.revision}"
+        config = "" if self.config is None else f":{self.config}"
+        return f"{self.repo}{revision}{config}{'' if self.split is None else f'/{self.split}'}"
+
+
+def hub_word(word: str | os.PathLike[str], kind: Kind) -> HubWord | None:
+    """What a word means on the hub; None where it means something on this disk, or can be no name there.
+
+    >>> hub_word("org/pairs@v1:helpful/train", "dataset").config
+    'helpful'
+    >>> hub_word("/models/base", "model") is None
+    True
+    """
+    text = os.fspath(word)
+    forced = text.startswith(PREFIX)
+    match = _WORDS[kind].fullmatch(text.removeprefix(PREFIX))
+    if match is None:
+        if forced:
+            raise UserError(f"{text}: no name of the hub; write {PREFIX}{_FORMS[kind]}")
+        return None
+    if not forced and _is_local(text):
+        return None
+    return HubWord(kind=kind, **{**match.groupdict(), "revision": match["revision"] or "main"})
+
+
+def _is_local(text: str) -> bool:
+    """Whether a word that could be a name of the hub is, or was to be, a path."""
+    if Path(text).exists():
+        _say_local(text)
+        return True
+    # A slip of the pen in runs/first should not be asked of the hub.
+    return text.lower().endswith(_LOCAL_ENDINGS) or Path(Path(text).parts[0]).is_dir()
+
+
+def _say_local(text: str) -> None:
+    """Say which of two is taken, where this machine has had a repository of the same name from the hub."""
+    name = Path(text).name
+    if any(
+        found
+        for kind in _WORDS
+        for found in (_cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
+    ):
+        _say(f"{text}: what lies here is taken, and not the hub's; {PREFIX}{text} means the hub's")
+
+
+def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = None) -> Path:
+    """The path of a word: of what lies on this disk, or the folder of what the hub has under that name.
+
+    What the hub has is asked for once in a process; an open run folder names the commit from then on.
+    """
+    found = hub_word(word, kind)
+    if found is not None and kind == "dataset" and found.split is None:
+        found = replace(found, split=split)
+    path = Path(word) if found is None else _fetched(found, _cache_folder() / "hub")
+    return _on_its_base(path) if kind == "model" and is_adapter(path) else path
+
+
+def is_plain_path(word: str, kind: Kind) -> bool:
+    """Whether `local_path` of a word is the word itself."""
+    return hub_word(word, kind) is None and not (kind == "model" and is_adapter(Path(word)))
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter alone, which is a model only on its base."""
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").exists()
+
+
+def name_on_hub(path: str | Path) -> str | None:
+    """What a folder of `local_path` is called on the hub, commit and all; None for every other path.
+
+    >>> name_on_hub(f"/home/anna/.cache/plaudit/hub/models/org/base@{'ab' * 20}")
+    'org/base@abababababababababababababababababababab'
+    """
+    match = _PLACE.fullmatch(str(path))
+    if match is None:
+        return None
+    _, repo, commit, config, split = match.groups()
+    return f"{repo}@{commit}" + (f":{config}/{split}" if split else "")
+
+
+def is_commit_name(text: str) -> bool:
+    """Whether a text is a name of the hub with a commit, as `name_on_hub` writes it.
+
+    >>> is_commit_name("org/base@" + "ab" * 20), is_commit_name("runs/first")
+    (True, False)
+    """
+    return re.fullmatch(r"[^/@]+/[^/@]+@[0-9a-f]{40}(:.*)?", text) is not None
+
+
+def short_name(path: str | Path) -> str | None:
+    """As `name_on_hub`, for headings: without the commit and without a config that has no name.
+
+    >>> short_name(f"/cache/plaudit/hub/datasets/org/pairs@{'ab' * 20}/default/train")
+    'org/pairs/train'
+    """
+    name = name_on_hub(path)
+    return None if name is None else re.sub(r"@[0-9a-f]{40}(:default(?=/))?", "", name)
+
+
+def pinned(word: str | Path, recorded: str) -> str | None:
+    """The recorded name, where it is the same word with the commit that it meant when it was recorded.
+
+    >>> pinned("org/base", "org/base@" + "ab" * 20) == "org/base@" + "ab" * 20
+    True
+    >>> pinned("org/base@v2", "org/base@" + "ab" * 20) is None
+    True
+    """
+    text = str(word).removeprefix(PREFIX)
+    match = re.fullmatch(r"([^@:]+)@([0-9a-f]{40})(.*)", recorded)
+    if match is None or "@" in text:
+        return None
+    repo, _, rest = match.groups()
+    tail, known = text.removeprefix(repo), rest.replace(":default", "")
+    # The word may leave out the only config and the only split, which the record names.
+    same = (
+        text.startswith(repo)
+        and tail[:1] in ("", ":", "/")
+        and (known.startswith(tail) or known.endswith(tail))
+    )
+    return recorded if same else None
+
+
+def recorded_name(path: str | Path) -> str:
+    """What a run's own files call it: a name of the hub with its commit, an adapter's folder, or the path.
+
+    Of several sources of rows each is named so.
+    """
+    if SEVERAL in str(path):
+        return joined(
+            f"{recorded_name(source)}{'' if weight == 1 else f'*{weight:g}'}"
+            for source, weight in sources_of(path)
+        )
+    origin = Path(path) / _ORIGIN if "/plaudit/adapters/" in str(path) else None
+    if origin is not None and origin.is_file():
+        return origin.read_text("utf-8").splitlines()[0]
+    return name_on_hub(path) or str(path)
+
+
+def hub_names(path: Path) -> list[str]:
+    """The names on the hub, commits and all, of what a folder or file of `local_path` was made of."""
+    origin = path / _ORIGIN
+    made_of = origin.read_text("utf-8").splitlines() if origin.is_file() else [str(name_on_hub(path))]
+    return [name for name in made_of if is_commit_name(name)]
+
+
+ADAPTER_FOLDER = "plaudit-adapter"
+"""In a folder that stands for an adapter on its base: where the adapter is, beside the base's own files."""
+_ORIGIN = ".origin"
+
+
+def _on_its_base(adapter: Path) -> Path:
+    """A folder of links to the base model's files, with the adapter in a folder within."""
+    base = _base_of(adapter)
+    if (base / ADAPTER_FOLDER).exists():
+        raise UserError(
+            f"{adapter}: its base model, {recorded_name(base)}, is an adapter itself; take the model of its "
+            "run, in model/, which has both merged"
+        )
+    names = [recorded_name(path) if name_on_hub(path) else str(path.resolve()) for path in (adapter, base)]
+    key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+    place = _cache_folder() / "adapters" / f"{adapter.resolve().name}-{key}"
+    links = {f"{ADAPTER_FOLDER}/{file.name}": file for file in _data_files(adapter)}
+    links |= {file.name: file for file in _data_files(base)}
+    # Whoever has trained tokens of their own has saved the tokenizer beside the adapter.
+    if (adapter / "tokenizer_config.json").is_file():
+        links |= {file.name: file for file in _data_files(adapter) if not file.name.startswith("adapter_")}
+    _say(f"{names[0]}: a LoRA adapter on {names[1]}; it is merged into it unless --lora.keep is given")
+    if {name for name in links if (place / name).exists()} != set(links):
+        _write_links(place, links, origin="\n".join(names))
+    return place
+
+
+def _data_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if path.is_file() and path.name.endswith(MODEL_FILES)]
+
+
+def _base_of(adapter: Path) -> Path:
+    """The base model that an adapter names: a folder, as seen from here or from it, or one of the hub."""
+    path = adapter / "adapter_config.json"
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+        name, kind = str(settings["base_model_name_or_path"]), settings.get("peft_type")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
+        ) from error
+    if kind != "LORA":
+        raise UserError(f"{path}: an adapter of type {kind!r}, and only LORA can be merged into its base")
+    if not (adapter / "adapter_model.safetensors").is_file():
+        raise UserError(
+            f"{adapter}: no adapter_model.safetensors; plaudit does not open pickled weights (.bin), which "
+            "can run code: convert them first"
+        )
+    here = next((base for base in (Path(name), adapter / name) if (base / "config.json").is_file()), None)
+    revision = settings.get("revision")
+    word = f"{name}@{revision}" if revision and "@" not in name else name
+    base = local_path(word, "model") if here is None else here
+    if not (base / "config.json").is_file():
+        raise UserError(
+            f"{path}: its base model is {name!r}, and no model lies there; write its folder, or org/name of "
+            "the hub, into base_model_name_or_path"
+        )
+    return base
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root).absolute() / "plaudit"
+
+
+@cache
+def _fetched(word: HubWord, root: Path) -> Path:
+    """The folder of links, made where it is not there yet."""
+    if _COMMIT.fullmatch(word.revision) and (place := _known_place(word, word.revision, root)) is not None:
+        return place
+    with _faults_in_words(word):
+        from huggingface_hub import snapshot_download
+
+        api = _client()
+        commit = api.resolve_revision(word.repo, repo_type=word.kind, revision=word.revision).resolved
+        place = _known_place(word, commit, root)
+        if place is None:
+            names, note = _names(api, word, commit)
+            if word.kind == "model":
+                chosen, at = _model_files(word, names), Path()
+            else:
+                chosen, at = split_files(word, names, _read_card(word, names, commit))
+            # Names are patterns to the client; a file's own brackets are no pattern.
+            patterns = [re.sub(r"([\[?*])", r"[\1]", name) for name in chosen]
+            snapshot = snapshot_download(
+                word.repo, repo_type=word.kind, revision=commit, allow_patterns=patterns
+            )
+            place = _place(word, commit, root) / at
+            _link(place, Path(snapshot), chosen, word)
+            _say(f"{word}: commit {commit} of the hub, {len(chosen)} files in {place}{note}")
+        else:
+            _say(f"{word}: commit {commit} of the hub, found in {place}")
+    return place
+
+
+def _client() -> Any:
+    """The hub's own client; it draws bars on a terminal alone."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+
+    if not sys.stderr.isatty() and not are_progress_bars_disabled():
+        disable_progress_bars()
+    return HfApi()
+
+
+def _place(word: HubWord, commit: str, root: Path) -> Path:
+    organisation, _, name = word.repo.partition("/")
+    return root / f"{word.kind}s" / organisation / f"{name}@{commit}"
+
+
+def _known_place(word: HubWord, commit: str, root: Path) -> Path | None:
+    """The folder of a commit that was fetched before, whole; of data only where config and split are said."""
+    place = _place(word, commit, root)
+    if word.kind == "dataset":
+        # Which of several is meant takes the list of files, which only the hub or its cache has.
+        if word.split is None:
+            return None
+        place = place / (word.config or "default") / word.split
+    files = [*place.iterdir()] if place.is_dir() else []
+    # A link whose file was cleared away with the cache points to nothing.
+    return place if files and all(file.exists() for file in files) else None
+
+
+def _names(api: Any, word: HubWord, commit: str) -> tuple[Sequence[str], str]:
+    """The files of a commit, from the hub or from what its cache knows of it; and a remark on the latter."""
+    from huggingface_hub import constants, get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError
+
+    if not constants.is_offline_mode():
+        return api.list_repo_files(word.repo, repo_type=word.kind, revision=commit), ""
+    try:
+        tree = get_cached_repo_tree(word.repo, repo_type=word.kind, revision=commit)
+    except CachedRepoTreeNotFoundError as error:
+        raise UserError(
+            f"{word}: HF_HUB_OFFLINE is set, and the cache does not know all files of commit {commit}; unset "
+            "it once"
+        ) from error
+    return [file.path for file in tree], " (offline: the newest commit that is in the cache)"
+
+
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors")
+"""The files of a model folder: data alone."""
+_OTHER_WEIGHTS = re.compile(r"consolidated.*|.*\.(fp16|bf16|fp32)(-\d+-of-\d+)?\.safetensors")
+
+
+def _model_files(word: HubWord, names: Sequence[str]) -> list[str]:
+    """The files of a model folder: data only, nothing that could run code when it is opened."""
+    top = [name for name in names if "/" not in name or name.startswith("additional_chat_templates/")]
+    weights = [name for name in top if name.endswith(".safetensors")]
+    # The same weights are often there a second time, in another format or precision.
+    weights = [name for name in weights if not _OTHER_WEIGHTS.fullmatch(name)] or weights
+    if not weights:
+        found = ", ".join(sorted(name for name in names if not name.startswith("."))[:6]) or "nothing"
+        raise UserError(
+            f"{word}: no *.safetensors file lies there (it holds {found}); plaudit opens no pickled weights "
+            "(.bin, .pt) and no GGUF. Another revision may have them, as in "
+            f"{word.repo}@refs/pr/1, or another repository"
+        )
+    rest = [name for name in top if name.endswith(MODEL_FILES[:-1]) and not name.startswith("pytorch_model")]
+    return [*rest, *weights]
+
+
+def _read_card(word: HubWord, names: Sequence[str], commit: str) -> Mapping[str, Any]:
+    """What the front of a data set's README.md says; nothing where it says nothing."""
+    import yaml
+    from huggingface_hub import hf_hub_download
+
+    if "README.md" not in names:
+        return {}
+    path = hf_hub_download(word.repo, "README.md", repo_type=word.kind, revision=commit)
+    parts = Path(path).read_text("utf-8", errors="replace").split("---\n", 2)
+    if len(parts) < 3 or parts[0].strip():
+        return {}
+    try:
+        front = yaml.safe_load(parts[1])
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{word}: the front of its README.md is no YAML: {error}") from error
+    return front if isinstance(front, dict) else {}
+
+
+def _link(place: Path, snapshot: Path, names: Sequence[str], word: HubWord) -> None:
+    missing = [name for name in names if not (snapshot / name).exists()]
+    if missing:
+        raise UserError(f"{word}: the cache lacks {missing[0]}, and it could not be fetched")
+    # Rows of two folders lie side by side; a chat template stays in its folder.
+    flat = {name.replace("/", "__") if word.kind == "dataset" else name: snapshot / name for name in names}
+    _write_links(place, flat)
+
+
+def _write_links(place: Path, targets: Mapping[str, Path], origin: str | None = None) -> None:
+    atomic.make_folder(place.parent)
+    with atomic.atomic_folder(place) as partial:
+        for name, target in targets.items():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (partial / name).symlink_to(target.absolute())
+        if origin is not None:
+            (partial / _ORIGIN).write_text(f"{origin}\n", encoding="utf-8")
+
+
+@contextmanager
+def _faults_in_words(word: HubWord) -> Iterator[None]:
+    """What the client raises, as a sentence."""
+    from huggingface_hub import constants, errors
+
+    try:
+        yield
+    except UserError:
+        raise
+    except errors.HFValidationError as error:
+        raise UserError(f"{word}: no name of the hub ({error}); write {_FORMS[word.kind]}") from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{word}: {word.repo} is there, and has no revision {word.revision}") from error
+    # The base of all that the client raises about an answer, or in place of one.
+    except errors.HTTPError as error:  # pyright: ignore[reportPrivateImportUsage]
+        raise UserError(f"{word}: {_http_fault(word, error)}") from error
+    except errors.RevisionResolutionError as error:
+        offline = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"{_server()} cannot be reached"
+        raise UserError(
+            f"{word}: nothing of this name lies here, the cache of the hub has no such {_nouns(word)[0]}, "
+            f"and {offline}; fetch it once where there is a connection, or give a path"
+        ) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{word}: the exchange with the hub failed: {_line(error.__cause__ or error)}"
+        ) from error
+
+
+def push(repo: str, files: Mapping[str, Path], card: str, *, private: bool) -> tuple[str, str]:
+    """Put the files and the card into a repository, made where there is none; its commit and its page."""
+    with _faults_in_words(HubWord(kind="model", repo=repo, revision="main")):
+        from huggingface_hub import CommitOperationAdd, get_token
+
+        if get_token() is None:
+            raise UserError(f"{repo}: the hub has to know who you are: {_LOG_IN}")
+        api = _client()
+        api.create_repo(repo, private=private, exist_ok=True)
+        contents: Mapping[str, Path | bytes] = {**files, "README.md": card.encode()}
+        additions = [
+            CommitOperationAdd(path_in_repo=name, path_or_fileobj=content)
+            for name, content in contents.items()
+        ]
+        done = api.create_commit(repo, additions, commit_message="A run of plaudit")
+    return done.oid, f"{_server()}/{repo}"
+
+
+_LOG_IN = "log in (HF_TOKEN, or hf auth login)"
+
+
+def _http_fault(word: HubWord, error: Exception) -> str:
+    from huggingface_hub import constants, errors, get_token
+
+    page = f"{_server()}/{'' if word.kind == 'model' else 'datasets/'}{word.repo}"
+    if isinstance(error, errors.GatedRepoError):
+        return f"the hub asks for consent first: accept its terms at {page}, then {_LOG_IN}"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        who = "this token may not see it" if get_token() else f"it is private (then {_LOG_IN})"
+        noun, other = _nouns(word)
+        return f"no such path here, and the hub has no {noun} of this name ({page}), or {who}{other}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is None:
+        timeout = f" (HF_HUB_DOWNLOAD_TIMEOUT is {constants.HF_HUB_DOWNLOAD_TIMEOUT} s)"
+        return f"the hub at {_server()} cannot be reached: {_line(error)}{timeout}"
+    hint = f"; {_LOG_IN}, with a token that may do this" if status in (401, 403) else ""
+    return f"the hub at {_server()} answers {status}: {_line(error)}{hint}"
+
+
+def _nouns(word: HubWord) -> tuple[str, str]:
+    return ("model", "") if word.kind == "model" else ("data set", "; a data set is not a model of that name")
+
+
+def _server() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
+
+
+def _line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+@cache
+def _say(sentence: str) -> None:
+    # Of several processes that were started together the first speaks for all.
+    if os.environ.get("RANK", "0") == "0":
+        print(f"plaudit: {sentence}", file=sys.stderr)
