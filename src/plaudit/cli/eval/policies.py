@@ -273,9 +273,7 @@ def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contesta
     against = {str(hub.local_path(name, "model")): str(name) for name in args.against}
     return EvaluationSettings(
         drawing=_generation_settings(args),
-        against=tuple(
-            dict.fromkeys(folders.get(str(hub.local_path(name, "model")), str(name)) for name in args.against)
-        ),
+        against=tuple(dict.fromkeys(folders.get(folder, name) for folder, name in against.items())),
         resampling=Resampling(times=args.bootstrap, seed=args.seed),
         best_of=args.best_of or 0,
         closed=_closed_questions(args),
