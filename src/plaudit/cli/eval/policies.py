@@ -25,6 +25,7 @@ from plaudit.cli.parser import (
 )
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.world.prompts import SPLITS
 
@@ -129,9 +130,7 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
-    from plaudit.evaluation.policies.generate import WRITTEN
-
-    refuse_missing_models(*args.models)
+    refuse_missing_models(*(model for model in args.models if model != WRITTEN))
     args.models = [
         model if model == WRITTEN else str(hub.local_path(model, "model")) for model in args.models
     ]
@@ -192,7 +191,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
     """The folders, by what tells them apart, the rows' own answers and the prompted policies."""
-    from plaudit.evaluation.policies.generate import WRITTEN, Contestant
+    from plaudit.evaluation.policies.generate import Contestant
 
     folders = [Path(model) for model in args.models if model != WRITTEN]
     if len({folder.resolve() for folder in folders}) < len(folders):

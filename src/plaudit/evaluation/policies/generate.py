@@ -72,8 +72,6 @@ class EvaluationPrompt:
         )
 
 
-WRITTEN = "written"
-"""The word for the answers that the rows of the prompts hold themselves, as a contestant."""
 SHOT_SEPARATOR = "\n\n"
 """Between examples in plain text, for a model without a chat template; it also ends such an answer."""
 

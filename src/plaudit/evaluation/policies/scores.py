@@ -9,10 +9,10 @@ from math import comb
 import numpy as np
 
 from plaudit.data.records import plain_text
+from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.calibration import PolicyCalibration, policy_calibration
 from plaudit.evaluation.policies.diversity import measure_diversity
 from plaudit.evaluation.policies.generate import (
-    WRITTEN,
     EvaluationPrompt,
     GenerationSettings,
     PolicyCompletions,
