@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from plaudit.data.records import Message, Part, Text, pictures, plain_text
-from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 ProblemKind = Literal[
     "broken row",
@@ -160,51 +159,6 @@ def bad_row(kind: ProblemKind, origin: str, *, expected: str, found: str, text: 
     )
 
 
-def parse_line(line: bytes, origin: str) -> RawRow:
-    """One line of JSON as a row.
-
-    >>> parse_line(b'{"a": 1}', "a.jsonl:1").value
-    {'a': 1}
-    >>> parse_line(b'{"a": 1', "a.jsonl:1").problem.kind
-    'broken row'
-    """
-    line = line.rstrip(b"\r\n")
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return bad_row(
-            "bad UTF-8",
-            origin,
-            expected="text in UTF-8",
-            found=f"byte 0x{line[error.start]:02x} at position {error.start + 1}",
-            text=line.decode("utf-8", errors="backslashreplace"),
-        )
-    if "\0" in text:
-        return bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=object_of_pairs)
-    except (ValueError, RecursionError) as error:
-        kind, expected, found = _json_problem(error, text)
-        return bad_row(kind, origin, expected=expected, found=found, text=text)
-    return row_from_value(value, origin, text)
-
-
-def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
-    """Kind, expected and found of a line that is not JSON."""
-    match error:
-        case RecursionError():
-            return "broken row", "a JSON object", "thousands of brackets"
-        case json.JSONDecodeError():
-            return "broken row", "a JSON object", f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
-        case RepeatedKeyError():
-            return "repeated key", EACH_KEY_ONCE, str(error)
-        case _NonFiniteError():
-            return "non-finite number", "finite numbers", str(error)
-        case _:
-            # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
-            return "broken row", "finite numbers", str(error).split(";")[0]
-
-
 def row_from_value(value: object, origin: str, text: str | None = None) -> RawRow:
     """The raw row of a value that is read already; a bad row where the value is no object."""
     try:
@@ -222,18 +176,6 @@ def too_large_row(origin: str, limit: int, head: str) -> RawRow:
     return bad_row(
         "row too large", origin, expected=f"at most {limit:,} bytes", found="more", text=shorten(head, 200)
     )
-
-
-EACH_KEY_ONCE = "each key once"
-"""What is expected of the keys of an object."""
-
-
-class _NonFiniteError(ValueError):
-    """JSON has no NaN and no infinity, though some writers do."""
-
-
-def _refuse_constant(constant: str) -> object:
-    raise _NonFiniteError(constant)
 
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}

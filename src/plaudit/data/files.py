@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from plaudit.data.fields import (
-    EACH_KEY_ONCE,
     ROW_LIMIT,
     ProblemKind,
     RawRow,
     bad_row,
     describe_value,
-    parse_line,
     row_from_value,
     shorten,
     too_large_row,
@@ -51,7 +49,7 @@ def jsonl_rows(path: Path, limit: int) -> Iterator[RawRow]:
             elif line.strip():
                 if number == 1:
                     _refuse_list(path, line.removeprefix(_BOM).strip())
-                yield parse_line(line.removeprefix(_BOM) if number == 1 else line, origin)
+                yield _parse_line(line.removeprefix(_BOM) if number == 1 else line, origin)
 
 
 def _refuse_list(path: Path, first_line: bytes) -> None:
@@ -95,6 +93,62 @@ def json_rows(path: Path, limit: int) -> Iterator[RawRow]:
         yield too_large_row(origin, limit, row.text) if len(row.text) > limit else row
 
 
+def _parse_line(line: bytes, origin: str) -> RawRow:
+    """One line of JSON as a row.
+
+    >>> _parse_line(b'{"a": 1}', "a.jsonl:1").value
+    {'a': 1}
+    >>> _parse_line(b'{"a": 1', "a.jsonl:1").problem.kind
+    'broken row'
+    """
+    line = line.rstrip(b"\r\n")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return bad_row(
+            "bad UTF-8",
+            origin,
+            expected="text in UTF-8",
+            found=f"byte 0x{line[error.start]:02x} at position {error.start + 1}",
+            text=line.decode("utf-8", errors="backslashreplace"),
+        )
+    if "\0" in text:
+        return bad_row("NUL", origin, expected="text without NUL", found="a NUL byte", text=text)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=object_of_pairs)
+    except (ValueError, RecursionError) as error:
+        kind, expected, found = _json_problem(error, text)
+        return bad_row(kind, origin, expected=expected, found=found, text=text)
+    return row_from_value(value, origin, text)
+
+
+def _json_problem(error: Exception, text: str) -> tuple[ProblemKind, str, str]:
+    """Kind, expected and found of a line that is not JSON."""
+    match error:
+        case RecursionError():
+            return "broken row", "a JSON object", "thousands of brackets"
+        case json.JSONDecodeError():
+            return "broken row", "a JSON object", f"{error.msg} at position {error.pos + 1}: {shorten(text)}"
+        case RepeatedKeyError():
+            return "repeated key", _ONCE, str(error)
+        case _NonFiniteError():
+            return "non-finite number", "finite numbers", str(error)
+        case _:
+            # Integers of more than 4,300 digits; behind the semicolon stands Python's advice.
+            return "broken row", "finite numbers", str(error).split(";")[0]
+
+
+_ONCE = "each key once"
+
+
+class _NonFiniteError(ValueError):
+    """JSON has no NaN and no infinity, though some writers do."""
+
+
+def _refuse_constant(constant: str) -> object:
+    raise _NonFiniteError(constant)
+
+
 class _JsonFault:
     """What stands in a row of a file that was read as a whole, in the place of what JSON should not have."""
 
@@ -115,7 +169,7 @@ def _load_with_faults(content: bytes) -> tuple[Any, bool]:
         try:
             return object_of_pairs(pairs)
         except RepeatedKeyError as error:
-            faults.append(_JsonFault("repeated key", EACH_KEY_ONCE, str(error)))
+            faults.append(_JsonFault("repeated key", _ONCE, str(error)))
             return faults[-1]
 
     document = json.loads(content, parse_constant=constant, object_pairs_hook=object_or_fault)
@@ -203,7 +257,7 @@ def _is_json_lines(path: Path, limit: int) -> bool:
     with open_bytes(path) as stream:
         lines = (line for line, _ in _limited_lines(path, stream, limit) if line.strip())
         first, second = next(lines, b""), next(lines, b"")
-    row = parse_line(first.removeprefix(_BOM), path.name)
+    row = _parse_line(first.removeprefix(_BOM), path.name)
     # A fault within a line that is one all the same.
     is_line = row.problem is None or row.problem.kind in ("repeated key", "non-finite number")
     return is_line and bool(second)
