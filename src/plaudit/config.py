@@ -10,10 +10,8 @@ is read, and a written file reads back the same.
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
-import inspect
 import math
 import re
 import sys
@@ -22,11 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from plaudit.errors import UserError
+from plaudit.index import field_docstrings
 
 
 def nearest_word(word: str, candidates: Iterable[str]) -> str | None:
@@ -297,7 +295,7 @@ def direct_settings(
     config_type: type, path: SettingPath = (), defaults: object = MISSING
 ) -> Iterator[Setting]:
     """The fields of one config, groups not entered; ``defaults`` is where those are taken from."""
-    hints, docs = get_type_hints(config_type), _docstrings(config_type)
+    hints, docs = get_type_hints(config_type), field_docstrings(config_type)
     for field in dataclasses.fields(config_type):
         if not field.init:
             continue
@@ -345,46 +343,6 @@ def _group_type(value_type: Any) -> type | None:
 
 def _field_default(field: dataclasses.Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-@cache
-def _docstrings(config_type: type) -> dict[str, str]:
-    docs: dict[str, str] = {}
-    for ancestor in reversed(config_type.__mro__):
-        # A class that was made of a function's signature has no source; its fields carry their docs.
-        if dataclasses.is_dataclass(ancestor) and "generated" not in vars(ancestor):
-            docs |= _docstrings_in(_class_definition(ancestor).body)
-    return docs
-
-
-def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
-    docs: dict[str, str] = {}
-    # Python keeps no docstring of a field: it is the text right behind the annotation in the source.
-    for statement, following in pairwise(body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                docs[name] = " ".join(text.split())
-            case _:
-                pass
-    return docs
-
-
-def _class_definition(config_type: type) -> ast.ClassDef:
-    """The class statement, found by its qualified name (``outer.<locals>.Config``)."""
-    node: ast.AST = _module_tree(config_type.__module__)
-    for name in config_type.__qualname__.split("."):
-        if name != "<locals>":
-            node = next(n for n in ast.walk(node) if isinstance(n, _DEFINITION_NODES) and n.name == name)
-    assert isinstance(node, ast.ClassDef)
-    return node
-
-
-_DEFINITION_NODES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-@cache
-def _module_tree(module: str) -> ast.Module:
-    return ast.parse(inspect.getsource(sys.modules[module]))
 
 
 def read_yaml(path: Path, config_type: type) -> dict[SettingPath, object]:

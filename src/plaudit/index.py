@@ -1,13 +1,19 @@
-"""The public names of a package, from the stub beside it: each is imported when it is first used.
+"""What is read from source: the public names of a package from the stub beside it, docstrings of fields.
 
+A name is imported when it is first used.
 ``__init__.pyi`` is what type checkers and editors read; at run time the same lines say where a name lives.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+import inspect
+import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -38,3 +44,44 @@ def homes_of(stub: Path) -> dict[str, str]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+
+
+@cache
+def field_docstrings(config_type: type) -> dict[str, str]:
+    """What the source says of each field of a dataclass."""
+    docs: dict[str, str] = {}
+    for ancestor in reversed(config_type.__mro__):
+        # A class that was made of a function's signature has no source; its fields carry their docs.
+        if dataclasses.is_dataclass(ancestor) and "generated" not in vars(ancestor):
+            docs |= _docstrings_in(_class_definition(ancestor).body)
+    return docs
+
+
+def _docstrings_in(body: list[ast.stmt]) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    # Python keeps no docstring of a field: it is the text right behind the annotation in the source.
+    for statement, following in pairwise(body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
+            case _:
+                pass
+    return docs
+
+
+def _class_definition(config_type: type) -> ast.ClassDef:
+    """The class statement, found by its qualified name (``outer.<locals>.Config``)."""
+    node: ast.AST = _module_tree(config_type.__module__)
+    for name in config_type.__qualname__.split("."):
+        if name != "<locals>":
+            node = next(n for n in ast.walk(node) if isinstance(n, _DEFINITION_NODES) and n.name == name)
+    assert isinstance(node, ast.ClassDef)
+    return node
+
+
+_DEFINITION_NODES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def _module_tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module]))

@@ -75,7 +75,7 @@ def finding_sentences(
     leaders = [best, *_overlapping(evaluation, others, best)]
     return (
         *_verdict_sentence(evaluation, leaders),
-        *_worth_sentence(evaluation, best, alone=len(leaders) == 1),
+        *_worth_sentence(evaluation, best, single=len(leaders) == 1),
         *_win_rate_sentence(evaluation, best),
         *(
             f"But {warning.about}: {shortened(warning.finding, MAX_CAUTION_LENGTH)}."
@@ -142,12 +142,12 @@ def _best_policy(evaluation: PolicyEvaluation, others: Sequence[PolicyFigures]) 
     )
 
 
-def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures, *, alone: bool) -> Iterator[str]:
+def _worth_sentence(evaluation: PolicyEvaluation, best: PolicyFigures, *, single: bool) -> Iterator[str]:
     if best.gold is None:
         return
     reference = next((policy for policy in evaluation.policies if policy.name == evaluation.reference), None)
     name = short_name(best.name)
-    sentence = f"{name}'s answers" if alone else f"Those of {name}, the highest,"
+    sentence = f"{name}'s answers" if single else f"Those of {name}, the highest,"
     sentence = f"{sentence} are worth {_value_with_interval(best.gold)} on average"
     if reference is None or reference.gold is None:
         yield f"{sentence}."
@@ -242,14 +242,14 @@ def _file_warnings(pipeline: PipelineData) -> Iterator[ReportWarning]:
 
 
 def _trained_prompts_warning(pipeline: PipelineData) -> Iterator[ReportWarning]:
-    asked = {row.prompt for row in pipeline.evaluation.all_answers} if pipeline.evaluation else set()
-    if not asked:
+    prompts = {row.prompt for row in pipeline.evaluation.all_answers} if pipeline.evaluation else set()
+    if not prompts:
         return
-    seen = asked & trained_prompts(pipeline)
-    if len(seen) > MAX_TRAINED * len(asked):
+    trained = prompts & trained_prompts(pipeline)
+    if len(trained) > MAX_TRAINED * len(prompts):
         yield ReportWarning(
             about="prompts",
-            finding=f"{len(seen):,} of the {len(asked):,} prompts of the evaluation were trained on",
+            finding=f"{len(trained):,} of the {len(prompts):,} prompts of the evaluation were trained on",
             reason="What was learnt by heart looks like a better policy. Ask prompts that no stage saw.",
             grave=True,
         )
