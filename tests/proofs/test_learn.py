@@ -60,13 +60,16 @@ def test_a_rows_nll_is_per_token_and_of_the_preferred_answer():
     assert loss_of(with_nll, STAR_PYT) - loss_of(work, STAR_PYT) == pytest.approx(by_hand)
 
 
-def test_on_policy_weights_are_a_product_of_both_answers():
-    work = work_of("wpo", beta=0.3)
+@pytest.mark.parametrize("cap", [0, 1])
+def test_on_policy_weights_are_a_product_of_both_answers(cap):
+    work = work_of("wpo", beta=0.3, weight_cap=cap)
     power_PYT = token_logps(STAR_PY, SPOKEN)[1]
     factor_PY = ((STAR_PYT - power_PYT).sum(-1) / SPOKEN.length_Y).exp()
     weight_B = frozen_terms(work, STAR_PYT).weight_B
     at = work.feedback.prompt_B, work.feedback.chosen_B, work.feedback.rejected_B
     wanted_B = factor_PY[at[0], at[1]] * factor_PY[at[0], at[2]]
+    assert wanted_B.max() > 1
+    wanted_B = wanted_B.where(wanted_B < 1, 1.0) if cap else wanted_B
     assert weight_B.sub(wanted_B).abs().max() < 1e-12
 
 

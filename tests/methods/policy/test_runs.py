@@ -186,7 +186,8 @@ def weights(went: Went) -> bytes:
 
 
 def test_dapo_goes_on_where_nothing_can_be_learnt(place: Place) -> None:
-    went = well(place, "dapo", "flat", "--rounds", 2, "--reward", "length:0-99", "--held-out", 0)
+    flat = ("--reward", "length:0-99", "--held-out", 0, "--minibatches", 1)
+    went = well(place, "dapo", "flat", "--rounds", 2, *flat)
     assert [line["step"] for line in went.lines] == [1, 2]
     assert not went.figures("loss")
 
@@ -276,8 +277,8 @@ def test_scores_are_shaped_as_is_said(place: Place, what: str, monkeypatch: pyte
     seen: list[tuple[list[float], list[float], list[int], list[bool]]] = []
     of = ScoreShaper.shape
 
-    def spying(self: ScoreShaper, score_N: torch.Tensor, batch: object) -> torch.Tensor:
-        shaped = of(self, score_N, batch)  # pyright: ignore[reportArgumentType]
+    def spying(self: ScoreShaper, score_N: torch.Tensor, batch: object, *, counted: int) -> torch.Tensor:
+        shaped = of(self, score_N, batch, counted=counted)  # pyright: ignore[reportArgumentType]
         lengths, ended = batch.length_N.tolist(), batch.finished_N.tolist()  # pyright: ignore
         seen.append((score_N.tolist(), shaped.tolist(), lengths, ended))
         return shaped
