@@ -8,8 +8,11 @@ export PYTHON
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: .venv  ## the whole of RLHF on the embedded world, judged and told on one page: some minutes on two cores
-	.venv/bin/plaudit run
+# What running needs and no more, unless the developers' environment is there already.
+DEMO := $(if $(wildcard .venv/.stamp),.venv,.venv-demo)
+
+demo: $(DEMO)  ## the whole of RLHF on the embedded world, judged and told on one page: some minutes on two cores
+	$(DEMO)/bin/plaudit run
 
 test: .venv  ## every test that this machine can run
 	.venv/bin/python -m pytest -n auto --dist worksteal $(ARGS)
@@ -28,13 +31,16 @@ peer-values: .venv bench-peer  ## record again what TRL says: the numbers that t
 	PLAUDIT_WRITE_PEER_VALUES=1 .venv/bin/python -m pytest -m peer $(ARGS)
 
 clean:  ## remove what the targets above made, never a run
-	rm -rf .venv .venv-docs .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-demo .venv-docs .peers build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv:
 	@tools/venv.sh .venv -c constraints.txt -e ".[all,dev]"
 
+.venv-demo:
+	@tools/venv.sh .venv-demo -c constraints.txt -e .
+
 .venv-docs:
 	@tools/venv.sh .venv-docs -r docs/site/requirements.txt
 
-.PHONY: help demo test check site bench-peer peer-values clean .venv .venv-docs
+.PHONY: help demo test check site bench-peer peer-values clean .venv .venv-demo .venv-docs
