@@ -427,7 +427,7 @@ def _faults_in_words(word: HubWord) -> Iterator[None]:
     except errors.RevisionResolutionError as error:
         offline = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else f"{_server()} cannot be reached"
         raise UserError(
-            f"{word}: nothing of this name lies here, the cache of the hub has no such {_nouns(word)[0]}, "
+            f"{word}: no such {_here(word)} here, the cache of the hub has no such {_nouns(word)[0]}, "
             f"and {offline}; fetch it once where there is a connection, or give a path"
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
@@ -466,13 +466,17 @@ def _http_fault(word: HubWord, error: Exception) -> str:
     if isinstance(error, errors.RepositoryNotFoundError):
         who = "this token may not see it" if get_token() else f"it is private (then {_LOG_IN})"
         noun, other = _nouns(word)
-        return f"no such path here, and the hub has no {noun} of this name ({page}), or {who}{other}"
+        return f"no such {_here(word)} here, and the hub has no {noun} of this name ({page}), or {who}{other}"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is None:
         timeout = f" (HF_HUB_DOWNLOAD_TIMEOUT is {constants.HF_HUB_DOWNLOAD_TIMEOUT} s)"
         return f"the hub at {_server()} cannot be reached: {_line(error)}{timeout}"
     hint = f"; {_LOG_IN}, with a token that may do this" if status in (401, 403) else ""
     return f"the hub at {_server()} answers {status}: {_line(error)}{hint}"
+
+
+def _here(word: HubWord) -> str:
+    return "folder" if word.kind == "model" else "file"
 
 
 def _nouns(word: HubWord) -> tuple[str, str]:
