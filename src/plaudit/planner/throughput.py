@@ -13,6 +13,7 @@ from plaudit.engine.metrics import measure_memory, values_of
 from plaudit.engine.step import take_step
 from plaudit.methods.config import RunConfig
 from plaudit.methods.named_runs import drawn_completions, prepare_run
+from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.run import start_run
 from plaudit.planner.models import CACHED
@@ -70,6 +71,9 @@ def measure_throughput(
         # All of it would be computed for a few steps; what a look costs is known from a live one.
         assert isinstance(config, PreferenceConfig)
         config = replace(config, reference=replace(config.reference, kind="live"))
+    if isinstance(config, PolicyConfig):
+        # A reward that tells no answers apart ends a run; a trial that learns nothing goes on.
+        config = replace(config, draw=replace(config.draw, flat_rounds=0))
     started = time.perf_counter()
     with process_group(config.device) as ranks:
         before = measure_memory(str(ranks.device))
