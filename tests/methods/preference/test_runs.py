@@ -45,7 +45,8 @@ def command(name: str, toy: Toy, data: Path, out: Path, *more: object) -> list[o
         *("train", name, "--model", toy.model, "--data", data, "--out", out),
         *("--steps", 10, "--batch-size", 4, "--learning-rate", 0.01, "--held-out", 0.1),
         *("--evaluate-every", 3, "--sample-every", 4, "--save-every", 2),
-        *("--sample.rows", 2, "--sample.tokens", 4, "--device", "cpu"),
+        # Texts of no turns, as they stand: what is measured here was measured on them.
+        *("--sample.rows", 2, "--sample.tokens", 4, "--device", "cpu", "--text", "raw"),
         *own,
         *more,
     ]
