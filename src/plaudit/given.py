@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from hashlib import blake2b
@@ -57,7 +58,7 @@ def _source(value: Any) -> str:
 
 def __getattr__(name: str) -> object:
     """A function that was given, by its key: words are ``module:name``, and this is the module."""
-    if name.startswith("__"):
+    if re.fullmatch(r"\w+_[0-9a-f]{8}", name) is None:
         raise AttributeError(name)
     if name not in _held:
         raise UserError(

@@ -89,7 +89,8 @@ def make_model(folder: Path, *, family: str = "llama", rare: str | None = None, 
     model = (_llama if family == "llama" else _gpt2)(tokenizer, rare)
     if rare is not None:
         marks = tokenizer(f" {RARE}", add_special_tokens=False)["input_ids"]
-        value = {"nan": float("nan"), "inf": float("inf"), "tiny": 1e-20}[rare]
+        # Without an ε the norm of so small a number is 1/0; weights that are no numbers are refused.
+        value = {"nan": 1e-30, "inf": -1e-25, "tiny": 1e-20}[rare]
         model.get_input_embeddings().weight.data[marks[-1]] = value
     model.save_pretrained(folder)
 
@@ -128,7 +129,7 @@ def _llama(tokenizer: Any, rare: str | None) -> Any:
             # Where the two are one, an embedding that is not a number spoils the scores of every row.
             tie_word_embeddings=rare is None,
             # Without this guard the norm of a tiny state is finite forwards and overflows backwards.
-            rms_norm_eps=0.0 if rare == "tiny" else 1e-6,
+            rms_norm_eps=1e-6 if rare is None else 0.0,
             pad_token_id=0,
             bos_token_id=None,
             eos_token_id=2,

@@ -148,7 +148,7 @@ def test_what_cannot_be_evaluated_is_refused_in_words(capsys, pairs, tmp_path):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("no/such/folder", "there is no such folder"),
+        ("no/such/folder", "no/such/folder: no such folder"),
         ("no_such_module:f", "cannot be imported"),
         (f"{BY_HAND}:nothing", "cannot be imported"),
         (f"{BY_HAND}:UTILITY", "is a int, and a function is needed"),

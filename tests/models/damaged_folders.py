@@ -211,16 +211,20 @@ FOLDERS = {
         damage=lambda f: (shutil.rmtree(f), f.mkdir()), says=r"config\.json is missing \(it holds nothing\)"
     ),
     "no config": Damaged(damage=remove("config.json"), says=r"config\.json is missing \(it holds chat"),
-    "an adapter": Damaged(damage=adapter(), says=r"an adapter \(LORA for .*base\).* merge it into its base"),
-    "an adapter of an unknown kind": Damaged(damage=adapter({"peft_type": "MAGIC"}), says=r"\(MAGIC for"),
+    "an adapter of an unknown kind": Damaged(
+        damage=adapter({"peft_type": "MAGIC"}), says="an adapter of type 'MAGIC', and only LORA can be merged"
+    ),
     "an adapter of a lost base": Damaged(
-        damage=adapter({"base_model_name_or_path": "gone/away"}), says=r"an adapter \(LORA for gone/away\)"
+        damage=adapter({"base_model_name_or_path": "gone/away"}),
+        says="its base model cannot be had: gone/away",
     ),
     "an adapter of no base": Damaged(
-        damage=adapter({"base_model_name_or_path": None}), says="for a base that it does not name"
+        damage=adapter({"base_model_name_or_path": None}),
+        says="does not say on which model the adapter stands",
     ),
     "a torn adapter": Damaged(
-        damage=both(adapter(), tear("adapter_config.json")), says=r"adapter_config\.json: not valid JSON"
+        damage=both(adapter(), tear("adapter_config.json")),
+        says=r"adapter_config\.json: does not say on which model",
     ),
 }
 """Folders of something else."""
@@ -237,7 +241,8 @@ CONFIGS = {
     ),
     "a config that is a folder": Damaged(damage=as_directory("config.json"), says="cannot be read .Is a dir"),
     "a config that links to itself": Damaged(
-        damage=link("config.json", "config.json"), says=r"config\.json: the file cannot be read"
+        damage=link("config.json", "config.json"),
+        says=r"config\.json: the file cannot be read|no language model lies here",
     ),
     "a key twice": Damaged(
         damage=write("config.json", '{"model_type": "llama", "model_type": "gpt2"}'),

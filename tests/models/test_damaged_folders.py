@@ -101,7 +101,7 @@ def test_the_adapter_of_a_run_names_the_whole_model_beside_it(model, tmp_path, c
     before.mkdir()
     model = model.rename(before / "adapter")
     (tmp_path / "base").rename(before / "model")
-    assert f"the whole one lies in {before / 'model'}: give that" in complaint(capsys, "sft", model)
+    assert f"the two merged lie in {before / 'model'}: give that" in complaint(capsys, "sft", model)
 
 
 def test_rows_of_chats_need_a_template(model, capsys):

@@ -123,7 +123,7 @@ def _other(where: Path) -> Path:
     [
         (lambda where: where / "nowhere", "no such folder"),
         (_empty, "no reward lies here.*it holds nothing"),
-        (_unfinished, "it has not finished"),
+        (_unfinished, "this run has learnt nothing yet"),
         (_adapter, "an adapter alone"),
         (_other, "this is a BertModel"),
         (_labels, "scores 3 labels"),

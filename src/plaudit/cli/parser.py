@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
@@ -94,6 +95,10 @@ def refuse_missing_inputs(config: Any) -> None:
     """Say it of every model and file of rows that the settings of a training run name."""
     from plaudit.data.files import READERS
     from plaudit.files.data_sets import SEVERAL
+
+    # Ranks find out together what one of them lacks: one that ended here would leave the others waiting.
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return
 
     for key in ("model", "teacher", "reference.model", "critic.model"):
         refuse_missing_models(_setting_value(config, key))

@@ -121,6 +121,12 @@ def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = 
     return _on_its_base(path) if kind == "model" and is_adapter(path) else path
 
 
+def local_word(word: str, kind: Kind) -> str:
+    """`local_path` as text; a word that the hub has nothing to do with stays as it is, letter for letter."""
+    # Through a path "openai:http://host" would lose a stroke.
+    return word if is_plain_path(word, kind) else str(local_path(word, kind))
+
+
 def is_plain_path(word: str, kind: Kind) -> bool:
     """Whether `local_path` of a word is the word itself."""
     return hub_word(word, kind) is None and not (kind == "model" and is_adapter(Path(word)))
@@ -245,7 +251,9 @@ def _base_of(adapter: Path) -> Path:
     path = adapter / "adapter_config.json"
     try:
         settings = json.loads(path.read_text("utf-8"))
-        name, kind = str(settings["base_model_name_or_path"]), settings.get("peft_type")
+        name, kind = settings["base_model_name_or_path"], settings.get("peft_type")
+        if not isinstance(name, str):
+            raise TypeError(f"base_model_name_or_path is {json.dumps(name)}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
@@ -260,11 +268,16 @@ def _base_of(adapter: Path) -> Path:
     here = next((base for base in (Path(name), adapter / name) if (base / "config.json").is_file()), None)
     revision = settings.get("revision")
     word = f"{name}@{revision}" if revision and "@" not in name else name
-    base = local_path(word, "model") if here is None else here
+    whole = adapter.parent / "model"
+    merged = f"; the two merged lie in {whole}: give that" if (whole / "config.json").is_file() else ""
+    try:
+        base = local_path(word, "model") if here is None else here
+    except UserError as error:
+        raise UserError(f"{path}: its base model cannot be had{merged}: {error}") from error
     if not (base / "config.json").is_file():
         raise UserError(
-            f"{path}: its base model is {name!r}, and no model lies there; write its folder, or org/name of "
-            "the hub, into base_model_name_or_path"
+            f"{path}: its base model is {name!r}, and no model lies there{merged}; write its folder, or "
+            "org/name of the hub, into base_model_name_or_path"
         )
     return base
 

@@ -199,7 +199,7 @@ def with_local_inputs(config: Any) -> Any:
         paths = {word: fetched(key, word, kind) for key, word, kind in inputs} if ranks.is_first else {}
         commits = {word: hub.name_on_hub(path) for word, path in paths.items()}
         commits = json.loads(ranks.all_gather_strings([json.dumps(commits)])[0])
-        words = [str(hub.local_path(commits.get(word) or word, kind)) for _, word, kind in inputs]
+        words = [hub.local_word(commits.get(word) or word, kind) for _, word, kind in inputs]
     return _with_retained_adapter(_with_words(config, iter(words), ""))
 
 

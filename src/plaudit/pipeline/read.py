@@ -146,7 +146,7 @@ def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
     if head.name and not _NAME.fullmatch(head.name):
         raise UserError(f"{path}: name {head.name!r}: use letters, digits, - and _")
     if head.model not in (None, WORLD):
-        head = replace(head, model=str(hub.local_path(str(head.model), "model")))
+        head = replace(head, model=hub.local_word(str(head.model), "model"))
         if not word_path(str(head.model)).is_dir():
             raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
     return head

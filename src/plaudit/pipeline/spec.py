@@ -219,7 +219,7 @@ _NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
 def absolute_word(word: str, setting: Setting, *, rows: bool) -> str:
     """The word of an input as it can be read from any folder; complains about what is not there."""
     if word != WORLD:
-        word = str(hub.local_path(word, "dataset" if rows else "model"))
+        word = hub.local_word(word, "dataset" if rows else "model")
     file = file_in_word(word)
     if word != WORLD and file is not None:
         return f"{file.absolute()}{word.removeprefix(str(file)) if word.startswith(str(file)) else ''}"

@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_answer_is_refused_before_it_is_loaded(tmp_path):
     with pytest.raises(UserError, match="no language model lies here"):
         check_policy_folder(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="it has not finished"):
+    with pytest.raises(UserError, match="this run has learnt nothing yet"):
         check_policy_folder(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"]}')
     with pytest.raises(UserError, match="this is a reward model"):

@@ -98,7 +98,7 @@ def make_files(folder: Path, rows: int = 60) -> tuple[Toy, dict[str, Path]]:
 def command(model: Path, data: Path, out: Path, *more: object) -> list[object]:
     """A short run that evaluates, samples and saves at different steps; ``more`` beats what is here."""
     return [
-        *("train", "reward", "--model", model, "--data", data, "--out", out),
+        *("train", "reward", "--model", model, "--data", data, "--out", out, "--text", "raw"),
         *("--steps", 10, "--batch-size", 4, "--learning-rate", 0.01, "--held-out", 0.1),
         *("--evaluate-every", 3, "--sample-every", 4, "--save-every", 2),
         *("--sample.rows", 2, "--sample.tokens", 8, "--device", "cpu", *more),

@@ -216,7 +216,8 @@ def test_a_first_stage_tells_good_from_bad_and_the_second_goes_on_with_it(
     assert lines(first)[-1]["loss"] < lines(first)[0]["loss"]
     for name, weight in weights(first).items():
         torch.testing.assert_close(weights(out)[name], weight, rtol=0, atol=1e-6)
-    assert facts(out) == facts(first) == {"pooling": "mean", "offset": 0.0, "scale": 1.0}
+    assert facts(out) == facts(first)
+    assert facts(out).items() >= {"pooling": "mean", "offset": 0.0, "scale": 1.0}.items()
 
 
 def test_two_stages_go_on_after_a_kill_in_either(staged: Callable[..., list[object]], tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_held_out_file_of_the_same_name_would_mix_up_the_critiques(tmp_path):
         held_out=str(other),
         words=CritiqueSettings(points=3),
     )
-    with pytest.raises(UserError, match="has the same name as the data"):
+    with pytest.raises(UserError, match="has the same name as other rows"):
         critic(config)
 
 

@@ -246,7 +246,7 @@ def test_plain_text_gets_the_context_as_a_prefix(encoder):
     record = Demonstration(prompt="Hi.", completion=" Hello.")
     taught = encode_with_context([record], encoder, CONTEXT)
     (asked,) = taught.teacher_prompts.values()
-    assert encoder.info.decode(asked) == f"{CONTEXT}\n\nHi."
+    assert f"{CONTEXT}\n\nHi.<|im_end|>" in encoder.info.decode(asked)
 
 
 def test_a_row_whose_context_would_be_cut_is_refused_and_the_others_stay(encoder):

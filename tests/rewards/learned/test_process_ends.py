@@ -44,7 +44,9 @@ def encoder() -> Encoder:
         trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, special_tokens=[END]),
     )
     folder = Path(mkdtemp())
-    build("llama").save_pretrained(folder)
+    model = build("llama")
+    model.resize_token_embeddings(420)
+    model.save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=END).save_pretrained(folder)
     return make_encoder(folder)
 

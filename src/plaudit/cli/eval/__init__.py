@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     resampling = Resampling(times=args.bootstrap, seed=args.seed)
     if args.out is not None:
         make_output_folder(args.out)
-    args.models = [str(hub.local_path(model, "model")) for model in args.models]
+    args.models = [hub.local_word(model, "model") for model in args.models]
     for model in args.models:
         _check_model(model)
     source = read_reward_data(

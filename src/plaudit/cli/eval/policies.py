@@ -131,10 +131,8 @@ def run(args: argparse.Namespace) -> int:
     """Generate, score, compare, print the tables, write the files."""
     _check_arguments(args)
     refuse_missing_models(*(model for model in args.models if model != WRITTEN))
-    args.models = [
-        model if model == WRITTEN else str(hub.local_path(model, "model")) for model in args.models
-    ]
-    args.judge = [str(hub.local_path(judge, "model")) for judge in args.judge]
+    args.models = [model if model == WRITTEN else hub.local_word(model, "model") for model in args.models]
+    args.judge = [hub.local_word(judge, "model") for judge in args.judge]
     from plaudit.cli.eval.tables import print_policy_tables
     from plaudit.evaluation.policies.evaluate import check_policies, evaluate_policies
     from plaudit.evaluation.policies.judge import check_judge
@@ -269,7 +267,7 @@ def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contesta
     folders = {
         str(model.folder): name for name, model in models.items() if model.folder and not model.has_context
     }
-    against = {str(hub.local_path(name, "model")): str(name) for name in args.against}
+    against = {hub.local_word(name, "model"): str(name) for name in args.against}
     return EvaluationSettings(
         drawing=_generation_settings(args),
         against=tuple(dict.fromkeys(folders.get(folder, name) for folder, name in against.items())),
