@@ -216,7 +216,7 @@ FOLDERS = {
     ),
     "an adapter of a lost base": Damaged(
         damage=adapter({"base_model_name_or_path": "gone/away"}),
-        says="its base model cannot be had: gone/away",
+        says="its base model cannot be had",
     ),
     "an adapter of no base": Damaged(
         damage=adapter({"base_model_name_or_path": None}),

@@ -144,9 +144,15 @@ def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
 
 
 def test_pairs_come_to_say_it_too(loops: Loops) -> None:
-    out = loops.run("pairs", "iterated", "--learning-rate", 0.001)
+    out = loops.run("pairs", "iterated", "--learning-rate", 0.001, "--steps", 24)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
     assert means[-1] > means[0] + 0.1
+
+
+def test_rounds_ask_as_their_model_was_trained(loops: Loops, tmp_path: Path) -> None:
+    done = plaudit(*command("iterated", loops.toy, tmp_path / "run", "--text", "raw"))
+    assert done.code == 2
+    assert "rounds ask and train --model as its own folder says" in done.err
 
 
 def test_rest_draws_once_and_raises_its_threshold(loops: Loops) -> None:

@@ -100,16 +100,7 @@ def make_place(folder: Path, *, name: str = "llama", chats: bool = True) -> Plac
 def command(place: Place, name: str, out: str | Path, *more: object) -> list[str]:
     """A short run; ``more`` beats what is here."""
     words = [
-        *(
-            "train",
-            name,
-            "--model",
-            place.model,
-            "--prompts",
-            place.folder / "prompts.jsonl",
-            "--text",
-            "raw",
-        ),
+        *("train", name, "--model", place.model, "--prompts", place.folder / "prompts.jsonl"),
         *("--reward", place.rule("w33"), "--out", place.folder / out, "--batch-size", 4),
         *("--draw.max-tokens", 6, "--learning-rate", 0.005, "--held-out", 0.1, "--device", "cpu"),
         *("--sample.rows", 1, "--optimizer.warmup", 0),

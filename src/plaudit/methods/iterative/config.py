@@ -101,6 +101,15 @@ class LoopSettings:
             raise UserError("loop.threshold and loop.top say the same thing in two ways; give one of them")
 
 
+def _refuse_other_asking(config: RunConfig) -> None:
+    """Rounds ask their model as it was trained: another way of asking would hold for half of a round."""
+    if config.text is not None or config.template is not None:
+        raise UserError(
+            "rounds ask and train --model as its own folder says: leave --text and --template out, and train "
+            "a model with them first (plaudit train sft), which keeps them"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopConfig(RunConfig):
     """Rounds of drawing, choosing and training; training settings are those of each round.
@@ -136,6 +145,7 @@ class LoopConfig(RunConfig):
         """Refuse what cannot run, before anything is loaded."""
         object.__setattr__(self, "data", self.prompts)
         RunConfig.__post_init__(self)
+        _refuse_other_asking(self)
         if self.max_prompt_tokens < 1:
             raise UserError(
                 f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt within "
@@ -351,6 +361,7 @@ class RlhfConfig(RunConfig):
         """Refuse what cannot run, before anything is loaded."""
         object.__setattr__(self, "data", self.prompts)
         RunConfig.__post_init__(self)
+        _refuse_other_asking(self)
         if self.max_prompt_tokens < 1:
             raise UserError(
                 f"draw.max_tokens {self.draw.max_tokens} leaves no room for a prompt within max_length "
