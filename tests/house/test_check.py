@@ -37,7 +37,7 @@ PACKAGES = (
     "config",
     "files",
 )
-MODULES = ("__init__", "__main__", "api", "index")
+MODULES = ("__init__", "__main__", "api", "given", "index", "results")
 RECORDS = ("records", "judging", "transforms", "generative_judging")
 STATIC = ("format", "lint", "types", "imports", "budgets", "duplication", "words", "docs")
 
