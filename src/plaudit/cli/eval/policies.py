@@ -267,7 +267,7 @@ def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contesta
     folders = {
         str(model.folder): name for name, model in models.items() if model.folder and not model.has_context
     }
-    against = {hub.local_word(name, "model"): str(name) for name in args.against}
+    against = {str(hub.local_path(name, "model")): str(name) for name in args.against}
     return EvaluationSettings(
         drawing=_generation_settings(args),
         against=tuple(dict.fromkeys(folders.get(folder, name) for folder, name in against.items())),
