@@ -14,7 +14,7 @@ from plaudit.data.write import write_records
 from plaudit.evaluation.reward_models.evaluate import RewardEvaluationData, evaluate_reward, read_reward_data
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.evaluation.stats import Resampling
-from plaudit.methods.config import RunConfig, SampleSettings
+from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.preference.run import preference
 from plaudit.methods.reward_model.config import RewardConfig
@@ -129,7 +129,7 @@ class Lab:
         if not data.exists():
             write_records(demonstrations(shown or SHOWN), data)
         silent = SampleSettings(rows=0)
-        config = RunConfig(model=base_model_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
+        config = SftConfig(model=base_model_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
         if not (out / "summary.json").exists():
             sft(replace(config, learning_rate=5e-4))
         return out / "model"

@@ -23,7 +23,6 @@ from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import MemorySettings
 from plaudit.engine.step import Stepper
 from plaudit.methods.config import RowSettings
-from plaudit.methods.models import autocast_context
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.methods.reward_model.data import encode_judged_rows
 from plaudit.methods.reward_model.losses import select_loss
@@ -62,7 +61,7 @@ def judged_in(config: RewardConfig) -> tuple[JudgedRow, ...]:
         config.reward, records, make_encoder(config.model), config.max_length
     ).encoding
     assert not encoding.refused, encoding.refused
-    return encoding.examples
+    return tuple(encoding.examples)
 
 
 def scorer_of(config: RewardConfig) -> RewardModel:
@@ -75,12 +74,11 @@ def scorer_of(config: RewardConfig) -> RewardModel:
 
 def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: RewardConfig) -> Trial[JudgedRow]:
     """The parts of a reward run; the loss is the one that these rows ask for."""
-    numbers = precision(config.dtype, model.device)
     chosen = select_loss(config.reward, rows, RowSettings())
     stepper = Stepper(
         module=model,
         optimizer=make_optimizer(model, RATE, OPTIMIZER),
-        objective=chosen.objective(model, partial(autocast_context, numbers, model.device)),
+        objective=chosen.objective(model),
         clip=OPTIMIZER.clip,
         ranks=single_process(),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,15 +25,12 @@ from plaudit.tokens.encode import encode_rows, make_encoder
 def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 8192) -> Trial[Example]:
     """The parts of a supervised run around a policy."""
 
-    @contextmanager
-    def arithmetic() -> Iterator[None]:
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            yield
-
+    if dtype == "bfloat16":
+        policy.compute_in(torch.bfloat16)
     stepper = Stepper(
         module=policy,
         optimizer=make_optimizer(policy, RATE, OPTIMIZER),
-        objective=likelihood_objective(policy, arithmetic),
+        objective=likelihood_objective(policy),
         clip=OPTIMIZER.clip,
         ranks=single_process(),
     )
@@ -66,7 +62,7 @@ def rows_in(work: Path) -> tuple[Example, ...]:
     demonstrations = [record for record in reading.records if isinstance(record, Demonstration)]
     encoding = encode_rows(demonstrations, make_encoder(work / "model"))
     assert not encoding.refused, encoding.refused
-    return encoding.examples
+    return tuple(encoding.examples)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 python -m benchmarks.sampling            prints a table for each shape
 python -m benchmarks.sampling --save     and keeps them in RESULTS.md
+python -m benchmarks.sampling --uneven   four times as many answers, of very different lengths
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from plaudit.rollouts.sampler import SamplingSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 TITLE = "Sampling against transformers' generate"
+UNEVEN_TITLE = f"{TITLE}, answers of uneven length"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,16 @@ class Workload:
     """Tokens of a prompt."""
     completion: int = 64
     """Tokens of an answer, unless it ends before."""
+    uneven: bool = False
+    """Whether each answer has a length of its own, a fourth of that on average, and no more than that."""
+
+    def lengths(self) -> list[int]:
+        """The room of each answer, those to a prompt one after another."""
+        generator, count = random.Random(1), self.prompts * self.answers
+        if not self.uneven:
+            return [self.completion] * count
+        drawn = (generator.expovariate(4 / self.completion) for _ in range(count))
+        return [max(1, min(self.completion, round(length))) for length in drawn]
 
     def words(self, shape: Shape) -> list[str]:
         """The prompts, a token for each word."""
@@ -86,8 +98,13 @@ def ours(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[in
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=workload.completion, seed=seed)
         prompts = [sampler.encode(text) for text in words]
-        groups = sampler.generate(prompts, settings, n=1 if greedy else workload.answers)
-        return [list(rollout.ids) for group in groups for rollout in group]
+        requests = sampler.requests_for(prompts, settings, 1 if greedy else workload.answers)
+        if not greedy:
+            requests = [
+                replace(request, max_new_tokens=length)
+                for request, length in zip(requests, workload.lengths(), strict=True)
+            ]
+        return [list(rollout.ids) for rollout in sampler.generate_requests(requests, settings)]
 
     return answer
 
@@ -100,25 +117,50 @@ def theirs(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         torch.manual_seed(seed)
-        how: Mapping[str, object] = (
-            {"do_sample": False} if greedy else {"do_sample": True, "top_k": 0, "temperature": 1.0}
-        )
-        with torch.inference_mode():
-            made = model.generate(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=workload.completion,
-                num_return_sequences=1 if greedy else workload.answers,
-                pad_token_id=0,
-                **how,
-            )[:, ids.shape[1] :]
-        return [[token for token in row if token != 0] for row in made.tolist()]
+        each = 1 if greedy else workload.answers
+        # Answers that it ends itself: it has one length for all.
+        room = [workload.completion] * len(ids) if greedy else workload.lengths()
+        batch = GENERATE_ROWS // workload.answers
+        return [
+            made
+            for first in range(0, len(ids), batch)
+            for made in _generated(model, ids[first : first + batch], room[first * each :], each, greedy)
+        ]
 
     return answer
 
 
+def _generated(
+    model: Any, ids: torch.Tensor, room: Sequence[int], each: int, greedy: bool
+) -> list[list[int]]:
+    """So many answers to each prompt of one batch, each ended where it has no room left."""
+    room_N = torch.tensor(room[: len(ids) * each])
+
+    def ended(ids_NL: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        return ids_NL.shape[1] - ids.shape[1] >= room_N
+
+    how: Mapping[str, object] = (
+        {"do_sample": False} if greedy else {"do_sample": True, "top_k": 0, "temperature": 1.0}
+    )
+    with torch.inference_mode():
+        made = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=int(room_N.max()),
+            num_return_sequences=each,
+            pad_token_id=0,
+            stopping_criteria=[ended],
+            **how,
+        )[:, ids.shape[1] :]
+    return [[token for token in row if token != 0] for row in made.tolist()]
+
+
 SIDES = {"plaudit": ours, "generate": theirs}
 """Who answers."""
+UNEVEN = Workload(prompts=32, completion=128, uneven=True)
+"""Answers of which most are short and some are long."""
+GENERATE_ROWS = 64
+"""How many answers ``generate`` is given at once: as many as grow side by side in plaudit's sampler."""
 
 
 def measured_side(side: str, folder: Path, shape: Shape, workload: Workload, times: int) -> Measured:
@@ -169,16 +211,19 @@ def compare(shape: str, workload: Workload, given: argparse.Namespace) -> str:
         )
     )
     head = ("side", "s", "tokens / s", "slower than ours", "MiB on top")
+    of_lengths, up_to = (", answers of uneven length", "up to ") if workload.uneven else ("", "")
     return (
-        f"### {shape}\n\n{workload.prompts} prompts of {workload.prompt} tokens, {workload.answers} answers "
-        f"of {workload.completion} each, temperature 1, {given.threads} threads. Greedy answers are the same "
-        f"token for token to {alike} of {workload.prompts} prompts.\n\n{markdown(head, rows)}"
+        f"### {shape}{of_lengths}\n\n{workload.prompts} prompts of {workload.prompt} tokens, "
+        f"{workload.answers} answers of {up_to}{workload.completion} each, temperature 1, {given.threads} "
+        f"threads. Greedy answers are the same token for token to {alike} of {workload.prompts} prompts."
+        f"\n\n{markdown(head, rows)}"
     )
 
 
 def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Namespace) -> Measured:
     words = [sys.executable, "-m", "benchmarks.sampling", "--side", side, "--folder", folder]
     words += ["--shapes", shape, "--times", str(given.times), "--threads", str(given.threads)]
+    words += ["--uneven"] * given.uneven
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}\n{done.stderr.strip()[-2000:]}")
@@ -206,8 +251,9 @@ def _needed(shape: Shape, workload: Workload) -> float:
     size = shape.hidden // shape.heads
     body = shape.layers * shape.hidden * (2 * shape.hidden + 2 * shape.key_heads * size + 3 * shape.inner)
     head = shape.hidden * shape.vocabulary
-    drawn = workload.prompts * workload.answers * workload.completion
-    positions = drawn * (workload.prompt + workload.completion / 2)
+    lengths = workload.lengths()
+    drawn = sum(lengths)
+    positions = sum(length * (workload.prompt + length / 2) for length in lengths)
     pairs = positions + workload.prompts * workload.prompt**2 / 2
     return (
         2 * body * (workload.prompts * workload.prompt + drawn)
@@ -223,29 +269,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side")
     parser.add_argument("--times", type=int, default=3, help="times in each process; one more is not counted")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--uneven", action="store_true", help="answers of very different lengths")
     parser.add_argument("--save", action="store_true", help="keep the tables in RESULTS.md")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    workload = UNEVEN if given.uneven else Workload()
     if given.side:
         torch.set_num_threads(given.threads)
         [shape] = given.shapes
         print(
-            json.dumps(
-                asdict(measured_side(given.side, given.folder, SHAPES[shape], Workload(), given.times))
-            )
+            json.dumps(asdict(measured_side(given.side, given.folder, SHAPES[shape], workload, given.times)))
         )
         return
     sections: list[str] = []
     for shape in given.shapes:
-        sections.append(compare(shape, Workload(), given))
+        sections.append(compare(shape, workload, given))
         print(f"\n{sections[-1]}\n", flush=True)
         if given.save:
-            versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-            command = (
-                f"`python -m benchmarks.sampling --shapes {' '.join(given.shapes)} --rounds {given.rounds}`"
-            )
-            save_section(TITLE, "\n\n".join([f"{machine()}. {versions}.", command, *sections]))
+            _save(given, sections)
+
+
+def _save(given: argparse.Namespace, sections: Sequence[str]) -> None:
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    command = (
+        f"`python -m benchmarks.sampling --shapes {' '.join(given.shapes)} --rounds {given.rounds} "
+        f"--times {given.times} --threads {given.threads}{' --uneven' * given.uneven}`"
+    )
+    title = UNEVEN_TITLE if given.uneven else TITLE
+    save_section(title, "\n\n".join([f"{machine()}. {versions}.", command, *sections]))
 
 
 if __name__ == "__main__":

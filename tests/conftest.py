@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,15 @@ def _no_fsync(descriptor: int) -> None:
 
 # Of this process alone: a command that a test starts forces its bytes to the disk as it does for a user.
 os.fsync = _no_fsync
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What plaudit keeps for another time goes into a folder of the tests, never into the user's."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

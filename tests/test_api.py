@@ -146,7 +146,7 @@ def test_rows_are_taken_as_libraries_have_them(tmp_path: Path) -> None:
         assert [row.chosen for row in found if isinstance(row, plaudit.Comparison)] == expected
     with pytest.raises(UserError, match="give a list of rows, or one of these by its name"):
         plaudit.load_rows(datasets.DatasetDict(train=split, test=split))
-    with pytest.raises(UserError, match="not a int"):
+    with pytest.raises(UserError, match="not int"):
         plaudit.load_rows(3)  # pyright: ignore[reportArgumentType]
 
 
@@ -181,6 +181,34 @@ def test_a_reward_is_a_function_an_object_or_a_run(given: Any, tmp_path: Path) -
     learnt = plaudit.train("reward", out=tmp_path / "reward", **{**given, "data": PAIRS})
     scored = plaudit.train("grpo", out=tmp_path / "scored", reward=learnt, **short)
     assert scored.summary["step"] == 2
+
+
+def two_turns(prompt: object) -> Any:
+    """How much is said in two turns."""
+    del prompt
+    said = yield None
+    words = said.text
+    if not said.over:
+        words += (yield plaudit.Turn(role="user", text="And?")).text
+    return plaudit.Outcome(score=float(len(words)))
+
+
+def test_an_environment_is_a_function(given: Any, tmp_path: Path) -> None:
+    short = {**given, "group_size": 2, "draw": {"max_tokens": 16}, "max_turns": 2, "check": False}
+    run = plaudit.train("grpo", out=tmp_path / "episodes", environment=two_turns, **short)
+    assert run.metrics.column("reward")[0] > 0
+    assert "environment: plaudit.given:two_turns_" in (run.folder / "config.yaml").read_text("utf-8")
+
+
+def test_a_judge_is_a_function(base: Path) -> None:
+    whole = plaudit.FunctionReward(name="long", function=lambda prompt, answer: float(len(answer)))
+    found = plaudit.evaluate(
+        {"one": base, "two": base}, data=PAIRS, judges=[ends_well, whole], n=2, max_tokens=4, bootstrap=20
+    )
+    assert isinstance(found, plaudit.PolicyEvaluation)
+    first, second = (contest.judge for contest in found.contests)
+    assert first.startswith("plaudit.given:ends_well_")
+    assert second.startswith("plaudit.given:FunctionReward_")
 
 
 def test_a_function_is_given_words_also_of_conversations() -> None:
@@ -229,6 +257,10 @@ def test_a_model_in_memory_is_trained_and_talks(base: Path, given: Any, tmp_path
     assert [len(group) for group in talker.sample(["one", asked], n=3, max_tokens=3)] == [3, 3]
     with pytest.raises(UserError, match="no setting of sampling; did you mean temperature"):
         talker.chat("Hello", temperatur=0)
+    with pytest.raises(UserError, match="a text or a list of turns, not int"):
+        talker.chat(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match="prompts are a text or a list of texts, not int"):
+        talker.sample(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_estimates_become_columns_with_their_ends() -> None:
@@ -266,7 +298,7 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
         (lambda: plaudit.train("dpo", **PLACE, optimizer={"clap": 1}), "did you mean optimizer.clip?"),
         (lambda: plaudit.train("dpo", **PLACE, beta=-1), "beta is a number above 0, not -1"),
         (lambda: plaudit.train("dpo", out="o"), r"missing model, data; give it as model=…"),
-        (lambda: plaudit.train(3, **PLACE), "a int is no algorithm"),
+        (lambda: plaudit.train(3, **PLACE), "int is no algorithm"),
         (lambda: plaudit.train(plaudit.dpo(), **PLACE, beta=0.2), "unknown key beta"),
         (lambda: plaudit.train(loss_in_place_of_an_algorithm, **PLACE), r"PreferenceAlgorithm\(loss=loss_in"),
         (lambda: plaudit.train("dpo", **{**PLACE, "data": {"a": []}}), "this is a dict of 'a'"),
@@ -275,6 +307,11 @@ PLACE: Mapping[str, Any] = {"model": "m", "data": "d", "out": "o"}
             "no setting of an evaluation of a",
         ),
         (lambda: plaudit.evaluate("m", data="d", judge="x"), "did you mean judges?"),
+        (lambda: plaudit.train("dpo", **{**PLACE, "data": []}), "data: there is no row in what was given"),
+        (lambda: plaudit.train("dpo", **{**PLACE, "model": None}), "model: it is a folder, .* not None"),
+        (lambda: plaudit.load(3), "plaudit.load: a folder, .* not int"),
+        (lambda: plaudit.TrainingResult(Path("no/run")), "no/run: there is no such folder"),
+        (lambda: plaudit.PipelineResult(Path("no/run")), "no/run: there is no such folder"),
         (lambda: plaudit.Table([{"loss": 1}]).column("los"), "no column los; did you mean loss?"),
     ],
 )

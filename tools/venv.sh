@@ -51,6 +51,9 @@ sound() {
     "$folder/bin/python" -m pip --version >/dev/null 2>&1
 }
 
+# A link leads to an environment of somebody else's, as in a second worktree: theirs is not made anew from here.
+[[ -L $folder && -x $folder/bin/python ]] && exit 0
+
 python=$(find_python)
 wanted=$(key "$python" "$@")
 [[ -f $stamp && $(<"$stamp") == "$wanted" && -x $folder/bin/python ]] && exit 0

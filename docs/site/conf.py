@@ -10,7 +10,7 @@ from sphinx.pycode import ModuleAnalyzer
 ROOT = Path(__file__).resolve().parents[2]
 
 project = "plaudit"
-copyright = "the plaudit authors, Apache-2.0"  # noqa: A001 (Sphinx calls it so)
+copyright = "the plaudit authors, Apache-2.0"
 extensions = ["myst_parser", "sphinx.ext.viewcode"]
 exclude_patterns = []
 # Quotation marks and dashes stay as they are written: many of them stand in commands.

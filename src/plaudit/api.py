@@ -110,7 +110,7 @@ def _record_entry(record: object) -> _RecordEntry:
     entry = next((entry for entry in RECORDS if kind in entry.records), None)
     if entry is None:
         wanted = " or a ".join(name for entry in RECORDS for name in entry.records)
-        raise UserError(f"plaudit.train: a {kind} is no algorithm; give its name, or a {wanted}")
+        raise UserError(f"plaudit.train: {kind} is no algorithm; give its name, or a {wanted}")
     return entry
 
 
@@ -172,7 +172,7 @@ class _RewardOptions:
 class _PolicyOptions:
     """Of an evaluation of policies."""
 
-    judges: Sequence[str] = ()
+    judges: Sequence[Any] = ()
     reward: str | os.PathLike[str] | None = None
     n: int | None = None
     seed: int = 0
@@ -210,7 +210,8 @@ def evaluate(models: Any, *, data: Rows, **settings: Any) -> RewardEvaluation | 
     A reward model is its folder, a rule such as ``"length:1-20"``, ``"mine.py:name"``, or a `Reward`; its
     settings: format, n, seed, bootstrap, device, dtype. Policies are a folder, or several by names of your
     choice, of which the first is what others are compared with; their settings: judges, reward, n, seed,
-    answers, max_tokens, temperature, bootstrap, device, dtype. A `TrainingResult` stands for its folder.
+    answers, max_tokens, temperature, bootstrap, device, dtype. A judge may be a function or a `Reward`. A
+    `TrainingResult` stands for its folder.
 
     ``plaudit.evaluate({"before": "base", "after": run}, data="prompts.jsonl", judges=["length:1-20"])``
     """
@@ -289,7 +290,7 @@ def _scorers(options: _PolicyOptions) -> Scorers:
     if options.reward is not None:
         rewards[str(options.reward)] = load_any_reward(options.reward, options.device, options.dtype)
     settings = JudgeSettings(device=options.device, dtype=options.dtype)
-    words = [str(judge) for judge in options.judges] or list(rewards)
+    words = [str(plain_setting(judge, "judges")) for judge in options.judges] or list(rewards)
     return Scorers(
         reward=rewards.get(str(options.reward)),
         judges={word: load_judge(word, rewards, settings) for word in words},
@@ -321,12 +322,17 @@ def run(
     """
     from plaudit.pipeline.read import DEFAULT_CONFIG, read_pipeline
     from plaudit.pipeline.run import StageSelection, run_pipeline
+    from plaudit.pipeline.store import read_hub_names
     from plaudit.report.pipeline.data import read_pipeline_folder
     from plaudit.report.pipeline.page import write_report, write_summary
 
     changes = [f"{name}={json.dumps(plain_setting(value, name))}" for name, value in (settings or {}).items()]
     path = DEFAULT_CONFIG if config is None else Path(config)
-    pipeline = read_pipeline(path, changes=changes, seed=seed, jobs=jobs)
+
+    def recorded(name: str) -> dict[str, str]:
+        return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
+
+    pipeline = read_pipeline(path, changes=changes, seed=seed, jobs=jobs, recorded=recorded)
     selection = StageSelection(only=tuple(only), fresh=fresh)
     folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
     write_summary(read_pipeline_folder(folder))

@@ -424,7 +424,8 @@ def load_yaml(path: Path) -> tuple[Any, Any]:
     except RecursionError as error:
         raise UserError(f"{path}: this is not YAML of settings: hundreds of levels in each other") from error
     except (yaml.YAMLError, *_YAML_VALUE_FAULTS) as error:
-        raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
+        words = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise UserError(f"{path}: this is not YAML: {words}") from error
     return ({} if loaded is None else loaded), node
 
 

@@ -91,7 +91,10 @@ def model_word(model: Any, tokenizer: Any, folder: Path) -> str:
     if not hasattr(model, "save_pretrained"):
         if tokenizer is not None:
             raise UserError("tokenizer: it is given beside a model that is in memory; a folder has its own")
-        return str(plain_setting(model, "model"))
+        word = plain_setting(model, "model")
+        if not isinstance(word, str):
+            raise UserError(f"model: it is a folder, org/name of the hub, a run or a model, not {word!r}")
+        return word
     if tokenizer is None:
         raise UserError("model: a model in memory needs its tokenizer: give tokenizer=… beside it")
     from plaudit.files import atomic
@@ -115,9 +118,11 @@ def rows_file(rows: Rows, folder: Path, name: str) -> str:
     path = folder.with_name(f"{folder.name}.{name}.jsonl")
     atomic.make_folder(path.parent)
     given = row_list(rows, name)
-    if given and all(isinstance(row, str | os.PathLike) for row in given):
+    if not given:
+        raise UserError(f"{name}: there is no row in what was given")
+    if all(isinstance(row, str | os.PathLike) for row in given):
         return joined(map(os.fspath, given))
-    if given and all(is_dataclass(row) for row in given):
+    if all(is_dataclass(row) for row in given):
         write_records(cast("Iterable[Record]", given), path)
     else:
         atomic.write_text(path, "".join(_row_line(row, name, n) for n, row in enumerate(given, 1)))
@@ -136,7 +141,7 @@ def row_list(rows: Any, name: str) -> list[Any]:
         # An empty cell of pandas is NaN, which is no JSON; here it is a field that the row has not.
         return rows.astype(object).where(rows.notna(), None).to_dict("records")
     if not isinstance(rows, Iterable):
-        raise UserError(f"{name}: rows are a file or a list of dicts, not a {type(rows).__name__}")
+        raise UserError(f"{name}: rows are a file or a list of dicts, not {type(rows).__name__}")
     return list(cast("Iterable[Any]", rows))
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -24,7 +25,9 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
 
     def fetch(name: str) -> object:
         if name not in homes:
-            raise AttributeError(f"{package} has no {name!r}; its public names are {', '.join(names)}")
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"its public names are {', '.join(names)}"
+            raise AttributeError(f"{package} has no {name!r}; {hint}")
         home = homes[name]
         # `from plaudit import losses` in the stub names a module, not a name within one.
         return import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
@@ -138,17 +138,25 @@ class LanguageModel:
         """Its tokenizer, of transformers."""
         return self._sampler.encoder.info.tokenizer
 
-    def chat(self, message: str | Sequence[Any], *, system: str | None = None, **sampling: Any) -> str:
+    def chat(
+        self,
+        message: str | Sequence[Any],
+        *,
+        system: str | None = None,
+        tools: Sequence[Any] | str = (),
+        **sampling: Any,
+    ) -> str:
         """The answer to a question, or to a conversation that ends with one.
 
         message: a text, or turns as dicts with role and content.
+        tools: the schemas of functions that it may call, or their JSON.
         sampling: temperature, top_k, top_p, min_p, max_tokens (256), stop, seed.
         """
-        from plaudit.data.records import Message
+        from plaudit.data.records import Message, with_opening
 
-        turns = _turns(message)
+        turns = _turns(message, tools)
         if system is not None:
-            turns = (Message(role="system", content=system), *turns)
+            turns = with_opening((Message(role="system", content=system),), turns)
         [[answer]] = self._sampler.generate_answers([turns], _sampling({"max_tokens": 256, **sampling}))
         return answer.text
 
@@ -157,22 +165,32 @@ class LanguageModel:
 
         sampling: temperature, top_k, top_p, min_p, max_tokens (64), stop, seed.
         """
+        if not isinstance(prompts, Iterable):
+            raise UserError(f"prompts are a text or a list of texts, not {type(prompts).__name__}")
         several = [prompts] if isinstance(prompts, str) else list(prompts)
         texts: list[Text] = [text if isinstance(text, str) else _turns(text) for text in several]
         groups = self._sampler.generate_answers(texts, _sampling(sampling), n=n)
         return [[answer.text for answer in group] for group in groups]
 
 
-def _turns(message: str | Sequence[Any]) -> tuple[Message, ...]:
+def _turns(message: str | Sequence[Any], tools: Sequence[Any] | str = ()) -> tuple[Message, ...]:
     from plaudit.data.read import read_records
-    from plaudit.data.records import Prompt, user_turn
+    from plaudit.data.records import Prompt, text_to_json, user_turn
 
     if isinstance(message, str):
-        return user_turn(message)
-    if not isinstance(message, Sequence) or not message or not isinstance(message[0], Mapping):
-        return cast("tuple[Message, ...]", tuple(message))
+        if not tools:
+            return user_turn(message)
+        message = [{"role": "user", "content": message}]
+    if not isinstance(message, Sequence):
+        raise UserError(f"a conversation is a text or a list of turns, not {type(message).__name__}")
+    if not message or not isinstance(message[0], Mapping):
+        if not tools:
+            return cast("tuple[Message, ...]", tuple(message))
+        message = cast("list[Any]", text_to_json(cast("tuple[Message, ...]", tuple(message))))
     # Through the reader of rows: roles and contents are checked there.
-    [record] = read_records([{"prompt": list(message)}], format="trl-prompt", threshold=0).records
+    [record] = read_records(
+        [{"prompt": list(message), "tools": tools}], format="trl-prompt", threshold=0
+    ).records
     assert isinstance(record, Prompt)
     return cast("tuple[Message, ...]", record.prompt)
 
@@ -238,6 +256,9 @@ class TrainingResult:
     folder: Path
     """The run folder; ``plaudit.TrainingResult(Path("runs/dpo"))`` opens one that was trained before."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", _existing_folder(self.folder))
+
     @property
     def metrics(self) -> Table:
         """A row for each step: loss, rewards, KL and whatever else the method reports (docs/metrics.md)."""
@@ -280,6 +301,13 @@ class TrainingResult:
         return load(self.folder, device=device)
 
 
+def _existing_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder as a path; one that is not there is refused before anything is asked of it."""
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder}: there is no such folder; name the one that was out=")
+    return Path(folder)
+
+
 def load(model: Any, *, device: str = "auto") -> LanguageModel | Reward:
     """A model to talk to, or a reward: of its folder, or of a run.
 
@@ -289,6 +317,8 @@ def load(model: Any, *, device: str = "auto") -> LanguageModel | Reward:
         model = model.folder
     if is_reward(model):
         return load_any_reward(model, device, "auto")
+    if not isinstance(model, str | os.PathLike):
+        raise UserError(f"plaudit.load: a folder, org/name of the hub or a run, not {type(model).__name__}")
     from plaudit.rewards.load import model_folder
 
     return LanguageModel(model_folder(hub.local_path(model, "model")), device=device)
@@ -315,11 +345,9 @@ def load_any_reward(model: Any, device: str, dtype: str) -> Reward:
     """A reward by its folder, by a word or as it is."""
     if not isinstance(model, str | os.PathLike):
         return model
-    from plaudit.rewards.load import load_reward
     from plaudit.rewards.registry import resolve_reward
 
-    folder = hub.local_path(model, "model")
-    return load_reward(folder, device=device, dtype=dtype) if folder.exists() else resolve_reward(str(model))
+    return resolve_reward(os.fspath(model), device=device, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +359,9 @@ class PipelineResult:
 
     folder: Path
     """The pipeline's folder; ``plaudit.PipelineResult(Path("runs/mine"))`` opens one that was run before."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", _existing_folder(self.folder))
 
     @property
     def report(self) -> Path:

@@ -55,3 +55,10 @@ def test_the_scripts_are_what_the_shells_read(shell, tmp_path, capsys):
     path = tmp_path / "script"
     path.write_text(capsys.readouterr().out)
     subprocess.run([shell, "-n", path], check=True)
+
+
+def test_without_a_shell_the_shells_are_named(capsys):
+    assert main(["completion"]) == 2
+    assert "required: shell\n" in capsys.readouterr().err
+    assert main(["completion", "tcsh"]) == 2
+    assert "choose from bash, zsh, fish" in capsys.readouterr().err

@@ -96,6 +96,16 @@ def test_prompts_come_from_any_rows_each_once(models, capsys, tmp_path):
     assert text.endswith(f"{out}: 4 answers\n")
 
 
+@pytest.mark.parametrize("more", [(), ("--best-of", "2", "--reward", "length:1-7")])
+def test_fields_of_other_names_are_asked_under_ours(models, capsys, tmp_path, more):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"ask": "w7", "chosen": "w8 w9", "rejected": "w9", "note": "w1 w2 w3 w4"}\n')
+    asked = ("--model", models[0], "--data", str(rows), *more, *SHORT)
+    assert "--leave-out note" in complaint(capsys, *asked)
+    text = said(capsys, *asked, "--columns", "prompt=ask", "--leave-out", "note")
+    assert text.splitlines()[0] == "> w7"
+
+
 def test_what_is_written_is_what_was_said(models, tmp_path, capsys):
     out = tmp_path / "answers.jsonl"
     asked = ("--prompt", "w7", "--prompt", "w9", "--n", "2", "--seed", "3", "--max-tokens", "60")

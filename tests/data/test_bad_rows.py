@@ -21,6 +21,24 @@ def turns(*pairs):
     return [{"role": role, "content": content} for role, content in pairs]
 
 
+def calling(**function):
+    """A turn that calls the lamp, or something that is no call."""
+    function = {"name": "lamp", **function}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": function}]}
+
+
+def shared(call):
+    said = (("human", "Light!"), ("function_call", call), ("observation", "On."), ("gpt", "It is on."))
+    return {"conversations": [{"from": speaker, "value": text} for speaker, text in said]}
+
+
+LAMP = {"type": "function", "function": {"name": "lamp", "parameters": {"type": "object"}}}
+OFFERED = {**TALK, "prompt": [{"role": "tools", "content": json.dumps([LAMP])}, USER]}
+CALLED = [USER, calling(arguments={}), {"role": "tool", "content": "On.", "tool_call_id": "a"}, *STONE]
+OTHER = {**CALLED[2], "tool_call_id": "b"}
+DEEP = "tool_calls[0].function.arguments" + ".a" * 65
+SHARED = shared('{"name": "lamp", "arguments": {}}')
+
 BAD = [
     ("broken row", PAIR, '{"prompt": "What', ""),
     ("broken row", PAIR, "[" * 100_000, ""),
@@ -55,15 +73,42 @@ BAD = [
     ("chosen = rejected", PAIR, {**PAIR, "rejected": "A stone."}, "chosen, rejected"),
     ("tie as preference", PAIR, {**PAIR, "score_chosen": 7.5, "score_rejected": 7.5}, "score_chosen"),
     ("wrong value", PAIR, {**PAIR, "score_chosen": 2, "score_rejected": 3}, "score_chosen"),
-    ("unsupported", PAIR, {**PAIR, "tools": [{"type": "function"}]}, "tools"),
+    ("missing field", PAIR, {**PAIR, "tools": [{"type": "function"}]}, "tools[0].name"),
+    ("wrong type", PAIR, {**PAIR, "tools": {"name": "f"}}, "tools"),
+    ("wrong value", PAIR, {**PAIR, "tools": "a lamp"}, "tools"),
+    ("wrong value", PAIR, {**PAIR, "tools": [{**LAMP, "type": "retrieval"}]}, "tools[0].type"),
+    ("empty side", PAIR, {**PAIR, "tools": [{"function": {"name": " "}}]}, "tools[0].function.name"),
+    ("wrong value", {"text": "t"}, {"text": "t", "tools": [LAMP]}, "tools"),
+    ("wrong value", TALK, {**OFFERED, "tools": [LAMP]}, "tools"),
+    ("empty side", TALK, {**TALK, "prompt": OFFERED["prompt"][:1]}, "prompt"),
+    ("wrong value", TALK, {**TALK, "prompt": OFFERED["prompt"][::-1]}, "prompt[1].role"),
+    *(
+        (kind, {"messages": CALLED}, {"messages": [USER, turn, *CALLED[2:]]}, f"messages[1].{field}")
+        for kind, turn, field in (
+            ("wrong value", calling(arguments="on"), "tool_calls[0].function.arguments"),
+            ("wrong type", calling(arguments="[1]"), "tool_calls[0].function.arguments"),
+            ("missing field", calling(), "tool_calls[0].function.arguments"),
+            ("NUL", calling(arguments='{"a": "\\u0000"}'), "tool_calls[0].function.arguments.a"),
+            ("non-finite number", calling(arguments='{"a": [NaN]}'), "tool_calls[0].function.arguments.a[0]"),
+            ("wrong value", calling(arguments='{"a":' * 99 + "1" + "}" * 99), DEEP),
+            ("missing field", calling(name=None, arguments={}), "tool_calls[0].function.name"),
+            ("wrong type", {"role": "assistant", "tool_calls": 3}, "tool_calls"),
+            ("wrong value", {**calling(arguments={}), "role": "user"}, "tool_calls"),
+            ("missing field", {"role": "assistant", "content": None, "tool_calls": []}, "content"),
+        )
+    ),
+    ("wrong value", {"messages": CALLED}, {"messages": [USER, CALLED[2], *STONE]}, "messages[1]"),
+    ("wrong value", {"messages": CALLED}, {"messages": [*CALLED, CALLED[2], *STONE]}, "messages[4]"),
+    (
+        "wrong value",
+        {"messages": CALLED},
+        {"messages": [*CALLED[:2], OTHER]},
+        "messages[2].tool_call_id",
+    ),
+    ("wrong value", SHARED, shared("lamp on"), "conversations[1].value"),
+    ("missing field", SHARED, shared('{"arguments": {}}'), "conversations[1].value[0].name"),
     ("unknown role", TALK, {**TALK, "prompt": turns(("human", "Hi"))}, "prompt[0].role"),
     ("missing field", TALK, {**TALK, "prompt": [{"role": "user"}]}, "prompt[0].content"),
-    (
-        "unsupported",
-        TALK,
-        {**TALK, "prompt": [{**USER, "tool_calls": [{"name": "f"}]}]},
-        "prompt[0].tool_calls",
-    ),
     ("tie as preference", OWN, {**OWN, "strength": 0}, "strength"),
     ("wrong value", OWN, {**OWN, "probability": 1.5}, "probability"),
     ("wrong value", OWN, {**OWN, "kind": "comparision"}, "kind"),

@@ -242,7 +242,7 @@ def fine_tuned(demonstrations, encoder):
     stepper = Stepper(
         module=policy,
         optimizer=torch.optim.AdamW(policy.parameters()),
-        objective=likelihood_objective(policy, torch.enable_grad),
+        objective=likelihood_objective(policy),
         clip=1.0,
         ranks=single_process(),
     )

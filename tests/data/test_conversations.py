@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
+import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from plaudit.data.read import read_records
-from plaudit.data.records import assistant_turn, record_to_dict, user_turn
+from plaudit.data.records import (
+    Comparison,
+    ToolCall,
+    assistant_turn,
+    plain_text,
+    record_to_dict,
+    user_turn,
+)
 from plaudit.errors import UserError
 from tests.data.rows import CORK, HH, STONE, USER
 
@@ -73,3 +85,147 @@ def test_thinking_in_a_field_of_its_own_is_kept():
     (record,) = records({"messages": turns})
     assert record.completion[0].reasoning == "Heavier than water."
     assert record_to_dict(record)["completion"] == [turns[1]]
+
+
+LAMP = {
+    "type": "function",
+    "function": {
+        "name": "lamp",
+        "description": "Switch it.",
+        "parameters": {"type": "object", "properties": {"on": {"type": "boolean", "default": None}}},
+    },
+}
+CALL = {"id": "call-1", "type": "function", "function": {"name": "lamp", "arguments": {"on": True}}}
+CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+RESULT = {"role": "tool", "content": "It is on.", "tool_call_id": "call-1", "name": "lamp"}
+LIT = [{"role": "user", "content": "Light!"}, CALLING, RESULT, {"role": "assistant", "content": "Done."}]
+
+
+def test_tools_are_the_first_turn_of_a_prompt_and_calls_a_field_of_theirs():
+    (record,) = records({"messages": LIT, "tools": [LAMP]})
+    assert [turn.role for turn in record.prompt] == ["tools", "user"]
+    assert json.loads(record.prompt[0].content) == [LAMP]
+    assert record_to_dict(record)["completion"] == LIT[1:]
+    assert record.completion[0].tool_calls == (ToolCall(name="lamp", arguments='{"on": true}', id="call-1"),)
+    assert plain_text(record.completion) == 'lamp({"on": true})\nIt is on.\nDone.'
+    assert "Switch it." in plain_text(record.prompt)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": LIT, "tools": json.dumps([LAMP])},
+        {"messages": LIT, "tools": [json.dumps(LAMP)]},
+        {"messages": LIT, "tools": [LAMP["function"]]},
+        {"messages": LIT, "tools": json.dumps([{"type": "function", **LAMP["function"]}])},
+        {"messages": [{"role": "tools", "content": json.dumps([LAMP])}, *LIT]},
+        {"prompt": LIT[:1], "completion": LIT[1:], "tools": [LAMP]},
+        {"prompt": LIT[:1], "completion": LIT[1:], "label": True, "tools": [LAMP]},
+        {"prompt": LIT[:1], "chosen": LIT[1:], "rejected": LIT[3:], "tools": [LAMP]},
+        {"chosen": LIT, "rejected": [LIT[0], LIT[3]], "tools": [LAMP]},
+        {"messages": [LIT[0], {**CALLING, "content": None}, *LIT[2:]], "tools": [LAMP]},
+        {"messages": [LIT[0], {"role": "assistant", "tool_calls": [CALL]}, *LIT[2:]], "tools": [LAMP]},
+        {
+            "messages": [
+                LIT[0],
+                {**CALLING, "tool_calls": json.dumps([CALL])},
+                {**RESULT, "role": "function"},
+                LIT[3],
+            ],
+            "tools": [LAMP],
+        },
+    ],
+)
+def test_tools_are_read_in_each_of_their_spellings(row):
+    (expected,) = records({"messages": LIT, "tools": [LAMP]})
+    (record,) = records(row)
+    assert record.prompt == expected.prompt
+    answer = record.chosen if isinstance(record, Comparison) else record.completion
+    assert answer == expected.completion
+
+
+@pytest.mark.parametrize("none", [None, [], "", "[]"])
+def test_no_tools_are_none(none):
+    assert records({"messages": LIT, "tools": none})[0].prompt == user_turn("Light!")
+    assert records({"prompt": "Light!", "tools": none})[0].prompt == "Light!"
+
+
+def test_a_prompt_in_plain_text_with_tools_is_a_conversation():
+    (record,) = records({"prompt": "Light!", "completion": " Done.", "tools": [LAMP], "system": "Be brief."})
+    assert [turn.role for turn in record.prompt] == ["tools", "system", "user"]
+    assert record.completion == assistant_turn("Done.")
+    (bare,) = records({"prompt": "Light!", "tools": [LAMP], "room": "hall"})
+    assert bare.prompt == (record.prompt[0], *user_turn("Light!"))
+    assert bare.metadata == {"room": "hall"}
+
+
+def test_calls_as_sharegpt_has_them():
+    called = json.dumps({"name": "lamp", "arguments": {"on": True}})
+    said = [("human", "Light!"), ("function_call", called), ("observation", "It is on."), ("gpt", "Done.")]
+    turns = [{"from": speaker, "value": words} for speaker, words in said]
+    (record,) = records({"conversations": turns, "tools": json.dumps([LAMP["function"]])})
+    assert record.prompt == records({"messages": LIT, "tools": [LAMP]})[0].prompt
+    assert [turn.role for turn in record.completion] == ["assistant", "tool", "assistant"]
+    assert record.completion[0].tool_calls == (ToolCall(name="lamp", arguments='{"on": true}'),)
+    two = [turns[0], {**turns[1], "value": f"[{called}, {called}]"}]
+    assert len(records({"conversations": two})[0].completion[0].tool_calls) == 2
+    pair = {"conversations": turns[:1], "chosen": turns[1], "rejected": turns[3]}
+    assert records(pair)[0].chosen == record.completion[:1]
+
+
+def test_a_single_call_in_the_older_field():
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "lamp", "arguments": '{"on":true}'},
+    }
+    (record,) = records({"messages": [LIT[0], turn]})
+    assert record.completion[0].tool_calls == (ToolCall(name="lamp", arguments='{"on": true}'),)
+
+
+CLOCK = {"name": "clock", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}
+MIXED = [
+    {"messages": [LIT[0], CALLING, *LIT[2:]], "tools": [LAMP]},
+    {
+        "messages": [
+            LIT[0],
+            {
+                **CALLING,
+                "tool_calls": [{**CALL, "function": {"name": "clock", "arguments": {"zone": "CET"}}}],
+            },
+        ],
+        "tools": [{"type": "function", "function": CLOCK}],
+    },
+    {
+        "messages": [
+            LIT[0],
+            {**CALLING, "tool_calls": [{**CALL, "function": {"name": "clock", "arguments": {}}}]},
+        ],
+        "tools": [{"type": "function", "function": CLOCK}],
+    },
+]
+
+
+def test_what_a_table_fills_up_is_no_argument_and_no_schema(tmp_path):
+    table = pyarrow.Table.from_pylist(MIXED)
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    padded = table.to_pylist()
+    assert padded[1]["messages"][1]["tool_calls"][0]["function"]["arguments"] == {"on": None, "zone": "CET"}
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in padded))
+    for source in (tmp_path / "rows.parquet", tmp_path / "rows.jsonl", datasets.Dataset(table)):
+        lamp, clock, bare = read_records(source).records
+        assert [json.loads(r.completion[0].tool_calls[0].arguments) for r in (lamp, clock)] == [
+            {"on": True},
+            {"zone": "CET"},
+        ]
+        assert json.loads(clock.prompt[0].content) == [{"type": "function", "function": CLOCK}]
+    # JSON may mean its null, where the function has such a parameter; of a table nobody can tell.
+    for source, arguments in ((tmp_path / "rows.parquet", "{}"), (tmp_path / "rows.jsonl", '{"zone": null}')):
+        bare = read_records(source).records[2]
+        assert bare.completion[0].tool_calls[0].arguments == arguments
+
+
+def test_a_null_that_was_written_down_stays():
+    calling = {**CALLING, "tool_calls": [{**CALL, "function": {"name": "lamp", "arguments": '{"x": null}'}}]}
+    (record,) = records({"messages": [LIT[0], calling]})
+    assert record.completion[0].tool_calls[0].arguments == '{"x": null}'

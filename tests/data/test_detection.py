@@ -35,8 +35,9 @@ def test_a_field_of_the_wrong_type_in_every_row_is_seen():
 
 
 def test_an_answer_field_is_never_taken_for_a_bare_prompt():
-    with pytest.raises(UserError, match="no known layout"):
+    with pytest.raises(UserError, match="no known layout") as error:
         read_records([{"prompt": "What sinks?", "response": "A stone."}])
+    assert "Say which field is which (--columns prompt=FIELD" in str(error.value)
 
 
 def test_an_unknown_format_names_the_nearest():

@@ -307,7 +307,40 @@ def test_a_clone_of_parquet_shards_is_read_in_their_order(tmp_path):
     assert read_records(two, options=ReadOptions(split="test")).records[0].prompt == "1?"
     with pytest.raises(UserError, match="no split 'dev'"):
         read_records(two, options=ReadOptions(split="dev"))
-    pointer = tmp_path / "one" / "data" / "train-00000-of-00002.parquet"
+    pointer = one / "data" / "train-00000-of-00002.parquet"
     pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "utf-8")
     with pytest.raises(UserError, match="git lfs pull"):
         read_records(one)
+
+
+CONFIGS = """---
+configs:
+- config_name: helpful
+  data_files:
+  - split: train
+    path: data/h*.jsonl
+  - split: test
+    path: data/t.jsonl
+- config_name: honest
+  data_files: data/o.jsonl
+---
+"""
+
+
+def test_a_clone_has_the_splits_that_its_readme_names(tmp_path):
+    folder = clone(tmp_path / "several", "h1.jsonl", "h2.jsonl", "t.jsonl", "o.jsonl", "unnamed.jsonl")
+    (folder / "README.md").write_text(CONFIGS, encoding="utf-8")
+    read = {
+        split: [record.prompt for record in read_records(folder, options=ReadOptions(split=split)).records]
+        for split in ("helpful/train", "helpful/test", "honest/train")
+    }
+    assert read == {"helpful/train": ["0?", "1?"], "helpful/test": ["2?"], "honest/train": ["3?"]}
+    with pytest.raises(UserError, match=r"several splits \(helpful/train, helpful/test, honest/train\)"):
+        read_records(folder)
+    (folder / "README.md").write_text(
+        CONFIGS.split("- config_name: honest", maxsplit=1)[0] + "---\n", encoding="utf-8"
+    )
+    assert len(read_records(folder, options=ReadOptions(split="train")).records) == 2
+    (folder / "README.md").write_text("---\nconfigs: 5\n---\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"configs: in its README\.md lists no files"):
+        read_records(folder)

@@ -8,6 +8,7 @@ import pytest
 
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS, format_named
+from plaudit.data.judging import Task
 from plaudit.data.read import read_records
 from plaudit.data.records import (
     Comparison,
@@ -18,9 +19,11 @@ from plaudit.data.records import (
     Rating,
     Steps,
     assistant_turn,
+    plain_text,
     user_turn,
 )
 from plaudit.errors import UserError
+from plaudit.rewards.verifiable.code import CodeReward
 from tests.data.rows import (
     AXES,
     CORK,
@@ -38,6 +41,7 @@ from tests.data.rows import (
     ULTRAFEEDBACK,
     USER,
 )
+from tests.rewards.sandbox.confined import sandbox
 
 Q = user_turn("What sinks?")
 SINKS, FLOATS = assistant_turn("A stone."), assistant_turn("A cork.")
@@ -142,6 +146,77 @@ DETECTED = [
             prompt=user_turn("2 + 2?"),
             completion=assistant_turn("2 + 2 is <<2+2=4>>4.\n#### 4"),
             answer="4",
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "math",
+        {
+            "problem": "Half of 1?",
+            "level": "Level 1",
+            "type": "Algebra",
+            "solution": "Not \\boxed{2}: $\\boxed{\\frac{1}{2}}$.",
+        },
+        Demonstration(
+            prompt=user_turn("Half of 1?"),
+            completion=assistant_turn("Not \\boxed{2}: $\\boxed{\\frac{1}{2}}$."),
+            answer="\\frac{1}{2}",
+            category="Algebra",
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "verl",
+        {
+            "data_source": "math_dapo",
+            "prompt": [{"role": "user", "content": "What sinks?"}],
+            "ability": "MATH",
+            "reward_model": {"ground_truth": "34", "style": "rule-lighteval/MATH_v2"},
+            "extra_info": {"index": "9a9b"},
+        },
+        Prompt(
+            prompt=Q,
+            answer="34",
+            metadata={"data_source": "math_dapo", "ability": "MATH", "extra_info": {"index": "9a9b"}},
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "apps",
+        {
+            "problem_id": 7,
+            "question": "Double it.",
+            "solutions": '["print(2 * int(input()))"]',
+            "input_output": '{"inputs": ["2\\n", ["3", "4"]], "outputs": ["4\\n", ["6"]]}',
+            "difficulty": "interview",
+            "url": "https://example.org/7",
+            "starter_code": "",
+        },
+        Prompt(
+            prompt=user_turn("Double it."),
+            metadata={
+                "tests": [{"input": "2\n", "output": "4\n"}, {"input": "3\n4", "output": "6"}],
+                "difficulty": "interview",
+            },
+            origin=ORIGIN,
+        ),
+    ),
+    (
+        "code-contests",
+        {
+            "name": "7_A. Double",
+            "description": "Double it.",
+            "public_tests": {"input": ["2\n"], "output": ["4\n"]},
+            "private_tests": {"input": ["3\n"], "output": ["6\n"]},
+            "generated_tests": {"input": [], "output": []},
+            "solutions": {"language": [3], "solution": ["print(2 * int(input()))"]},
+        },
+        Prompt(
+            prompt=user_turn("Double it."),
+            metadata={
+                "tests": [{"input": "2\n", "output": "4\n"}, {"input": "3\n", "output": "6\n"}],
+                "name": "7_A. Double",
+            },
             origin=ORIGIN,
         ),
     ),
@@ -444,3 +519,46 @@ def test_arena_ties_are_dropped_when_asked_and_other_votes_refused():
 def test_alpaca_history_comes_before_the_instruction():
     row = {"instruction": "And now?", "output": "A cork.", "history": [["What sinks?", "A stone."]]}
     assert records(row)[0].prompt == (*Q, *SINKS, *user_turn("And now?"))
+
+
+@pytest.mark.parametrize(
+    ("start", "right"),
+    [
+        ("def double(x):\n\t", "def double(x): return 2 * x"),
+        ("class Solution:\n    def double(", "class Solution:\n  def double(self, x): return 2 * x"),
+    ],
+)
+@pytest.mark.parametrize("outputs", ["[[4], [6]]", "[4, 6]"])
+def test_a_function_that_apps_asks_for_is_tested_by_its_results(start, right, outputs):
+    cases = f'{{"fn_name": "double", "inputs": [[2], [3]], "outputs": {outputs}}}'
+    (prompt,) = records({"question": "Double it.", "input_output": cases, "starter_code": start})
+    assert start.strip() in plain_text(prompt.prompt)
+    reward = CodeReward(sandbox=sandbox(), workers=1)
+    answers = tuple(f"```python\n{code}\n```" for code in (right, right.replace("2 *", "3 *")))
+    task = Task(prompt="?", answers=answers, ended=(True, True), metadata=prompt.metadata)
+    assert reward.scores([task]) == ((1.0, 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"problem": " ", "solution": "4"}, "field problem: expected a question"),
+        (
+            {"question": "Double it.", "input_output": {"inputs": ["2"], "outputs": []}},
+            "field input_output: expected 1 of both, found 0 outputs",
+        ),
+        (
+            {"description": "Double it.", "public_tests": {"input": [], "output": []}},
+            "field public_tests: expected one test or more, found none",
+        ),
+    ],
+)
+def test_problems_that_cannot_be_checked_are_bad_rows(row, says):
+    with pytest.raises(UserError, match=says):
+        read_records([row])
+
+
+@pytest.mark.parametrize("rule", [{"style": "rule"}, {"ground_truth": {"size": 4}}, {"ground_truth": None}])
+def test_a_rule_without_an_answer_stays_metadata(rule):
+    (prompt,) = records({"prompt": "2 + 2?", "reward_model": rule})
+    assert (prompt.answer, prompt.metadata) == (None, {"reward_model": rule})

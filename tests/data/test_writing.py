@@ -7,6 +7,7 @@ import json
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,6 +22,7 @@ from plaudit.data.records import (
     Ranking,
     Rating,
     Steps,
+    ToolCall,
     assistant_turn,
 )
 from plaudit.data.write import write_records
@@ -44,10 +46,29 @@ def turn(role):
     return st.builds(Message, role=st.just(role), content=FILLED | PARTS)
 
 
-ASKED = st.tuples(turn("user")) | st.tuples(turn("system"), turn("user"))
-SAID = st.tuples(turn("assistant")) | st.tuples(turn("assistant"), turn("tool"), turn("assistant"))
-KIND = st.sampled_from([(FILLED, FILLED), (ASKED, SAID)])
 JSON = st.dictionaries(FILLED, st.none() | st.booleans() | st.integers() | TEXT | st.lists(TEXT), max_size=3)
+
+
+def as_json(value):
+    return json.dumps(value, ensure_ascii=False)
+
+
+CALLS = st.tuples(st.builds(ToolCall, name=FILLED, arguments=JSON.map(as_json), id=st.just("a") | st.none()))
+SCHEMA = st.builds(lambda name: {"type": "function", "function": {"name": name, "strict": True}}, FILLED)
+CALLING = st.builds(Message, role=st.just("assistant"), content=TEXT, tool_calls=CALLS)
+RESULT = st.builds(
+    Message, role=st.just("tool"), content=TEXT, tool_call_id=st.just("a") | st.none(), name=NAME
+)
+TOOLS = st.builds(
+    Message, role=st.just("tools"), content=st.lists(SCHEMA, min_size=1, max_size=2).map(as_json)
+)
+ASKED = (
+    st.tuples(turn("user"))
+    | st.tuples(turn("system"), turn("user"))
+    | st.tuples(TOOLS, turn("user"), CALLING, RESULT)
+)
+SAID = st.tuples(turn("assistant")) | st.tuples(CALLING, RESULT, turn("assistant")) | st.tuples(CALLING)
+KIND = st.sampled_from([(FILLED, FILLED), (ASKED, SAID)])
 
 
 def both(kind):
@@ -154,6 +175,32 @@ def test_conversations_come_back_from_parquet(tmp_path):
     talk = (Message(role="system", content="Be brief."), Message(role="user", content="Hi"))
     records = (Demonstration(prompt=talk, completion=assistant_turn("Ho"), origin="a:1"),)
     assert read_records(write_records(records, tmp_path / "a.parquet").path).records == records
+
+
+CALLED = (
+    Message(role="tools", content='[{"type": "function", "function": {"name": "f", "strict": true}}]'),
+    Message(role="user", content="Hi"),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.tuples(CALLING, RESULT, turn("assistant")).filter(
+                lambda turns: all(isinstance(turn.content, str) for turn in turns)
+            )
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_calls_come_back_exactly_from_parquet(folder, talks):
+    records = tuple(Demonstration(prompt=CALLED, completion=talk, origin="a:1") for (talk,) in talks)
+    for layout in ("plaudit", "trl"):
+        written = write_records(records, folder / "calls.parquet", layout=layout)
+        back = [replace(record, origin="a:1") for record in read_records(written.path).records]
+        assert tuple(back) == records
 
 
 @given(

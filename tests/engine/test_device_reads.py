@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
@@ -131,7 +130,7 @@ def sft_step(folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:
     model = Policy(build("llama", torch.float64)).train()
     examples = [row.example for row in preference.rows_for("dpo")]
     pieces = supervised.microbatches_of(examples, single_process(), 30)
-    return stepper(model, supervised.likelihood_objective(model, nullcontext)), pieces
+    return stepper(model, supervised.likelihood_objective(model)), pieces
 
 
 def reward_step(kind: str, folder: Path) -> tuple[Stepper[Any], Sequence[Any]]:

@@ -19,7 +19,9 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "lora": ("--lora.rank", 2),
     "accumulation": ("--memory.tokens-at-once", 40),
     "padded": ("--memory.layout", "left", "--memory.checkpointing"),
+    "judged": ("--judge.by", "length:1-20", "--judge.tokens", 8),
     "sgd": ("--optimizer.name", "sgd"),
+    "half": ("--dtype", "bfloat16", "--optimizer.state", "bfloat16", "--deterministic"),
     "own": ("--optimizer.name", "tests.engine.toy_optimizers:counting"),
 }
 

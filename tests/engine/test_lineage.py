@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -149,3 +151,24 @@ def test_in_a_checkout_the_commit_is_recorded() -> None:
     )
 
     assert run_folder.gather_lineage(data=[], seed=0).code["commit"] == head.stdout.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherRanks:
+    """A group whose last rank has a torch of another version."""
+
+    world_size: int = 3
+
+    def all_gather_strings(self, texts: Sequence[str]) -> list[str]:
+        [own] = texts
+        facts = json.loads(own)
+        return [own, own, json.dumps(facts | {"torch": "1.0"} if "torch" in facts else facts)]
+
+
+def test_ranks_with_libraries_of_other_versions_do_not_train_together() -> None:
+    here = metadata.version("torch")
+    with pytest.raises(UserError) as refused:
+        run_folder.refuse_differing_ranks(OtherRanks(), {"seed": 1}, {})  # pyright: ignore[reportArgumentType]
+    said = str(refused.value).splitlines()
+    assert f"  torch: {here} on rank 0, 1; 1.0 on rank 2" in said
+    assert sum(" on rank " in line for line in said) == 1

@@ -54,7 +54,7 @@ def refused(done: Done, *words: str) -> None:
         (("--sample.tokens", 0), "sample.rows must be at least 0 and sample.tokens at least 1"),
         (("--sample.rows", -1), "sample.rows must be at least 0 and sample.tokens at least 1"),
         (("--held-out", 1.5), "held_out is a share from 0 to below 1, or a file, not 1.5"),
-        (("--held-out", "no.jsonl"), "no.jsonl: there is no such file or folder"),
+        (("--held-out", "no.jsonl"), "no.jsonl: there is no such file. Check the name"),
         (("--keep.use-best", "--held-out", 0), "keep.use_best needs held-out rows: set --held-out to"),
         (("--keep.best", "held_out/los"), "'held_out/los' is not one of held_out/loss, held_out/token_ac"),
         (("--keep.best", "held_out/los"), "did you mean held_out/loss?"),

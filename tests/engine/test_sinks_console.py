@@ -123,6 +123,23 @@ def test_a_models_words_are_shown_as_they_are_but_cannot_steer_the_terminal():
     assert watched.lines[2] == "step 7  answered  a\\x1b[2Jb\\n" + "x" * 293 + "…"
 
 
+def test_a_system_prompt_is_shown_once():
+    watched = Watched()
+    system = "<|system|>\nYou are an assistant of few words.<|end|>\n<|user|>\n"
+    rows = [Sample(prompt=system + asked, completion="c") for asked in ("Hi", "Ho")]
+    for step in (1, 9):
+        watched.sink.sample(step, rows)
+    watched.sink.close(None)
+    shown = [line for line in watched.lines if "asked" in line]
+    first = system.replace("\n", "\\n") + "Hi"
+    assert shown == [
+        f"step 1  asked     {first}",
+        "step 1  asked     …Ho",
+        "step 9  asked     …Hi",
+        "step 9  asked     …Ho",
+    ]
+
+
 def test_letters_of_every_language_stay_as_they_are():
     assert printable("jabłko 林檎 🍎") == "jabłko 林檎 🍎"
 

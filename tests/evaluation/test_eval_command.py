@@ -104,6 +104,13 @@ def test_the_taste_of_the_annotators_is_found_in_them_and_not_in_the_truth(capsy
     assert probes["length"]["words"].startswith("always prefers the shorter answer")
 
 
+def test_comparisons_may_have_fields_of_other_names(capsys, tmp_path):
+    rows = [{"ask": f"w{n}", "chosen": "w1 w2", "rejected": "w3"} for n in range(8)]
+    data = write(tmp_path / "named.jsonl", *rows)
+    text = said(capsys, f"{BY_HAND}:longer", "--data", data, *QUICK, "--columns", "prompt=ask")
+    assert "100.0 %" in text
+
+
 def test_rankings_give_all_pairs_and_say_where_each_answer_stood(capsys, tmp_path):
     rows = rankings(40, annotator_pool("hurried"), answers=3, split="validation", seed=1)
     data = write_records(rows, tmp_path / "ranked.jsonl").path
@@ -150,9 +157,9 @@ def test_what_cannot_be_evaluated_is_refused_in_words(capsys, pairs, tmp_path):
     [
         ("no/such/folder", "no/such/folder: no such folder"),
         ("no_such_module:f", "cannot be imported"),
-        (f"{BY_HAND}:nothing", "cannot be imported"),
+        (f"{BY_HAND}:nothing", "there is no 'nothing' in "),
         (f"{BY_HAND}:UTILITY", "is a int, and a function is needed"),
-        (f"{BY_HAND}:strange", "mood it cannot have"),
+        (f"{BY_HAND}:strange", "it asks for mood"),
         ("length:much", "give the fewest and the most words"),
     ],
 )

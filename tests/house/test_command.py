@@ -17,6 +17,7 @@ import plaudit
 from plaudit.cli.main import main
 from plaudit.config import all_settings
 from plaudit.methods.registry import config_types
+from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAUDIT = str(Path(sys.executable).parent / "plaudit")
@@ -162,13 +163,20 @@ def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_leaves_ends_the_command_quietly(unbuffered, tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "inspect", "{rows}"),
+        ("plan", "sft", "--model", "{model}", "--data", "{rows}", "--no-measure"),
+    ],
+)
+def test_a_reader_that_leaves_ends_the_command_quietly(words, unbuffered, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"prompt": "2 + 2 =", "completion": " 4"}) + "\n")
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [PLAUDIT, "data", "inspect", rows],
+        [PLAUDIT, *(word.format(rows=rows, model=SHIPPED_MODEL_FOLDER) for word in words)],
         stdout=writer,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
@@ -196,7 +204,8 @@ def test_ctrl_c_is_a_word_and_130():
     [
         ("dpo --lr 1", "--lr: here it is --learning-rate, the peak learning rate"),
         ("sft --beta 1", "--beta: --beta of other methods, how strongly a policy is held near its reference"),
-        ("dpo --load-in-4bit", "--load-in-4bit: quantised weights are not supported"),
+        ("dpo --load-in-4bit", "--load-in-4bit: here it is --lora.base, 4bit with --lora.rank 16"),
+        ("dpo --load-in-8bit", "--load-in-8bit: weights of 8 bits are not supported"),
         ("dpo --num-train-epochs 1", "--num-train-epochs: here it is --epochs"),
         ("grpo --num_train_epochs 1", "--num_train_epochs: here it is --epochs"),
         ("dpo --per-device-train-batch-size 1", "here it is --batch-size, the rows of a whole step"),
@@ -207,12 +216,68 @@ def test_ctrl_c_is_a_word_and_130():
         ("dpo --deepspeed x", "--deepspeed: here it is --shard"),
         ("dpo --bf16", "--bf16: here it is --dtype"),
         ("dpo --max-seq-length 1", "--max-seq-length: here it is --max-length"),
+        ("grpo --data x", "--data: here it is --prompts, the rows whose prompts are asked"),
+        ("dpo --prompts x", "--prompts: here it is --data, a file, or org/name"),
         ("dpo --learning_rate 1", "unknown option --learning_rate; did you mean --learning-rate?"),
     ],
 )
 def test_what_other_projects_call_an_option_is_answered_with_its_name_here(words, answer, capsys):
     assert main(["train", *words.split()]) == 2
     assert answer in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("sample --model . --prompts x", "--prompts: here it is --data, a file"),
+        ("eval policy --model x", "--model: models stand here without an option"),
+        (
+            "run --set dpo.beta=1 grpo.rounds=2",
+            "--set takes one setting; write --set grpo.rounds=2 for the next",
+        ),
+        ("lab leash --set a.b=1 c.d=2 e.f=3", "--set takes one setting; write --set c.d=2 for the next"),
+        (
+            "data inspect https://host/rows.jsonl",
+            "https://host/rows.jsonl: addresses are not read; fetch the file",
+        ),
+        ("sample --prompt x --model https://host/a", "https://host/a: addresses are not read"),
+        (
+            "train dpo --model . --data rws.jsonl --out run",
+            "rws.jsonl: there is no such file; did you mean rows.jsonl?",
+        ),
+        (
+            "train dpo --model https://huggingface.co/org/base --data rows.jsonl --out run",
+            "https://huggingface.co/org/base: addresses are not read; write org/base",
+        ),
+        (
+            "train dpo --model . --data https://huggingface.co/datasets/org/pairs --out run",
+            "addresses are not read; write org/pairs",
+        ),
+    ],
+)
+def test_what_is_given_in_another_way_is_answered_with_how_it_is_given(
+    words, answer, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").touch()
+    assert main(words.split()) == 2
+    assert answer in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "dpo", "--model", ".", "--out", "run", "--data", ""),
+        ("train", "dpo", "--model", ".", "--data", "rows.jsonl", "--out", ""),
+        ("data", "inspect", ""),
+        ("data", "convert", "rows.jsonl", ""),
+    ],
+    ids=lambda words: f"{words[1]}-{words[-2]}",
+)
+def test_a_variable_that_was_never_set_is_not_the_present_folder(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words]) == 2
+    assert re.search(r"expected (a path|rows), got ''", capsys.readouterr().err)
 
 
 def test_every_option_that_stands_for_another_projects_word_exists():

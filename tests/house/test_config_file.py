@@ -93,7 +93,11 @@ LAUGHS = "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwis
         ("optimizer:\n  beta2: high", "optimizer.beta2: expected a number, got 'high'"),
         ("max_steps: 1\nmax_steps: 2", ":2: max_steps is set twice; keep one of the two"),
         ("lora:\n  rank: 1\n  rank: 2", ":3: rank is set twice"),
-        ("name: [", "this is not YAML: "),
+        (
+            "name: [",
+            "this is not YAML: while parsing a flow node expected the node content, but found '<stream ",
+        ),
+        ("a: b\n c: d", "not YAML: mapping values are not allowed here at line 2, column 3"),
         ("name: !!python/object:os.system x", "this is not YAML: could not determine a constructor"),
         ("name: &a [*a]", ":1: this value holds itself by an alias (*name); write it out"),
         ("optimizer: &a {beta2: *a}", ":1: this value holds itself by an alias"),
@@ -136,7 +140,8 @@ def test_what_other_projects_call_a_setting_is_answered_with_its_name_here(tmp_p
     for word, answer in {
         "lr": "here it is learning_rate, the peak learning rate",
         "per_device_train_batch_size": "here it is batch_size, the rows of a whole step over all processes",
-        "load_in_4bit": "quantised weights are not supported; lora.rank 16",
+        "load_in_4bit": "here it is lora.base, 4bit with lora.rank 16",
+        "load_in_8bit": "weights of 8 bits are not supported; lora.rank 16 lora.base 4bit",
         "num_train_epochs": "here it is epochs",
         "deepspeed": "here it is shard, with torchrun",
     }.items():

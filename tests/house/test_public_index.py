@@ -72,5 +72,7 @@ def test_neither_the_index_nor_the_entry_points_import_torch():
 
 
 def test_an_unknown_name_is_refused_with_the_public_ones():
-    with pytest.raises(AttributeError, match=r"plaudit has no 'Comparisons'; its public names are Answer, "):
+    with pytest.raises(AttributeError, match=r"plaudit has no 'zzz'; its public names are Answer, "):
+        vars(plaudit)["__getattr__"]("zzz")
+    with pytest.raises(AttributeError, match=r"plaudit has no 'Comparisons'; did you mean Comparison\?$"):
         vars(plaudit)["__getattr__"]("Comparisons")

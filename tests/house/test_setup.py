@@ -105,6 +105,16 @@ def test_an_environment_without_pip_or_from_another_place_is_made_anew(repositor
     assert f"{moved}/.venv" in (moved / ".venv" / "bin" / "activate").read_text()
 
 
+def test_an_environment_that_is_a_link_is_left_as_it_is(repository, tmp_path):
+    """As in a second worktree: made anew it would be gone under the feet of the first."""
+    shared = tmp_path / "shared"
+    (shared / "bin").mkdir(parents=True)
+    (shared / "bin" / "python").symlink_to(sys.executable)
+    (repository / ".venv").symlink_to(shared)
+    assert (setup(repository).returncode, setup(repository).stderr) == (0, "")
+    assert [path.name for path in shared.iterdir()] == ["bin"]
+
+
 def test_no_python_is_said_in_words(repository):
     done = setup(repository, python="/nowhere/python3")
     assert done.returncode == 1

@@ -162,6 +162,8 @@ def test_an_adapter_that_cannot_be_a_model_is_refused_in_a_sentence(made, tmp_pa
     nowhere = damaged(made, tmp_path / "a", base_model_name_or_path="/nowhere")
     refused("its base model is '/nowhere', and no model lies there", nowhere)
     refused("an adapter of type 'PREFIX_TUNING'", damaged(made, tmp_path / "b", peft_type="PREFIX_TUNING"))
+    reward = damaged(made, tmp_path / "h", task_type="SEQ_CLS")
+    refused(r"the adapter of a reward model.*; merge it into its base first \(merge_and_unload", reward)
     refused("does not say on which model the adapter stands", _broken(made, tmp_path / "c"))
     whole = str(local_path(made / "run" / "adapter", "model"))
     refused("is an adapter itself", damaged(made, tmp_path / "d", base_model_name_or_path=whole))
@@ -174,6 +176,44 @@ def test_an_adapter_that_cannot_be_a_model_is_refused_in_a_sentence(made, tmp_pa
     save_file(tensors, lacking / "adapter_model.safetensors")
     refused("the adapter does not fit this model: Found missing adapter keys", lacking)
     refused("the adapter does not fit this model", damaged(made, tmp_path / "g", r=7))
+
+
+@pytest.mark.parametrize(
+    "command", [("train", "reward", "--model"), ("train", "grpo", "--reward"), ("eval", "reward")]
+)
+def test_the_adapter_of_a_reward_model_is_refused_with_what_to_give(made, tmp_path, command):
+    adapter, data = tmp_path / "run" / "adapter", made / "pairs.jsonl"
+    words = ("--model", made / "base", "--data", data, "--out", tmp_path / "run", "--lora.rank", 2)
+    assert plaudit("train", "reward", *words, *SHORT).code == 0
+    more = {
+        "--model": ("--data", data, "--out", tmp_path / "o"),
+        "--reward": ("--model", made / "base", "--prompts", data, "--out", tmp_path / "o"),
+        "reward": ("--data", data),
+    }
+    done = plaudit(*command, adapter, *more[command[-1]])
+    assert done.code == 2
+    instead = f"alone are merged; the two merged lie in {adapter.parent / 'model'}: give that"
+    assert f"{adapter}: the adapter of a reward model, and adapters of language models {instead}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (
+            ("train", "sft", "--model", "gpt2", "--data", "rows.jsonl"),
+            "org/name: openai-community/gpt2, not gpt2",
+        ),
+        (("sample", "--prompt", "Hi", "--model", "gpt2"), "org/name: openai-community/gpt2, not gpt2"),
+        (("eval", "policy", "gpt2", "--world"), "org/name: openai-community/gpt2, not gpt2"),
+        (("train", "sft", "--data", "gsm8k"), "a data set of the hub is named with its owner, as org/name"),
+    ],
+)
+def test_a_name_without_its_owner_is_told_the_form(made, tmp_path, command, says):
+    model = () if "--model" in command or command[0] == "eval" else ("--model", made / "base")
+    out = () if command[0] == "sample" else ("--out", tmp_path / "o")
+    done = plaudit(*command, *model, *out)
+    assert done.code == 2
+    assert says in " ".join(done.err.split())
 
 
 def _broken(made: Path, folder: Path) -> Path:

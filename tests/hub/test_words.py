@@ -97,8 +97,28 @@ def test_a_run_goes_on_with_the_commits_that_it_began_with(hub, base, capsys):
     assert "this run is finished" in capsys.readouterr().err
     lineage = json.loads(Path("run/lineage.json").read_text())
     assert lineage["hub"] == {"org/base": first, "org/pairs": rows}
-    assert main([*command, "--reference.kind", "live", "--model", "org/base@main"]) == 2
+    # main is the branch that a name without one means.
+    assert main([*command, "--reference.kind", "live", "--model", "org/base@main"]) == 0
+    hub.put("org/base", {**files_of(base), "generation_config.json": b'{"temperature": 2.0}'}, ref="next")
+    assert main([*command, "--reference.kind", "live", "--model", "org/base@next"]) == 2
     assert "the config no longer matches" in capsys.readouterr().err
+
+
+def test_a_run_on_a_branch_goes_on_with_its_commit(hub, base, capsys):
+    first = hub.put("org/base", files_of(base), ref="next")
+    Path("rows.jsonl").write_bytes(lines(demonstrations(24)))
+    command = ["train", "sft", "--data", "rows.jsonl", "--out", "run", *DPO]
+    assert main([*command, "--model", "org/base@next"]) == 0, capsys.readouterr().err
+    newer = hub.put("org/base", {**files_of(base), "generation_config.json": b"{}"}, ref="next")
+    hub.put("org/base", {**files_of(base), "generation_config.json": b"{}"})
+    files_hub._fetched.cache_clear()
+    assert main([*command, "--model", "org/base@next"]) == 0, capsys.readouterr().err
+    lineage = json.loads(Path("run/lineage.json").read_text())
+    assert lineage["revisions"] == {f"org/base@{first}": "next"}
+    assert "this run is finished" in capsys.readouterr().err
+    for other in ("org/base", "org/base@main", f"org/base@{newer}"):
+        assert main([*command, "--model", other]) == 2
+        assert "the config no longer matches" in capsys.readouterr().err
 
 
 def test_the_second_time_nothing_is_downloaded_and_offline_it_comes_from_the_cache(
@@ -184,6 +204,19 @@ def test_a_pipeline_takes_both(hub, base, capsys):
     assert main(["run", "p.yaml", "--out", "made"]) == 0, capsys.readouterr().err
     lineage = json.loads(Path("made/stages/learn/run/lineage.json").read_text())
     assert lineage["hub"]["org/base"] == commit
+    newer = hub.put("org/base", {**files_of(base), "generation_config.json": b"{}"})
+    files_hub._fetched.cache_clear()
+    capsys.readouterr()
+    for more in (["--dry-run"], []):
+        assert main(["run", "p.yaml", "--out", "made", *more]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count(f"commit {newer}, and org/base@{commit} is kept; plaudit run --fresh takes") == 1
+    assert "learn kept" in said
+    assert main(["run", "p.yaml", "--out", "made", "--fresh"]) == 0
+    names = json.loads(Path("made/hub.json").read_text())
+    assert names["model org/base"] == f"org/base@{newer}"
+    assert main(["run", "p.yaml", "--out", "made"]) == 0
+    assert json.loads(Path("made/stages/learn/run/lineage.json").read_text())["hub"]["org/base"] == newer
 
 
 REFUSED = {

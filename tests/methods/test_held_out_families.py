@@ -146,7 +146,7 @@ def test_without_families_questions_of_one_prompt_would_be_parted() -> None:
     families = {one.prompt_id: ids[one.prompt[0], 0] for one in questions}
 
     def leaks(*more: Any) -> int:
-        train, held_out = hold_out(questions, 0.25, 0, *more)
+        train, held_out = ([questions[n] for n in part] for part in hold_out(questions, 0.25, 0, *more))
         assert len(train) + len(held_out) == len(questions)
         return len({one.prompt[0] for one in train} & {one.prompt[0] for one in held_out})
 
@@ -159,7 +159,7 @@ def test_one_family_alone_is_trained_and_a_share_of_nothing_holds_out_nothing() 
     answer = (Completion(ids=(9, 2), mask=(True, True), finished=True),)
     questions = [Example(prompt=(1, k), completions=answer) for k in range(6)]
     families = {one.prompt_id: questions[0].prompt_id for one in questions}
-    assert hold_out(questions, 0.5, 0, families) == (tuple(questions), ())
-    assert hold_out(questions, 0.0, 0, families) == (tuple(questions), ())
+    for share in (0.5, 0.0):
+        assert [list(part) for part in hold_out(questions, share, 0, families)] == [[*range(6)], []]
     parted = hold_out([*questions, Example(prompt=(2, 0), completions=answer)], 0.5, 0, families)
     assert sorted(map(len, parted)) == [1, 6], "a prompt that no family names is one of its own"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from plaudit.models.load import load_model, precision
 from plaudit.models.policy import ModelReference, Policy
 from plaudit.preflight.check import PreflightSubject
 from plaudit.preflight.data import check_duplicates, check_leaks
-from plaudit.rollouts.local import LocalSampler, example_from_rollouts, uniform_numbers
+from plaudit.rollouts.drawing import uniform_numbers
+from plaudit.rollouts.local import LocalSampler, example_from_rollouts
 from plaudit.rollouts.process import ProcessSampler
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, generation_requests
 from plaudit.tokens.batch import Completion, Example, Extra, Extras, batch_of
@@ -114,7 +114,7 @@ class TestReferenceCache:
     def test_each_row_has_its_own_log_probs(self, tmp_path: Path) -> None:
         rows = [row(value, answer(5, 6), answer(7, 2)) for value in (1.0, -1.0, 1.0)]
         policy = Policy(pictured()).eval()
-        live = ModelReference(policy, nullcontext)
+        live = ModelReference(policy)
         source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
         cached, _ = reference.cached_reference(live, rows, source, alone(), cache=tmp_path, tokens_at_once=64)
         batch = batch_of(rows)
@@ -124,7 +124,7 @@ class TestReferenceCache:
         assert not torch.allclose(expected_NT[0], expected_NT[2], atol=1e-2)
 
     def test_another_picture_is_another_entry_on_disk(self, tmp_path: Path) -> None:
-        live = ModelReference(Policy(pictured()).eval(), nullcontext)
+        live = ModelReference(Policy(pictured()).eval())
         source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
         notes = [
             reference.cached_reference(
@@ -141,7 +141,7 @@ class TestReferenceCache:
             Example(prompt=(1, 4), completions=(Completion(ids=(5, 6), mask=mask, finished=True),))
             for mask in reversed(masks)
         ]
-        live = ModelReference(Policy(pictured()).eval(), nullcontext)
+        live = ModelReference(Policy(pictured()).eval())
         source = reference.ReferenceSource(model_hash="0", precision=precision("auto", torch.device("cpu")))
         cached, _ = reference.cached_reference(live, rows, source, alone(), cache=tmp_path, tokens_at_once=64)
         torch.testing.assert_close(cached.logp(rows, batch_of(rows)), live.logp(rows, batch_of(rows)))
@@ -157,7 +157,7 @@ class TestReferenceCache:
 )
 def test_rows_are_held_out_and_parted_by_what_they_show(shown: list[float], share: float, seed: int) -> None:
     rows = [row(value, answer(5, 6), origin=str(n)) for n, value in enumerate(shown)]
-    train, held_out = hold_out(rows, share, seed)
+    train, held_out = ([rows[n] for n in part] for part in hold_out(rows, share, seed))
     assert sorted(map(str, range(len(rows)))) == sorted(one.origin for one in (*train, *held_out))
     pictures_of = [{one.extras["pixel_values"] for one in part} for part in (train, held_out)]
     assert not pictures_of[0] & pictures_of[1]
@@ -285,12 +285,15 @@ def test_a_sampler_in_another_process_refuses_what_it_is_not_sent() -> None:
         sampler.generate_requests(requests, SamplingSettings())
 
 
+# Of three side by side, the answers to the second picture join those to the first.
+@pytest.mark.parametrize("batch_size", [64, 3])
 @pytest.mark.parametrize("cached", [False, True])
 def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
-    folder: Path, encoder: Encoder, cached: bool
+    folder: Path, encoder: Encoder, cached: bool, batch_size: int
 ) -> None:
     policy = Policy(load_model(folder / "base", dtype=torch.float32, device=torch.device("cpu"))).eval()
     sampler = LocalSampler.from_policy(policy, encoder)
+    sampler._engine = replace(sampler._engine, batch_size=batch_size)
     if cached:
         from plaudit.models.decode import CachedDecoder
 
@@ -312,7 +315,7 @@ def test_answers_are_drawn_of_each_picture_and_scored_as_drawn(
 def test_shares_of_ranks_have_the_gradient_of_the_whole_batch() -> None:
     rows = tuple(row(value, answer(5, 6), answer(7, 2)) for value in (1.0, -1.0, 0.5, 2.0, -2.0))
     policy = Policy(pictured())
-    objective = likelihood_objective(policy, nullcontext)
+    objective = likelihood_objective(policy)
 
     def gradient(microbatches: Sequence[SupervisedMicrobatch]) -> torch.Tensor:
         policy.zero_grad()

@@ -10,7 +10,7 @@ import transformers as hf
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from plaudit.errors import UserError
-from plaudit.models.backbone import PackingError
+from plaudit.models.attention import PackingError
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_layout, largest_difference
 from plaudit.tokens.batch import batch_of

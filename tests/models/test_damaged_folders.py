@@ -107,7 +107,7 @@ def test_the_adapter_of_a_run_names_the_whole_model_beside_it(model, tmp_path, c
 def test_rows_of_chats_need_a_template(model, capsys):
     (model / "chat_template.jinja").unlink()
     said = complaint(capsys, "sft", model)
-    assert "no chat template; take a model that was trained on chats, put a template into its folder" in said
+    assert "no chat template; take a model that was trained on chats, give training a template" in said
 
 
 def test_a_model_whose_numbers_explode_is_not_called_unknown(model, capsys):

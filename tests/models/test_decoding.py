@@ -7,15 +7,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, BloomConfig
 
-from plaudit.models.backbone import PackingError
+from plaudit.models.attention import PackingError
 from plaudit.models.decode import (
-    KV_CACHE_ATTENTION,
-    ROOM_STEP,
     CachedDecoder,
     Decoder,
     SharedDecoder,
     fastest_decoder,
 )
+from plaudit.models.kv_cache import KV_CACHE_ATTENTION, ROOM_STEP
 from plaudit.models.policy import Policy
 from tests.models.zoo import EAGER, RECURRENT, SDPA, VOCABULARY, WINDOW, build
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plaudit.engine.checkpoint.state import deterministic_kernels
 from plaudit.errors import UserError
-from plaudit.models.load import device_of
+from plaudit.models.load import device_of, precision
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
@@ -32,3 +33,23 @@ def test_with_a_gpu_each_process_has_its_own_and_one_that_is_not_there_is_refuse
     assert device_of("cuda", process=last) == torch.device("cuda", last)
     with pytest.raises(UserError, match="Start at most one process for each"):
         device_of("cuda", process=last + 1)
+
+
+def test_a_gpu_without_bfloat16_computes_in_float32_and_is_not_asked_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = torch.device("cuda")
+    assert precision("auto", gpu).products == torch.bfloat16, "a plan for a GPU that is not here"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert precision("auto", gpu).products == torch.float32
+    with pytest.raises(UserError, match="--dtype bfloat16: cuda computes in it by emulation only"):
+        precision("bfloat16", gpu)
+
+
+def test_kernels_that_add_up_in_one_order_are_asked_for_while_a_run_lasts() -> None:
+    with deterministic_kernels():
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory

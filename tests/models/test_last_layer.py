@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from plaudit.methods.models import enable_gradient_checkpointing
 from plaudit.models import backbone
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of
@@ -79,7 +78,7 @@ def test_layers_that_are_computed_again_are_left_whole(tmp_path: Path) -> None:
     """The backward pass comes when nobody knows any more which tokens were wanted."""
     folder, batch = start(tmp_path), batch_of(examples())
     plain, again = (fresh(folder, dtype=torch.float64) for _ in range(2))
-    enable_gradient_checkpointing(again.base)
+    again.backbone.recompute_layers()
     again.train()
     wanted, found = gradients(plain, batch), gradients(again, batch)
     for name, gradient in wanted.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import product
 
 import pytest
@@ -61,7 +60,7 @@ def by_hand(policy: Policy, other: Policy, texts: list[list[int]], share: float)
 def test_predictions_are_the_product_of_powers(kinds: tuple[Decoder, Decoder], share: float) -> None:
     policy, other = policies()
     mixing = MixtureDecoderFactory(
-        reference=ModelReference(other, nullcontext),
+        reference=ModelReference(other),
         share=share,
         policy_decoder=kinds[0],
         reference_decoder=kinds[1],
@@ -82,7 +81,7 @@ def test_beneath_adapters_is_the_model_that_they_were_put_on(kind: Decoder) -> N
             if weight.requires_grad:
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
     learning = {name for name, weight in policy.named_parameters() if weight.requires_grad}
-    beneath: GeneratingReference = AdapterOffReference(policy, nullcontext)
+    beneath: GeneratingReference = AdapterOffReference(policy)
     for texts, logits_NV in grown(
         policy,
         MixtureDecoderFactory(reference=beneath, share=0.4, policy_decoder=kind, reference_decoder=kind),
@@ -95,7 +94,7 @@ def test_beneath_adapters_is_the_model_that_they_were_put_on(kind: Decoder) -> N
 
 def test_weights_that_move_are_asked_as_they_are_now() -> None:
     policy, other = policies()
-    mixing, slow = mixture_decoder(policy, SharedDecoder, ModelReference(other, nullcontext), 0.5)
+    mixing, slow = mixture_decoder(policy, SharedDecoder, ModelReference(other), 0.5)
     assert slow is None
     before = grown(policy, mixing)[0][1]
     for moving in (policy, other):
@@ -113,4 +112,4 @@ def test_models_of_unlike_vocabularies_have_nothing_between_them() -> None:
     policy, other = policies()
     other.base.resize_token_embeddings(other.base.config.vocab_size + 8)
     with pytest.raises(UserError, match=r"mixture_coef: the policy scores .* tokens and its reference"):
-        mixture_decoder(policy, SharedDecoder, ModelReference(other, nullcontext), 0.5)
+        mixture_decoder(policy, SharedDecoder, ModelReference(other), 0.5)

@@ -184,8 +184,8 @@ def test_products_in_bfloat16_leave_the_head_in_float32(tmp_path: Path) -> None:
     model, batch = fresh(start(tmp_path)), batch_of(examples())
     with torch.no_grad():
         exact_N = model.rewards(batch)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            reward_N = model.rewards(batch)
+        model.compute_in(torch.bfloat16)
+        reward_N = model.rewards(batch)
     assert reward_N.dtype == torch.float32
     assert 1e-5 < float((reward_N - exact_N).abs().max()) < 0.2
     assert any(float(one) != float(one.bfloat16()) for one in reward_N)

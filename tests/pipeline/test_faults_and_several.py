@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from plaudit.files import lock
+from tests.engine.toy import write_rows
 from tests.pipeline.places import go, make_place, seal, stages, states, well, write_config
 
 NAMES = ["demos", "sft", "pairs", "reward", "policy"]
@@ -70,6 +71,16 @@ def test_rows_of_several_sources_are_learnt_together(place: Path, tmp_path: Path
     assert set(seal(out, "reward")["inputs"]) == {"model", "data 1", "data 2"}
     settings = yaml.safe_load((out / "stages" / "reward" / "run" / "config.yaml").read_text("utf-8"))
     assert settings["data"].endswith("stages/reward/data.jsonl")
+
+
+def test_rows_may_have_fields_of_other_names(place: Path, tmp_path: Path) -> None:
+    named = write_rows(tmp_path / "named.jsonl", [{"ask": "w7", "chosen": "w8", "rejected": "w9"}])
+    told = {"pairs": {"do": "rows", "data": str(named), "columns": ["prompt=ask"]}}
+    well(write_config(place, told, "named"), tmp_path / "out")
+    assert "--columns prompt=ask" in seal(tmp_path / "out", "pairs")["command"]
+    both = {"do": "sft", "model": "$model", "data": [str(named), str(named)], "columns": "prompt=ask"}
+    went = go(write_config(place, {"sft": both}, "both"), tmp_path / "both")
+    assert "give each file a stage of its own (do: rows, data: FILE, columns" in went.words
 
 
 def test_rewards_can_be_combined_and_moved_with_the_folder(place: Path, tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ def test_a_stage_that_is_called_like_another_is_refused(place: Path) -> None:
     ("text", "says"),
     [
         ("name: x\n", "a pipeline has a list of stages"),
+        ("stags:\n- do: rows\n", "here 'stags'; did you mean stages"),
+        ("model: x\ndata: y\n", "a config of one run: plaudit train METHOD --config"),
         ("[]", "a pipeline has a list of stages"),
         ("stages: sft\n", "a pipeline has a list of stages"),
         ("stages: &a [*a]\n", ":1: this value holds itself by an alias"),

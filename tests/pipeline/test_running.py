@@ -225,7 +225,7 @@ def test_a_dry_run_counts_the_rows_of_several_sources_and_leaves_nothing_behind(
     told["reward"] = {**stages(place)["reward"], "model": str(place / "model"), "data": ["$pairs", "$more"]}
     config, out = write_config(place, told, "several"), tmp_path / "out"
     well(config, out, "--only", "pairs", "more")
-    assert "19 rows are learnt from, 1 are held out" in well(config, out, "--dry-run").words
+    assert "19 rows are learnt from, 1 is held out" in well(config, out, "--dry-run").words
     assert not (out / "stages" / "reward").exists()
 
 

@@ -94,7 +94,7 @@ def _around(subject: PreflightSubject, **how: Any) -> PreflightSubject:
 def _reading(subject: PreflightSubject, encoder: Encoder) -> PreflightSubject:
     """Its sampler reads by another encoder than the run does."""
     assert subject.policy is not None
-    return replace(subject, sampler=LocalSampler.from_policy(subject.policy, encoder, subject.products))
+    return replace(subject, sampler=LocalSampler.from_policy(subject.policy, encoder))
 
 
 def _with_stops(subject: PreflightSubject, stops: Sequence[int]) -> Encoder:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from plaudit.models.attention import PackedRow
 from plaudit.models.backbone import without_head
 from plaudit.models.policy import ModelReference, Policy
 from plaudit.preflight.check import PreflightSubject
@@ -46,7 +47,7 @@ def with_another_reference(subject: PreflightSubject) -> PreflightSubject:
         for weight in model.parameters():
             weight.mul_(1.5)
     other = Policy(model, layout="right").requires_grad_(False).eval()
-    return replace(subject, reference=ModelReference(other, subject.products, temperature=1.0))
+    return replace(subject, reference=ModelReference(other, temperature=1.0))
 
 
 def blind_to_padding(subject: PreflightSubject) -> PreflightSubject:
@@ -95,9 +96,10 @@ def without_digits(subject: PreflightSubject) -> PreflightSubject:
 
 def _segmented(subject: PreflightSubject, change: Any) -> PreflightSubject:
     def divide(_: nn.Module, told: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if "segments" not in named:
+        if "packed_row" not in named:
             return None
-        return told, {**named, "segments": change(named["segments"])}
+        row = named["packed_row"]
+        return told, {**named, "packed_row": PackedRow(change(row.segments), row.device, ran={})}
 
     _backbone(subject).register_forward_pre_hook(divide, with_kwargs=True)
     return subject

@@ -152,9 +152,7 @@ class OtherPrompts(LocalSampler):
 def asks_otherwise(subject: PreflightSubject) -> PreflightSubject:
     """The subject with that sampler."""
     assert subject.policy is not None
-    return replace(
-        subject, sampler=OtherPrompts.from_policy(subject.policy, subject.encoder, subject.products)
-    )
+    return replace(subject, sampler=OtherPrompts.from_policy(subject.policy, subject.encoder))
 
 
 def from_the_right(example: Example, max_tokens: int, *, bos: int | None = None) -> Example | RefusedRow:

@@ -184,6 +184,17 @@ def test_half_of_the_rows_copied_is_worth_a_look(tmp_path: Path) -> None:
     assert "24 of 48 rows are copies" in found["duplicates"].result.details
 
 
+def test_a_word_that_gives_few_pairs_away_is_worth_a_look(subject: PreflightSubject) -> None:
+    rows = [
+        comparison(n, chosen=f"surely the {n}th of them", rejected=f"maybe the {n}th of them")
+        for n in range(40)
+    ]
+    found = contents_of(replace(subject, records=rows))["giveaway"]
+    assert found.verdict == "warn"
+    assert "in 40 of 40 pairs" in found.result.details
+    assert contents_of(replace(subject, records=rows[:29]))["giveaway"].verdict == "pass"
+
+
 def test_empty_prompts_are_seen(subject: PreflightSubject) -> None:
     pairs_of_nothing = [replace(comparison(n), prompt="") for n in range(40)]
     judged = contents_of(replace(subject, records=pairs_of_nothing))["empty-prompts"]

@@ -18,7 +18,7 @@ from plaudit.preflight.exact_sampling import (
     sampling_filter_mask,
     sampling_probabilities,
 )
-from plaudit.rollouts.local import sample_tokens
+from plaudit.rollouts.drawing import sample_tokens
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings
 from tests.preflight.breakers_sampling import BROKEN, Broken, sharp
 from tests.preflight.subjects import failing, healthy

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from plaudit.data.records import Comparison, Demonstration, Message, assistant_turn, user_turn
-from plaudit.preflight import data, tokenization, truncation
-from plaudit.preflight.check import PreflightSubject, run_checks
+from plaudit.preflight import contents, data, tokenization, truncation
+from plaudit.preflight.check import Finding, PreflightSubject, run_checks
 from plaudit.tokens.encode import encode_rows, make_encoder
 from plaudit.world.shipped import SHIPPED_MODEL_FOLDER
 from tests.engine.toy import TEMPLATE, demonstrations, make_model, write_rows
@@ -26,6 +27,7 @@ from tests.tokens.family import Family, folder
 MINE = (*tokenization.CHECKS, *data.PROMPT_CHECKS, *truncation.CHECKS)
 SYSTEM = (Message(role="system", content="Be brief."),)
 HISTORY = (*user_turn("Hi."), *assistant_turn("Hello."), *user_turn("And you?"))
+UNLEARNT = Message(role="assistant", content="Hello.", trained=False)
 NOT_OF_POLICIES = {"mask", "truncation"}
 
 
@@ -58,6 +60,14 @@ CONVERSATIONS = {
     "several answers": Demonstration(
         prompt=user_turn("Hi."),
         completion=(*assistant_turn("Hello."), *user_turn("And you?"), *assistant_turn("Well.")),
+    ),
+    "a first answer of weight 0": Demonstration(
+        prompt=user_turn("Hi."),
+        completion=(UNLEARNT, *user_turn("And you?"), *assistant_turn("Well.")),
+    ),
+    "a last answer of weight 0": Demonstration(
+        prompt=user_turn("Hi."),
+        completion=(*assistant_turn("Well."), *user_turn("And you?"), UNLEARNT),
     ),
     "a history": Demonstration(prompt=HISTORY, completion=assistant_turn("Well.")),
     "a system turn": Demonstration(prompt=(*SYSTEM, *HISTORY), completion=assistant_turn("Hello.")),
@@ -158,3 +168,24 @@ def test_a_bos_that_begins_every_turn_is_a_turn_mark(tmp_path: Path) -> None:
     subject = PreflightSubject(encoder=encoder, records=records, max_length=256)
     found = {one.check.name: one.result for one in run_checks(subject, MINE)}
     assert found["one-bos"].holds, found["one-bos"].details
+
+
+def test_a_tokenizer_that_puts_a_second_bos_before_rendered_text_is_seen(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model = folder(tmp_path, replace(CHATML, bos="<|im_start|>"))
+
+    def template_bos() -> Finding:
+        subject = PreflightSubject(encoder=make_encoder(model), records=[], max_length=256)
+        [found] = [one for one in run_checks(subject, contents.CHECKS) if one.check.name == "template-bos"]
+        return found
+
+    assert template_bos().verdict == "pass"
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    begins = [("<|im_start|>", tokenizer.bos_token_id)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=begins
+    )
+    tokenizer.save_pretrained(model)
+    broken = template_bos()
+    assert (broken.verdict, "add_special_tokens=False" in broken.result.details) == ("warn", True)

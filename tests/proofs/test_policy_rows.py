@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -269,9 +268,7 @@ def _trained(row, speaker, seen, advantage_NT):
     piece = PolicyMicrobatch(
         round=drawn, groups=places, counts=counts, is_first_update=False, is_only_update=False
     )
-    watchers = ScoringModels(
-        policy=speaker.policy, reference=NoReference(), critic=None, autocast=nullcontext, temperature=1.0
-    )
+    watchers = ScoringModels(policy=speaker.policy, reference=NoReference(), critic=None, temperature=1.0)
     return policy_objective(row, watchers, ValueLoss())(piece).loss
 
 

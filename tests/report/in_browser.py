@@ -44,9 +44,26 @@ addEventListener("load", () => {
 """
 
 
+_FIRST_LOOK = """
+addEventListener("load", () => {
+  document.title = JSON.stringify(Array.from(frames, (frame) => {
+    const all = frame.document, picture = all.querySelector(".lead").getBoundingClientRect();
+    const contents = frame.getComputedStyle(all.querySelector(".contents")).position;
+    return [all.documentElement.scrollHeight, picture.bottom, contents];
+  }));
+});
+"""
+
+
 def measured(page: str, folder: Path) -> dict[int, list[int | str]]:
     """How wide the page becomes in frames of these widths, and how wide its style lets its text be."""
     found: list[list[int | str]] = _asked(page, folder, _MEASURE)
+    return dict(zip(WIDTHS, found, strict=True))
+
+
+def first_look(page: str, folder: Path) -> dict[int, list[int | str]]:
+    """How long the page is at these widths, where its first picture ends, and how its contents stand."""
+    found: list[list[int | str]] = _asked(page, folder, _FIRST_LOOK)
     return dict(zip(WIDTHS, found, strict=True))
 
 

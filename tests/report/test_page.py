@@ -44,6 +44,16 @@ def test_what_is_printed_is_text_of_which_every_letter_shows() -> None:
     assert printed("{{ (': ' ~ text) | unbroken }}", text=ATTACK) == f": {SHOWN}"
 
 
+def test_an_option_is_not_broken_behind_its_hyphens_nor_a_number_from_its_per_cent() -> None:
+    text = "give --minibatches 4, or --draw.max-tokens=8: a<b --x is 5 %"
+    assert printed("{{ text | unbroken }}", text=text) == (
+        'give <span class="option">--minibatches</span> 4, '
+        'or <span class="option">--draw.max-tokens</span>=8: '
+        "a&lt;b --x is 5\N{NO-BREAK SPACE}%"
+    )
+    assert ".option { white-space: nowrap; }" in stylesheet("page")
+
+
 def test_a_drawing_of_our_own_is_markup_and_a_text_in_a_macro_is_not() -> None:
     assert printed("{{ chart }}", chart=Markup("<svg></svg>")) == "<svg></svg>"
     assert SHOWN in render_macro("quoted", ATTACK, 1000)

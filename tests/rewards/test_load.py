@@ -10,6 +10,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
+from plaudit.cli.main import main
+from plaudit.data.judging import Task
+from plaudit.data.records import assistant_turn, user_turn
 from plaudit.errors import UserError
 from plaudit.models.load import REWARD_FILE, save_adapter
 from plaudit.models.settings import LoraSettings
@@ -18,6 +21,7 @@ from plaudit.rewards.combine.manifest import save_combination, save_steps
 from plaudit.rewards.learned.process import StepReward
 from plaudit.rewards.learned.scalar import LearnedReward
 from plaudit.rewards.load import check_reward, load_reward
+from tests.engine.toy import demonstrations, make_toy, write_rows
 from tests.models.reward_zoo import fresh, make_tokenizer, start
 from tests.models.zoo import PLAIN
 from tests.rewards.scorers import apart, by_transformers, known, scorer_folder, tasks
@@ -160,3 +164,20 @@ def test_an_ensemble_of_a_run_is_loaded_by_the_runs_folder(tmp_path: Path) -> No
     found = [score for row in reward.scores(tasks(4)) for score in row]
     assert found == pytest.approx(wanted.tolist(), abs=1e-9)
     assert float(table.std(0).min()) > 0.01
+
+
+@pytest.mark.parametrize("text", ["chat", "raw"])
+def test_a_reward_model_reads_plain_text_as_it_was_trained_on_it(tmp_path: Path, text: str) -> None:
+    rows = [
+        {"prompt": row["prompt"], "chosen": row["completion"], "rejected": " red."}
+        for row in demonstrations(8)
+    ]
+    model, data = make_toy(tmp_path).model, write_rows(tmp_path / "pairs.jsonl", rows)
+    command = ["train", "reward", "--model", model, "--data", data, "--out", tmp_path / "run", "--text", text]
+    settings = ("--steps", 1, "--device", "cpu", "--no-check", "--sample.rows", 0)
+    assert main([str(word) for word in (*command, *settings)]) == 0
+    reward = load_reward(tmp_path / "run", device="cpu")
+    plain = Task(prompt="the cat?", answers=(" sat.",), ended=(True,))
+    turns = Task(prompt=user_turn("the cat?"), answers=(assistant_turn("sat."),), ended=(True,))
+    (read,), (asked,) = reward.scores([plain, turns])
+    assert (read == asked) == (text == "chat")

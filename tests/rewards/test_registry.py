@@ -138,24 +138,27 @@ def test_a_file_may_hold_dataclasses_with_annotations_as_strings(tmp_path: Path)
 )
 def test_what_goes_wrong_is_told_with_its_row(mine: Path, name: str, said: str) -> None:
     reward = resolve_reward(f"{mine}:{name}")
-    with pytest.raises(UserError, match=said if name != "breaks" else "breaks, prompt 1"):
+    with pytest.raises(
+        UserError, match=said if name != "breaks" else r"breaks, prompt 1 .*\(mine_of_a_user.py, line 8\)$"
+    ):
         reward.scores([asked("y"), asked("z")])
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("strange", "weather it cannot have"),
+        ("strange", "it asks for weather; it is called by name"),
         ("empty", "does not take the answer"),
         (
             "as_in_trl",
-            r"completions it cannot have; it is called by name with any of prompt, answer, ended, ",
+            r"it asks for completions; it is called by name with any of prompt, answer, ended, ",
         ),
         ("as_in_trl", r" \(for one answer at a time: `def f\(answer, \*\*rest\)`\)"),
-        ("short_of_one", "weather it cannot have"),
+        ("short_of_one", "it asks for weather; it is called by name"),
         ("by_place", "called by name"),
         ("points", "is a int"),
-        ("missing", "cannot be imported"),
+        ("missing", "there is no 'missing' in .*mine_of_a_user.py; it has short, right, "),
+        ("shrot", "there is no 'shrot' in .*; did you mean short\\?"),
     ],
 )
 def test_what_cannot_be_called_is_said_at_once(mine: Path, name: str, said: str) -> None:
@@ -175,7 +178,8 @@ def test_what_cannot_be_called_is_said_at_once(mine: Path, name: str, said: str)
         ("length:5", "fewest and the most"),
         ("runs/none", "no such folder"),
         ("no_such_module_at_all:f", "cannot be imported"),
-        ("missing.py:f", "cannot be imported"),
+        ("missing.py:f", "missing.py:f: there is no file missing.py$"),
+        ("mine.py", "mine.py is a file of Python: say which function of it is the reward, mine.py:NAME"),
         ("", "there is no reward ''"),
     ],
 )
@@ -188,6 +192,11 @@ def test_a_file_that_is_no_python_is_said(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:\n")
     with pytest.raises(UserError, match="cannot be imported"):
         resolve_reward(f"{tmp_path / 'bad.py'}:f")
+    (tmp_path / "worse.py").write_text("import math\nmaths.pi\n")
+    with pytest.raises(
+        UserError, match=r"imported: NameError: .*'maths' is not defined.* \(worse.py, line 2\)$"
+    ):
+        resolve_reward(f"{tmp_path / 'worse.py'}:f")
 
 
 def test_functions_can_be_given_directly() -> None:

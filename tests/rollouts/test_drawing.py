@@ -14,7 +14,8 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
-from plaudit.rollouts.local import TOP_P_CANDIDATES, LocalSampler, sample_tokens, uniform_numbers
+from plaudit.rollouts.drawing import TOP_P_CANDIDATES, sample_tokens, uniform_numbers
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
 from tests.models.zoo import VOCABULARY

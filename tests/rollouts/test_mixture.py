@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,8 @@ from torch import Tensor
 from plaudit.methods.policy.experience import MixtureScorer
 from plaudit.models.load import load_model
 from plaudit.models.policy import ModelReference, Policy
-from plaudit.rollouts.local import LocalSampler, uniform_numbers
+from plaudit.rollouts.drawing import uniform_numbers
+from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import Rollout, SamplingSettings
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import Encoder, make_encoder
@@ -43,7 +43,7 @@ def samplers(pair: tuple[Policy, Policy, Encoder], share: float) -> tuple[LocalS
     return (
         alone,
         LocalSampler.from_policy(other, encoder),
-        alone.mixed_with(ModelReference(other, nullcontext), share),
+        alone.mixed_with(ModelReference(other), share),
     )
 
 
@@ -145,8 +145,8 @@ def test_trainer_and_reference_together_say_what_the_sampler_said(
     groups = answered(mixed, PROMPTS, settings, n=3)
     heat = settings.temperature
     blend = MixtureScorer(
-        policy=ModelReference(own, nullcontext, temperature=heat),
-        reference=ModelReference(other, nullcontext, temperature=heat),
+        policy=ModelReference(own, temperature=heat),
+        reference=ModelReference(other, temperature=heat),
         reference_share=SHARE,
     )
     examples = [example(group) for group in groups]
@@ -165,8 +165,8 @@ def test_where_not_everything_fits_the_first_prompts_are_looked_at(
     *_, mixed = samplers(pair, SHARE)
     examples = [example(group) for group in answered(mixed, (*PROMPTS, "w30 w31"), PLAIN, n=2)]
     blend = MixtureScorer(
-        policy=ModelReference(own, nullcontext),
-        reference=ModelReference(other, nullcontext),
+        policy=ModelReference(own),
+        reference=ModelReference(other),
         reference_share=SHARE,
     )
     batch = batch_of(examples)

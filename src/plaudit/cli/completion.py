@@ -43,7 +43,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "completion", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_EPILOG
     )
     parser.add_argument("shell", choices=[*SCRIPTS, "words"], help="words: what may follow, for the scripts")
-    parser.add_argument("typed", nargs="*", metavar="WORD", help="for words: what stands there already")
+    words = "for words: what stands there already"
+    # With a default argparse does not call it required.
+    parser.add_argument("typed", nargs="*", default=[], metavar="WORD", help=words)
 
 
 def run(args: argparse.Namespace) -> int:

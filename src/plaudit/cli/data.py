@@ -6,7 +6,14 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from plaudit.cli.parser import Subparsers, model_path, refuse_missing_models
+from plaudit.cli.parser import (
+    Subparsers,
+    add_row_options,
+    given_path,
+    model_path,
+    refuse_missing_models,
+    row_options,
+)
 from plaudit.data.files import source_name
 from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.formats.registry import FORMATS
@@ -14,6 +21,7 @@ from plaudit.data.read import open_rows, read_records
 from plaudit.data.transforms import preferred_demonstration
 from plaudit.data.write import OUTPUT_FORMATS, check_output_path, summarise_rows, summary_text, write_records
 from plaudit.errors import UserError
+from plaudit.files import hub
 
 _FORMATS = ", ".join(layout.name for layout in FORMATS)
 
@@ -23,26 +31,24 @@ def add_parser(subparsers: Subparsers) -> None:
     data = subparsers.add_parser("data")
     verbs = data.add_subparsers(dest="data_verb", required=True, metavar="inspect|convert")
     inspect = verbs.add_parser("inspect", help="say what a file holds and what is wrong with it")
-    inspect.add_argument("file", type=Path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder")
+    inspect.add_argument(
+        "file", type=given_path, metavar="FILE", help="JSONL, JSON, CSV, Parquet, datasets folder"
+    )
     inspect.add_argument("--limit", type=int, metavar="N", help="look at the first N rows only")
     inspect.add_argument(
         "--model", type=model_path, metavar="DIR", help="show three rows as this model's tokens"
     )
     inspect.add_argument("--template", type=Path, metavar="FILE", help="with a chat template of your own")
     convert = verbs.add_parser("convert", help="write a file in plaudit's layout or TRL's")
-    convert.add_argument("file", type=Path, metavar="IN", help="what to read")
-    convert.add_argument("out", type=Path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet")
+    convert.add_argument("file", type=given_path, metavar="IN", help="what to read")
+    convert.add_argument(
+        "out", type=given_path, metavar="OUT", help="what to write: .jsonl, .jsonl.gz or .parquet"
+    )
     convert.add_argument("--to", choices=[*OUTPUT_FORMATS], default="plaudit", help="default: plaudit")
     convert.add_argument("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     convert.add_argument("--preferred", action="store_true", help="write the preferred answers only")
     for verb in (inspect, convert):
-        verb.add_argument("--format", metavar="NAME", help=f"do not guess the layout: {_FORMATS}")
-        verb.add_argument(
-            "--columns", nargs="+", default=(), metavar="NAME=FIELD", help="what fields are: prompt=question"
-        )
-        verb.add_argument(
-            "--leave-out", nargs="+", default=(), metavar="FIELD", help="fields that nobody has to read"
-        )
+        add_row_options(verb.add_argument, formats=_FORMATS)
         verb.add_argument("--split", metavar="NAME", help="which split of a datasets folder to read")
         verb.add_argument("--ties", choices=["soft", "drop"], default="soft", help="HelpSteer3's ties")
         verb.add_argument("--neutral", type=float, default=0.5, help="label of PRM800K's neutral steps")
@@ -51,6 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb that was asked for."""
+    hub.refuse_address(args.file)
     return _inspect(args) if args.data_verb == "inspect" else _convert(args)
 
 
@@ -109,10 +116,4 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _read_options(args: argparse.Namespace) -> ReadOptions:
-    return ReadOptions(
-        ties=args.ties,
-        neutral=args.neutral,
-        split=args.split,
-        columns=tuple(args.columns),
-        leave_out=tuple(args.leave_out),
-    )
+    return row_options(args, ties=args.ties, neutral=args.neutral, split=args.split)

@@ -40,6 +40,7 @@ from plaudit.config import (
     resolve,
     to_yaml,
 )
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.errors import CommandEnd, UserError
 from plaudit.files import hub
 from plaudit.files.data_sets import joined
@@ -64,6 +65,13 @@ def integer(word: str) -> int:
         raise argparse.ArgumentTypeError(f"expected a whole number, got {word!r}") from None
 
 
+def given_path(word: str) -> Path:
+    """A path; the empty word of a variable that was never set would be the present folder."""
+    if not word:
+        raise argparse.ArgumentTypeError("expected a path, got ''")
+    return Path(word)
+
+
 def model_path(word: str) -> Path:
     """The folder of a model or of a reward, of this disk or of the hub."""
     try:
@@ -80,14 +88,48 @@ def positive_integer(word: str) -> int:
     return number
 
 
+_Option = TypeVar("_Option")
+
+
+def add_row_options(
+    add: Callable[..., _Option], *, formats: str = "plaudit data inspect names them"
+) -> list[_Option]:
+    """Add the options that say what the user's rows are, by a parser's ``add_argument`` or one like it."""
+    return [
+        add("--format", metavar="NAME", help=f"do not guess the layout of the rows: {formats}"),
+        add(
+            "--columns",
+            nargs="+",
+            default=(),
+            metavar="NAME=FIELD",
+            help="what fields of the rows are: prompt=question",
+        ),
+        add(
+            "--leave-out",
+            nargs="+",
+            default=(),
+            metavar="FIELD",
+            help="fields of the rows that nobody has to read",
+        ),
+    ]
+
+
+def row_options(args: argparse.Namespace, **settings: Any) -> ReadOptions:
+    """What the parsed row options say; ``settings`` are further ones of the command."""
+    return ReadOptions(columns=tuple(args.columns), leave_out=tuple(args.leave_out), **settings)
+
+
 def refuse_missing_models(*models: str | Path | None) -> None:
     """Say that a model is not there before torch is imported, which takes seconds."""
     for model in models:
+        if isinstance(model, Path):
+            hub.refuse_address(model)
         # org/name and length:1-9 may be no paths to whoever reads them later; these can be nothing else.
         is_path = model is not None and ":" not in str(model) and str(model).count("/") != 1
         if is_path and not Path(str(model)).exists():
             raise UserError(
                 f"{model}: no such folder; give the folder that holds the model and its tokenizer"
+                f"{hub.name_hint(str(model))}"
             )
 
 
@@ -104,9 +146,17 @@ def refuse_missing_inputs(config: Any) -> None:
         refuse_missing_models(_setting_value(config, key))
     for key in ("data", "prompts", "held_out", "ptx.data", "loop.data"):
         word = str(_setting_value(config, key))
-        several = SEVERAL in word
-        if not several and word.endswith(tuple(READERS)) and not Path(word).exists():
-            raise UserError(f"{word}: there is no such file or folder. Check the name.")
+        hub.refuse_address(word)
+        if SEVERAL not in word and word.endswith(tuple(READERS)):
+            _refuse_missing_file(Path(word))
+
+
+def _refuse_missing_file(path: Path) -> None:
+    if not path.exists():
+        neighbours = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(
+            f"{path}: there is no such file{did_you_mean(path.name, neighbours) or '. Check the name.'}"
+        )
 
 
 def _setting_value(config: Any, key: str) -> Any:
@@ -186,7 +236,8 @@ class JoinedWords(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any
     ) -> None:
         """Store what stands for all of them."""
-        del parser
+        if "" in values:
+            parser.error(f"argument {self.option_strings[0]}: expected rows, got ''")
         setattr(namespace, self.dest, Path(joined(values)))
 
 
@@ -392,12 +443,14 @@ class Parser(argparse.ArgumentParser):
             # Taken away first: a second parse must not add the same options again.
             add_options_on_use, self.add_options_on_use = self.add_options_on_use, None
             add_options_on_use(self, arguments[0] if arguments and arguments[0] else ())
+        if "--set" in self._option_string_actions and arguments and arguments[0]:
+            _refuse_settings_in_a_row(arguments[0])
         namespace, unknown = super().parse_known_args(*arguments, **settings)
         if unknown:
             word = unknown[0].partition("=")[0]
             if word.startswith("-"):
                 self.error(f"unknown option {word}{explain_unknown(word, self._option_string_actions)}")
-            self.error(f"unexpected argument {word!r}")
+            self.error(f"unexpected argument {unknown[0]!r}")
         return namespace, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -405,6 +458,13 @@ class Parser(argparse.ArgumentParser):
             choices = [str(choice) for choice in action.choices]
             hint = did_you_mean(str(value), choices) or f"; choose from {', '.join(choices)}"
             raise argparse.ArgumentError(action, f"there is no {value!r}{hint}")
+
+
+def _refuse_settings_in_a_row(words: Sequence[str]) -> None:
+    """Complain about ``--set a.b=1 c.d=2``, whose second setting would be taken for a file."""
+    for option, _, behind in zip(words, words[1:], words[2:], strict=False):
+        if option == "--set" and re.match(r"[\w-]+\.[\w.-]+=", behind):
+            raise UserError(f"--set takes one setting; write --set {behind} for the next")
 
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"

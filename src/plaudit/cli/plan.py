@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -143,7 +144,10 @@ def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
     is_this_machine = args.on is None and args.machine_memory is None and args.prompt_tokens is None
     if args.no_measure or not is_this_machine or not cost.fits or not has_weights(config.model):
         return None
-    with make_console().status("measuring some steps"):
+    console, what = make_console(), "measuring some steps"
+    if not console.is_terminal:
+        print(f"plaudit: {what} …", file=sys.stderr, flush=True)
+    with console.status(what):
         return measure_throughput(args.method, config, cost.roles.reference_kind)
 
 

@@ -97,9 +97,19 @@ def run(args: argparse.Namespace) -> int:
         return _show_default(args.write)
     refuse_torchrun("run")
     from plaudit.pipeline.read import read_pipeline
+    from plaudit.pipeline.store import read_hub_names
 
-    pipeline = read_pipeline(args.config or DEFAULT_CONFIG, changes=args.set, seed=args.seed, jobs=args.jobs)
-    out = args.out or _default_folder(args.config, pipeline)
+    def folder_of(name: str) -> Path:
+        return args.out or _default_folder(args.config, name)
+
+    pipeline = read_pipeline(
+        args.config or DEFAULT_CONFIG,
+        changes=args.set,
+        seed=args.seed,
+        jobs=args.jobs,
+        recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
+    )
+    out = folder_of(pipeline.name)
     if args.trace is not None:
         return _print_trace(pipeline, out, args.trace)
     if args.dry_run:
@@ -121,11 +131,11 @@ def _stage_selection(args: argparse.Namespace) -> StageSelection:
     return StageSelection(from_stage=args.begin, only=tuple(args.only), fresh=args.fresh)
 
 
-def _default_folder(config: Path | None, pipeline: Pipeline) -> Path:
+def _default_folder(config: Path | None, name: str) -> Path:
     """A pipeline's own config, in its folder, runs where it lies."""
     if config is not None and config.name == "pipeline.yaml" and (config.parent / "stages").is_dir():
         return config.parent
-    return Path("runs") / pipeline.name
+    return Path("runs") / name
 
 
 def _show_default(target: Path | None) -> int:

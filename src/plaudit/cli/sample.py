@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from plaudit.cli.parser import Subparsers, integer, refuse_missing_models
+from plaudit.cli.parser import Subparsers, add_row_options, integer, refuse_missing_models, row_options
 from plaudit.data.files import file_ending
 from plaudit.data.read import read_records
 from plaudit.data.records import Text, assistant_turn, plain_text, text_to_json
@@ -121,7 +121,13 @@ def make_console() -> Console:
     """Standard output with colours where it is a terminal; nothing that a model says is taken for markup."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    class PipedConsole(Console):
+        """Whose reader may leave: rich would end the program with status 1, as if it had failed."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipedConsole(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def escape_terminal(text: str) -> str:
@@ -253,6 +259,7 @@ def add_parser(subparsers: Subparsers) -> None:
     sample.add_argument(
         "--data", type=Path, metavar="FILE", help="rows of any kind: their prompts are asked, each once"
     )
+    add_row_options(sample.add_argument)
     sample.add_argument(
         "--n", type=int, metavar="N", help="answers to each prompt (default: 3; 1 at temperature 0)"
     )
@@ -330,7 +337,7 @@ def _prompts(args: argparse.Namespace) -> dict[Text, str]:
     """Every different prompt, and where it comes from."""
     prompts: dict[Text, str] = {prompt: "--prompt" for prompt in args.prompt}
     if args.data is not None:
-        reading = read_records(args.data)
+        reading = read_records(args.data, format=args.format, options=row_options(args))
         for problem in reading.problems:
             print(f"plaudit: left out: {problem.message}", file=sys.stderr)
         for record in reading.records:
@@ -391,7 +398,9 @@ def _questions(prompts: Mapping[Text, str], args: argparse.Namespace) -> list[Ev
     """The prompts with what a reward may need beside them: the reference answer and the rest of the row."""
     from plaudit.evaluation.policies.generate import EvaluationPrompt, evaluation_prompts
 
-    records = [] if args.data is None else read_records(args.data).records
+    records = (
+        read_records(args.data, format=args.format, options=row_options(args)).records if args.data else ()
+    )
     of_rows = {question.prompt: question for question in evaluation_prompts(records)}
     return [of_rows.get(prompt, EvaluationPrompt(prompt=prompt)) for prompt in prompts]
 

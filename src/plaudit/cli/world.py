@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.parser import RenamedOption, Subparsers, integer, model_path, positive_integer
-from plaudit.cli.sample import add_model_options, load_samplers, sampling_settings, short_names
+from plaudit.cli.sample import (
+    add_model_options,
+    load_samplers,
+    make_console,
+    sampling_settings,
+    short_names,
+)
 from plaudit.config import did_you_mean, nearest_word
 from plaudit.data.records import plain_text
 from plaudit.data.write import check_output_path
@@ -87,7 +93,6 @@ def score_models(args: argparse.Namespace) -> int:
 def _print_standings(
     standings_by_model: Mapping[str, Mapping[str, MeanUtility]], args: argparse.Namespace
 ) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     answers = next(iter(standings_by_model.values()))["all"].answers
@@ -101,7 +106,7 @@ def _print_standings(
     for category in first:
         cells = (by_category[category] for by_category in standings_by_model.values())
         table.add_row(category, *(f"{cell.mean:.2f} ± {cell.error:.2f}" for cell in cells))
-    Console().print(table)
+    make_console().print(table)
 
 
 def _print_duels(named: Mapping[str, Sequence[ScoredAnswer]]) -> None:

@@ -11,9 +11,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal
 
-from plaudit.data.records import Message, Part, Text, pictures, plain_text
+from plaudit.data.records import TOOLS_ROLE, Message, Part, Text, ToolCall, pictures, plain_text, split_tools
 
 ProblemKind = Literal[
     "broken row",
@@ -30,7 +30,6 @@ ProblemKind = Literal[
     "chosen = rejected",
     "tie as preference",
     "too few answers",
-    "unsupported",
 ]
 """The families of problems, for counting."""
 
@@ -308,38 +307,11 @@ def optional_name(row: Node, field: str) -> str | None:
     return None if node is None else node.name()
 
 
-def optional_category(row: Node, field: str) -> str | None:
-    """A category that may be absent; of several in a list, all their names.
-
-    >>> optional_category(Node(value={"source": ["sharegpt", "flan"]}), "source")
-    'sharegpt, flan'
-    """
-    node = row.optional(field)
-    if node is None or not isinstance(node.value, list | tuple):
-        return None if node is None else node.name()
-    return ", ".join(item.name() for item in node.items()) or None
-
-
-class AnnotationInfo(TypedDict):
-    """Who judged a row, and its category."""
-
-    annotator: str | None
-    group: str | None
-    category: str | None
-
-
-def annotation_info(row: Node) -> AnnotationInfo:
-    """What a row says, in fields that all may be absent, about who judged and about the question."""
-    return AnnotationInfo(
-        annotator=optional_name(row, "annotator"),
-        group=optional_name(row, "group"),
-        category=optional_category(row, "category"),
-    )
-
-
 ROLES = ("system", "user", "assistant", "tool")
 """The roles that a chat template knows."""
-_OTHER_ROLES = {"developer": "system"}
+_OTHER_ROLES = {"developer": "system", "function": "tool"}
+_CALL_FIELDS = ("tool_calls", "function_call")
+_MOST_LEVELS = 64
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 Turns = tuple[Message, ...]
@@ -348,7 +320,31 @@ Turns = tuple[Message, ...]
 
 def read_messages(node: Node) -> Turns:
     """A list of ``{"role": …, "content": …}`` as messages."""
-    return tuple(_read_message(item) for item in node.items())
+    read = (_read_message(item) for item in node.items())
+    turns = tuple(turn for turn in read if (turn.role, turn.content) != (TOOLS_ROLE, "[]"))
+    for i, turn in enumerate(turns):
+        if turn.role == "tool":
+            _check_result(turn, turns[:i], f"{node.path}[{i}]")
+        if turn.role == TOOLS_ROLE and i > 0:
+            expected = "the schemas of the tools before all turns"
+            raise BadRowError(
+                "wrong value", f"{node.path}[{i}].role", expected=expected, found="turns before"
+            )
+    return turns
+
+
+def _check_result(result: Message, before: Turns, path: str) -> None:
+    """Complain of a tool's turn that no call stands before; calls may be written out in the words."""
+    speakers = [turn for turn in before if turn.role == "assistant"]
+    ids = {call.id for turn in speakers for call in turn.tool_calls}
+    if not speakers or (ids and not speakers[-1].tool_calls):
+        expected = "a result behind the assistant's turn that calls for it"
+        raise BadRowError("wrong value", path, expected=expected, found="no call before it")
+    if result.tool_call_id is not None and ids - {None} and result.tool_call_id not in ids:
+        found = describe_value(result.tool_call_id)
+        raise BadRowError(
+            "wrong value", f"{path}.tool_call_id", expected="the id of a call before it", found=found
+        )
 
 
 def read_text_or_messages(node: Node) -> Text:
@@ -367,7 +363,8 @@ NO_EMPTY_PROMPT = "a prompt (of documents without one, give rows with the field 
 def read_prompt(node: Node) -> Text:
     """A prompt that says something: a text, or a conversation."""
     prompt = read_text_or_messages(node)
-    if not plain_text(prompt).strip() and not pictures(prompt):
+    turns = prompt if isinstance(prompt, str) else split_tools(prompt)[1]
+    if not plain_text(turns).strip() and not pictures(prompt):
         found = describe_value(prompt) if isinstance(prompt, str) else "a conversation without words"
         raise BadRowError("empty side", node.path, expected=NO_EMPTY_PROMPT, found=found)
     return prompt
@@ -403,95 +400,20 @@ def require_not_empty(completion: Text, path: str) -> Text:
     return completion
 
 
-def require_different(chosen: Text, rejected: Text, path: str) -> None:
-    """Complain when both sides of a comparison are the same."""
-    if chosen == rejected:
-        raise BadRowError(
-            "chosen = rejected", path, expected="two different answers", found="the same answer twice"
-        )
-
-
-def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:
-    """A conversation as its prompt (before the first assistant turn) and its answer (to the last one).
-
-    User and tool turns between two assistant turns belong to the answer; what follows the last assistant
-    turn has no reply to learn from and is not part of either.
-    """
-    assistant_indices = [i for i, turn in enumerate(turns) if turn.role == "assistant"]
-    if not assistant_indices:
-        raise BadRowError("empty side", path, expected="a turn of the assistant", found="none")
-    prompt, completion = (
-        turns[: assistant_indices[0]],
-        turns[assistant_indices[0] : assistant_indices[-1] + 1],
-    )
-    if not plain_text(prompt).strip():
-        raise BadRowError("empty side", path, expected="a turn before the assistant's first", found="none")
-    require_not_empty(completion, path)
-    return prompt, completion
-
-
-def split_shared_turns(chosen: Turns, rejected: Turns) -> tuple[Turns, Turns, Turns]:
-    """Two whole conversations as their common prompt and two answers; no message is ever split."""
-    n = 0
-    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
-        n += 1
-    if n == 0 or not plain_text(chosen[:n]).strip():
-        raise BadRowError(
-            "wrong value",
-            "chosen, rejected",
-            expected="two conversations that begin with the same prompt",
-            found="different first turns" if n == 0 else "a prompt without words",
-        )
-    if n in (len(chosen), len(rejected)):
-        raise BadRowError(
-            "empty side",
-            "chosen" if n == len(chosen) else "rejected",
-            expected="an answer of its own",
-            found="only the turns that the other side begins with",
-        )
-    return chosen[:n], chosen[n:], rejected[n:]
-
-
-def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
-    """Two whole texts as their common prompt and two answers; no word is ever split.
-
-    A space before the answers goes with them, as tokenisers have it; a line break stays with the prompt.
-
-    >>> split_shared_text("The sky is blue.", "The sky is black.")
-    ('The sky is', ' blue.', ' black.')
-    >>> split_shared_text("It rains", "It rains today")
-    ('It', ' rains', ' rains today')
-    """
-    n = 0
-    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
-        n += 1
-    # Back to a blank: half a word on either side of the cut would be other tokens than the word.
-    while n > 0 and not chosen[n - 1].isspace():
-        n -= 1
-    if not chosen[:n].strip():
-        raise BadRowError(
-            "empty side",
-            "chosen, rejected",
-            expected="two texts that begin with the same prompt (or name its field: --columns prompt=FIELD)",
-            found=f"{describe_value(chosen)} and {describe_value(rejected)}",
-        )
-    if chosen[:n].endswith(" "):
-        n -= 1
-    return chosen[:n], chosen[n:], rejected[n:]
-
-
 def is_messages(node: Node) -> bool:
-    """Whether the value looks like a conversation: a list of objects with a role and a content."""
+    """Whether the value looks like a conversation: a list of objects with a role, and a content or calls."""
     try:
-        items = node.items()
+        items = [set(item.fields()) for item in node.items()]
     except BadRowError:
         return False
-    return bool(items) and all({"role", "content"} <= set(item.fields()) for item in items)
+    return bool(items) and all("role" in names and names & {"content", *_CALL_FIELDS} for names in items)
 
 
 def _read_message(node: Node) -> Message:
     name = node.get("role").text()
     role = _OTHER_ROLES.get(name, name)
+    if role == TOOLS_ROLE:
+        return next(iter(read_tools(node.get("content"))), Message(role=role, content="[]"))
     if role not in ROLES:
         raise BadRowError(
             "unknown role",
@@ -499,21 +421,145 @@ def _read_message(node: Node) -> Message:
             expected=f"one of {', '.join((*ROLES, *_OTHER_ROLES))}",
             found=describe_value(role),
         )
-    # Dropped in silence, they would teach the model to answer without having called.
-    if node.optional("tool_calls") is not None and node.get("tool_calls").value != []:
-        raise BadRowError(
-            "unsupported",
-            f"{node.path}.tool_calls",
-            expected="tool calls written out in the content",
-            found="a list of calls",
-        )
+    calls = _read_message_calls(node, role)
+    content = node.optional("content") if calls else node.get("content")
     reasoning = next((found for name in _REASONING_FIELDS if (found := node.optional(name))), None)
     return Message(
         role=role,
-        content=_read_content(node.get("content")),
+        content="" if content is None else _read_content(content),
         reasoning=None if reasoning is None else reasoning.text().strip() or None,
         trained=_read_weight(node, role),
+        tool_calls=calls,
+        tool_call_id=optional_name(node, "tool_call_id") if role == "tool" else None,
+        name=optional_name(node, "name") if role == "tool" else None,
     )
+
+
+def _read_message_calls(node: Node, role: str) -> tuple[ToolCall, ...]:
+    """The calls of a turn, in the field of several or the older one of a single call."""
+    several, single = (node.optional(name) for name in _CALL_FIELDS)
+    calls = () if several is None else read_tool_calls(several)
+    calls += () if single is None else (_read_call(single),)
+    if calls and role != "assistant":
+        field = _CALL_FIELDS[several is None]
+        expected = f"no call: a turn of the {role} calls nothing"
+        raise BadRowError("wrong value", f"{node.path}.{field}", expected=expected, found="a call")
+    return calls
+
+
+def read_tool_calls(node: Node) -> tuple[ToolCall, ...]:
+    """The calls of a list, or of its JSON."""
+    listed = read_json(node, "a list of calls")
+    return tuple(_read_call(read_json(item, "a call")) for item in listed.items())
+
+
+def _read_call(node: Node) -> ToolCall:
+    function = _function_of(node)
+    given = function.optional("arguments")
+    # A null stands for no arguments; what has none at all may call them by another name.
+    if given is None and "arguments" not in function.fields():
+        function.get("arguments")
+    arguments = read_json(given or Node(value={}), 'an object, or its JSON: {"city": "Oslo"}')
+    return ToolCall(
+        name=_function_name(function),
+        arguments=_json_of_object(arguments),
+        id=optional_name(node, "id"),
+    )
+
+
+def read_tools(node: Node) -> Turns:
+    """The schemas that a prompt's tools have, as the turn that it begins with; nothing where there are none.
+
+    >>> read_tools(Node(value=[{"name": "now", "parameters": {}}]))[0].content
+    '[{"type": "function", "function": {"name": "now", "parameters": {}}}]'
+    """
+    if isinstance(node.value, str) and not node.value.strip():
+        return ()
+    listed = read_json(node, "a list of the schemas of tools")
+    schemas = [_read_schema(item, is_padded=not isinstance(node.value, str)) for item in listed.items()]
+    content = f"[{', '.join(schemas)}]"
+    return (Message(role=TOOLS_ROLE, content=content),) if schemas else ()
+
+
+def _read_schema(item: Node, *, is_padded: bool) -> str:
+    node = read_json(item, "the schema of a tool")
+    function = _function_of(node)
+    _function_name(function)
+    fields = node.value if isinstance(node.value, dict) else {}
+    if function is node:
+        rest = {name: value for name, value in fields.items() if name != "type"}
+        fields = {"type": "function", "function": rest}
+    schema = {"type": "function", **fields}
+    return _json_of_object(
+        Node(value=without_nulls(schema) if is_padded and node is item else schema, path=node.path)
+    )
+
+
+def without_nulls(value: object) -> object:
+    """The value without an object's fields that are null, but for a default or constant that may be one.
+
+    >>> without_nulls({"a": None, "b": [{"default": None, "c": None}]})
+    {'b': [{'default': None}]}
+    """
+    if isinstance(value, Mapping):
+        retained = {
+            name: item for name, item in value.items() if item is not None or name in ("default", "const")
+        }
+        return {name: without_nulls(item) for name, item in retained.items()}
+    return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _function_of(node: Node) -> Node:
+    """The part that names the function: of OpenAI's objects an object within, of others the whole."""
+    kind = node.optional("type")
+    if kind is not None and kind.value != "function":
+        found = describe_value(kind.value)
+        raise BadRowError("wrong value", kind.path, expected="function", found=found)
+    return node.optional("function") or node
+
+
+def _function_name(function: Node) -> str:
+    name = function.get("name")
+    if not name.text().strip():
+        raise BadRowError("empty side", name.path, expected="the name of a function", found="no word")
+    return name.text()
+
+
+def read_json(node: Node, expected: str) -> Node:
+    """The value of a field, or what it says as JSON where it is a text."""
+    if not isinstance(node.value, str):
+        return node
+    try:
+        return Node(value=json.loads(node.text()), path=node.path)
+    except (ValueError, RecursionError):
+        found = describe_value(node.value)
+        raise BadRowError("wrong value", node.path, expected=expected, found=found) from None
+
+
+def _json_of_object(node: Node) -> str:
+    """An object as JSON, in which everything can be written and tokenised."""
+    if not isinstance(node.value, Mapping):
+        raise node.wrong_type_error("an object")
+    _check_json(node, 0)
+    return json.dumps(node.value, ensure_ascii=False)
+
+
+def _check_json(node: Node, depth: int) -> None:
+    value = node.value
+    if depth > _MOST_LEVELS:
+        found = "more"
+        raise BadRowError("wrong value", node.path, expected=f"at most {_MOST_LEVELS} levels", found=found)
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            Node(value=name, path=node.path).text()
+            _check_json(Node(value=item, path=f"{node.path}.{name}"), depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in node.items():
+            _check_json(item, depth + 1)
+    elif isinstance(value, str):
+        node.text()
+    elif value is not None and not isinstance(value, bool):
+        node.number()
 
 
 def _read_content(content: Node) -> str | tuple[Part, ...]:

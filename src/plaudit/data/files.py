@@ -28,10 +28,11 @@ from plaudit.data.fields import (
     row_from_value,
     shorten,
     too_large_row,
+    without_nulls,
 )
 from plaudit.errors import UserError
 from plaudit.files import hub
-from plaudit.files.data_sets import SEVERAL
+from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, declared_splits, holds_rows
 from plaudit.files.exact_json import RepeatedKeyError, object_of_pairs
 
 # Windows tools begin UTF-8 files with it, and a JSON text may not.
@@ -347,7 +348,7 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
     """The rows of a folder that ``datasets`` saved, or of one split of a cloned repository of rows."""
     if hub.name_on_hub(path) is not None:
         # What of the hub lies here was chosen by its name: all of it is meant, in order.
-        splits: dict[str, list[Path]] = {"": _shards(path)}
+        splits: Mapping[str, Sequence[Path]] = {"": _shards(path)}
     else:
         splits = _repository_splits(path)
     if splits:
@@ -356,18 +357,18 @@ def folder_rows(path: Path, limit: int, split: str | None) -> Iterator[RawRow]:
             _refuse_pointer(shard)
             yield from raw_rows(shard, limit=limit)
         return
+    if not any((path / name).exists() for name in _SAVED_BY_DATASETS):
+        children = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
+        raise UserError(
+            f"{path}: a folder, but not one that datasets saved, and no file of rows lies in it (it holds "
+            f"{children}); rows are {', '.join(ROW_ENDINGS)}"
+        )
     try:
         import datasets
     except ModuleNotFoundError as error:
         raise UserError(f'{path}: reading it needs datasets: pip install "plaudit[data]"') from error
     try:
         dataset = datasets.load_from_disk(str(path))
-    except FileNotFoundError as error:
-        children = ", ".join(sorted(child.name for child in path.iterdir())[:5]) or "nothing"
-        raise UserError(
-            f"{path}: a folder, but not one that datasets saved, and not files of rows of one kind (it holds "
-            f"{children}); name a file in it"
-        ) from error
     except _READING_FAULTS as error:
         why = " ".join(str(error).split())
         raise UserError(f"{path}: a damaged folder of datasets ({why}); save it again") from error
@@ -380,27 +381,31 @@ _SHARD = re.compile(r"(?P<split>.+?)(-\d+)?-of-\d+")
 _SAVED_BY_DATASETS = ("state.json", "dataset_dict.json")
 
 
-def _repository_splits(folder: Path) -> dict[str, list[Path]]:
-    """The files of each split of a clone: ``data/train-00000-of-00002.parquet`` belongs to train."""
+def _repository_splits(folder: Path) -> Mapping[str, Sequence[Path]]:
+    """The files of each split of a clone: what its README.md names, else what the files' names say."""
     if any((folder / name).exists() for name in _SAVED_BY_DATASETS):
         return {}
-    splits: dict[str, list[Path]] = {}
-    for file in sorted(folder.rglob("*")):
-        inside = file.relative_to(folder)
-        ending = next((end for end in READERS if file.name.lower().endswith(end)), None)
-        if ending is None or not file.is_file() or inside.name in _ABOUT_DATA:
-            continue
-        if any(part.startswith(".") for part in inside.parts):
-            continue
-        stem = file.name[: -len(ending)]
+    names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+    card = card_front(folder / "README.md", folder) if "README.md" in names else {}
+    if card.get("configs"):
+        word = hub.HubWord(kind="dataset", repo=str(folder), revision="main")
+        splits = declared_splits(word, names, card)
+    else:
+        splits = _named_splits(name for name in names if holds_rows(name))
+    return {split: [folder / name for name in found] for split, found in splits.items()}
+
+
+def _named_splits(names: Iterable[str]) -> dict[str, list[str]]:
+    """Splits by their files' names: ``data/train-00000-of-00002.parquet`` belongs to train."""
+    splits: dict[str, list[str]] = {}
+    for name in names:
+        *folders, file = name.split("/")
+        stem = file[: -len(next(end for end in READERS if file.lower().endswith(end)))]
         numbered = _SHARD.fullmatch(stem)
         # A folder other than data/ is a configuration, of which a repository may have several.
-        parts = [part for part in inside.parent.parts if part != "data"]
-        splits.setdefault("/".join([*parts, numbered["split"] if numbered else stem]), []).append(file)
+        parts = [part for part in folders if part != "data"]
+        splits.setdefault("/".join([*parts, numbered["split"] if numbered else stem]), []).append(name)
     return splits
-
-
-_ABOUT_DATA = ("dataset_infos.json", "dataset_info.json", "config.json")
 
 
 def _refuse_pointer(path: Path) -> None:
@@ -417,8 +422,9 @@ def object_rows(rows: Iterable[object], name: str, limit: int, *, split: str | N
     """The rows of a ``datasets`` object (streaming ones too), or of any iterable of objects."""
     if isinstance(rows, Mapping):
         rows = _pick_split(rows, split, name)
+    is_table = hasattr(rows, "features")
     for number, value in enumerate(rows, start=1):
-        row = row_from_value(value, f"{name}:{number}")
+        row = row_from_value(_unpadded(value) if is_table else value, f"{name}:{number}")
         yield too_large_row(row.origin, limit, row.text) if len(row.text) > limit else row
 
 
@@ -452,11 +458,21 @@ def _csv_row(header: list[str], cells: list[str], origin: str, limit: int) -> Ra
     return RawRow(origin=origin, value=dict(zip(header, cells, strict=True)), text=text, cells=True)
 
 
+def _unpadded(value: Any) -> Any:
+    """A row without the nulls that a table puts for what the calls and the schemas of others have."""
+    if isinstance(value, Mapping):
+        padded = ("arguments", "tools")
+        return {
+            name: without_nulls(item) if name in padded else _unpadded(item) for name, item in value.items()
+        }
+    return [_unpadded(item) for item in value] if isinstance(value, list) else value
+
+
 def _parquet_row(table: Any, origin: str, limit: int) -> RawRow:
     if table.nbytes > limit:
         return too_large_row(origin, limit, "")
     try:
-        return row_from_value(table.to_pylist()[0], origin)
+        return row_from_value(_unpadded(table.to_pylist()[0]), origin)
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
         return bad_row("bad UTF-8", origin, expected="text in UTF-8", found=found)

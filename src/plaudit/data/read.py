@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from plaudit.config import did_you_mean
 from plaudit.data.fields import (
@@ -22,8 +24,10 @@ from plaudit.data.fields import (
     Node,
     Problem,
     RawRow,
+    Turns,
     describe_value,
     join_names,
+    read_tools,
     shorten,
 )
 from plaudit.data.files import Source, raw_rows, source_name
@@ -32,13 +36,16 @@ from plaudit.data.formats.layout import (
     SYSTEM_FIELD,
     TEXT,
     TEXT_OR_MESSAGES,
+    TOOLS_FIELD,
     FieldType,
     ReadOptions,
     RowFormat,
 )
 from plaudit.data.formats.registry import FORMATS, format_named
 from plaudit.data.records import (
+    RECORD_CLASSES,
     RECORD_TYPES,
+    TOOLS_ROLE,
     Comparison,
     Demonstration,
     Message,
@@ -48,14 +55,18 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    ToolCall,
     assistant_turn,
     record_kind,
-    user_turn,
+    tool_schemas,
+    turns_of,
+    with_opening,
 )
 from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.stored import RowKeeper
 
 DETECTION_ROWS = 64
 """How many of the first rows decide the format."""
@@ -157,7 +168,7 @@ def _unknown_format_message(nodes: Sequence[Node], name: str) -> str:
     lines = [
         f"{name}: no known layout; the rows have {fields_text}. The nearest layouts:",
         *(f"  {row_format.name}: wants {row_format.schema_text}" for row_format in nearest),
-        "Rename or convert the fields, or say --format NAME.",
+        "Say which field is which (--columns prompt=FIELD …), convert the rows, or say --format NAME.",
     ]
     return "\n".join(lines)
 
@@ -268,8 +279,8 @@ class ReadResult:
     Example: ``ReadResult(records=(…,), format_name="trl-prompt", format_sentence="…", rows=3, …)``
     """
 
-    records: tuple[Record, ...]
-    """Every record of every sound row."""
+    records: Sequence[Record]
+    """Every record of every sound row: a tuple, or rows on disk."""
     format_name: str
     """The name of the layout."""
     format_sentence: str
@@ -383,36 +394,38 @@ def read_records(
     threshold: float = 0.01,
     quarantine: str | Path | None = None,
     options: ReadOptions = DEFAULT_OPTIONS,
+    on_disk: Path | None = None,
 ) -> ReadResult:
     """All records of a source; bad rows are counted and, where ``quarantine`` names a file, put there.
 
     The share of bad rows may not be above ``threshold``: of 1000 rows ten may be bad at 1 %, of 99 none.
     ``kinds`` names the kinds of record that are wanted; a row that only holds others is refused at once.
+    ``on_disk`` names files without an ending: the records lie there, and none of them stays in memory.
     """
     _check_arguments(threshold, kinds)
     stream = open_rows(source, format=format, options=options)
     if stream.unread_text is not None:
         raise UserError(f"{source_name(source)}: {stream.unread_text}")
-    records: list[Record] = []
-    problems: list[Problem] = []
-    left_out: Counter[str] = Counter()
-    rows = 0
-    paths = [Path(item) if isinstance(item, str | Path) else None for item in (quarantine, source)]
-    with Quarantine(*paths) as quarantine_file:
+    records, counts = RowKeeper[Record](on_disk, RECORD_CLASSES), Counter[str]()
+    problems, left_out, rows = list[Problem](), Counter[str](), 0
+    paths = (Path(item) if isinstance(item, str | Path) else None for item in (quarantine, source))
+    with Quarantine(*paths) as quarantine_file, records:
         for row in stream.rows:
             rows += 1
-            records.extend(_records_of_kinds(row, kinds))
+            wanted = _records_of_kinds(row, kinds)
+            records.extend(wanted)
+            counts.update(map(record_kind, wanted))
             if row.problem is not None:
                 problems.append(row.problem)
                 quarantine_file.add(row.raw, row.problem)
             if row.left_out is not None:
                 left_out[row.left_out] += 1
     result = ReadResult(
-        records=tuple(records),
+        records=records.result(),
         format_name=stream.detection.row_format.name,
         format_sentence=stream.detection.sentence,
         rows=rows,
-        counts=Counter(record_kind(record) for record in records),
+        counts=counts,
         problems=tuple(problems),
         left_out=left_out,
         quarantine=quarantine_file.created_path,
@@ -429,6 +442,7 @@ def _parse_row(row: RawRow, row_format: RowFormat, options: ReadOptions) -> Pars
         records = row_format.parse(node, row.origin, options)
         if row_format.is_generic:
             records = tuple(_with_system_turn(record, node) for record in records)
+        records = tuple(_with_tools(record, node) for record in records)
     except BadRowError as error:
         return ParsedRow(raw=row, problem=error.problem_at(row.origin))
     except LeftOutError as reason:
@@ -443,27 +457,62 @@ def _with_system_turn(record: Record, row: Node) -> Record:
     node = row.optional(SYSTEM_FIELD)
     if node is None or not isinstance(node.value, str) or not node.text().strip():
         return record
+    turn = Message(role="system", content=node.text())
+    return _behind_turn(record, turn, SYSTEM_FIELD, _as_turn)
+
+
+def _with_tools(record: Record, row: Node) -> Record:
+    """The record behind the schemas of the row's field ``tools``; strings become turns with it."""
+    node = row.optional(TOOLS_FIELD)
+    found = () if node is None else read_tools(node)
+    return _behind_turn(record, found[0], TOOLS_FIELD, partial(_without_padding, found)) if found else record
+
+
+def _behind_turn(record: Record, turn: Message, field: str, change: Callable[[Text], Turns]) -> Record:
     if isinstance(record.prompt, str) and not record.prompt:
-        raise BadRowError("wrong value", "system", expected="a prompt behind it", found="a text without one")
-    prompt = user_turn(record.prompt) if isinstance(record.prompt, str) else record.prompt
-    if any(turn.role == "system" for turn in prompt):
+        raise BadRowError("wrong value", field, expected="a prompt behind it", found="a text without one")
+    prompt = change(record.prompt) if not isinstance(record.prompt, str) else turns_of(record.prompt)
+    if any(other.role == turn.role for other in prompt):
         raise BadRowError(
-            "wrong value", "system", expected="one system turn", found="another in the conversation"
+            "wrong value", field, expected=f"one {turn.role} turn", found="another in the conversation"
         )
-    prompt = (Message(role="system", content=node.text()), *prompt)
+    prompt = (turn, *prompt) if turn.role == TOOLS_ROLE else with_opening((turn,), prompt)
     match record:
         case Comparison():
-            sides = {side: _as_turn(getattr(record, side)) for side in ("chosen", "rejected")}
+            sides = {side: change(getattr(record, side)) for side in ("chosen", "rejected")}
             return replace(record, prompt=prompt, **sides)
         case Ranking():
-            return replace(record, prompt=prompt, completions=tuple(map(_as_turn, record.completions)))
+            return replace(record, prompt=prompt, completions=tuple(map(change, record.completions)))
         case Demonstration() | Rating():
-            return replace(record, prompt=prompt, completion=_as_turn(record.completion))
+            return replace(record, prompt=prompt, completion=change(record.completion))
         case Steps() | Prompt():
             return replace(record, prompt=prompt)
 
 
-def _as_turn(text: Text) -> Text:
+def _without_padding(tools: Turns, text: Text) -> Turns:
+    """The turns with calls that hold no null for what is no parameter of their function.
+
+    Tables give every call the fields of all, and so does JSON that was written from a table.
+    """
+    schemas: Any = tool_schemas(tools)
+    functions = {schema["function"]["name"]: schema["function"] for schema in schemas}
+
+    def is_padding(call: ToolCall, name: str, value: object) -> bool:
+        parameters = functions.get(call.name, {}).get("parameters") or {}
+        known = parameters.get("properties") if isinstance(parameters, dict) else None
+        return value is None and isinstance(known, dict) and name not in known
+
+    def unpadded(call: ToolCall) -> ToolCall:
+        given: dict[str, object] = json.loads(call.arguments)
+        retained = {name: value for name, value in given.items() if not is_padding(call, name, value)}
+        return (
+            call if retained == given else replace(call, arguments=json.dumps(retained, ensure_ascii=False))
+        )
+
+    return tuple(replace(turn, tool_calls=tuple(map(unpadded, turn.tool_calls))) for turn in _as_turn(text))
+
+
+def _as_turn(text: Text) -> Turns:
     return assistant_turn(text.removeprefix(" ")) if isinstance(text, str) else text
 
 

@@ -2,14 +2,16 @@
 
 Every record is one prompt and its completions, each a string or a conversation of messages. ``origin`` says
 where the row came from (``pairs.jsonl:12``), so that any later complaint can name it. `record_to_dict` gives
-the plain objects, ready for JSON, that plaudit's own files hold.
+the plain objects, ready for JSON, that plaudit's own files hold. The tools that a prompt offers are its first
+turn, so they go wherever it goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,25 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a function by the assistant.
+
+    Example: ``ToolCall(name="weather", arguments='{"city": "Oslo"}', id="call-1")``
+    """
+
+    name: str
+    """The function."""
+    arguments: str
+    """What it is called with: an object, as JSON."""
+    id: str | None = None
+    """What its result names it by, where the row has that."""
+
+
+TOOLS_ROLE = "tools"
+"""The role of the turn, before all others, that holds the schemas of the tools as the JSON of a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a conversation.
 
@@ -35,13 +56,19 @@ class Message:
     """
 
     role: str
-    """Who speaks: system, user, assistant or tool."""
+    """Who speaks: system, user, assistant or tool; nobody does in the turn of `TOOLS_ROLE`."""
     content: str | tuple[Part, ...]
     """The words, or the pieces."""
     reasoning: str | None = None
     """The thinking before the words, where the row keeps it apart (``reasoning_content``)."""
     trained: bool = True
     """False for a turn of the assistant that is context only (``weight: 0``)."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """What the assistant calls, after its words where there are any."""
+    tool_call_id: str | None = None
+    """Of a tool's turn, the call that it answers."""
+    name: str | None = None
+    """Of a tool's turn, the function that it is the result of."""
 
 
 Text = str | tuple[Message, ...]
@@ -51,12 +78,50 @@ Text = str | tuple[Message, ...]
 def plain_text(text: Text) -> str:
     """The words of a text without its roles: for lengths, emptiness, comparison and display.
 
+    Calls and the schemas of tools are shown too.
+
     >>> plain_text((Message(role="user", content="Hi"), Message(role="assistant", content="Hello")))
     'Hi\\nHello'
+    >>> plain_text((Message(role="assistant", content="", tool_calls=(ToolCall(name="f", arguments="{}"),)),))
+    'f({})'
     """
     if isinstance(text, str):
         return text
-    return "\n".join(_content_text(message.content) for message in text)
+    return "\n".join(_message_text(message) for message in text)
+
+
+def _message_text(message: Message) -> str:
+    words = words_of(message)
+    calls = [f"{call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n".join([*([words] if words or not calls else []), *calls])
+
+
+def words_of(message: Message) -> str:
+    """What a turn says, without its calls.
+
+    >>> words_of(Message(role="user", content="Hi"))
+    'Hi'
+    """
+    if isinstance(message.content, str):
+        return message.content
+    return "".join(part.text or "" for part in message.content)
+
+
+def split_tools(turns: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The turn with the schemas of tools, if there is one, and all other turns."""
+    n = sum(turn.role == TOOLS_ROLE for turn in turns[:1])
+    return tuple(turns[:n]), tuple(turns[n:])
+
+
+def tool_schemas(turns: Sequence[Message]) -> list[object] | None:
+    """The schemas of the tools that a conversation offers, as objects; None where it offers none."""
+    return next((json.loads(words_of(turn)) for turn in split_tools(turns)[0]), None)
+
+
+def with_opening(opening: Sequence[Message], turns: Sequence[Message]) -> tuple[Message, ...]:
+    """The turns with others before them, but behind the tools."""
+    tools, rest = split_tools(turns)
+    return (*tools, *opening, *rest)
 
 
 def pictures(text: Text) -> tuple[str, ...]:
@@ -91,12 +156,6 @@ def assistant_turn(content: str) -> tuple[Message, ...]:
     'assistant'
     """
     return (Message(role="assistant", content=content),)
-
-
-def _content_text(content: str | Iterable[Part]) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.text or "" for part in content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +314,12 @@ RECORD_TYPES: dict[str, type[Record]] = {
 """The name of each kind of record."""
 
 
+RECORD_CLASSES: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (*RECORD_TYPES.values(), Message, Part, ToolCall)
+}
+"""What records are made of, as `plaudit.files.stored` puts them away."""
+
+
 def record_kind(record: Record) -> str:
     """The name of a record's kind.
 
@@ -288,9 +353,24 @@ def text_to_json(text: Text) -> object:
     return _to_json(text)
 
 
+def tool_fields(message: Message) -> dict[str, object]:
+    """The fields of a turn that say what was called, or what call it answers, as chat templates know them."""
+    calls = [
+        {
+            **({} if call.id is None else {"id": call.id}),
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+        }
+        for call in message.tool_calls
+    ]
+    named = {"tool_call_id": message.tool_call_id, "name": message.name}
+    result = {field: value for field, value in named.items() if value is not None}
+    return {"tool_calls": calls, **result} if calls else {**result}
+
+
 def _to_json(value: object) -> object:
     if isinstance(value, Message):
-        turn = {"role": value.role, "content": _to_json(value.content)}
+        turn = {"role": value.role, "content": _to_json(value.content), **tool_fields(value)}
         turn |= {} if value.reasoning is None else {"reasoning_content": value.reasoning}
         return turn if value.trained else {**turn, "weight": 0}
     if isinstance(value, Part):

@@ -26,6 +26,7 @@ from plaudit.data.records import (
     Record,
     Steps,
     Text,
+    split_tools,
 )
 from plaudit.errors import UserError
 
@@ -55,18 +56,19 @@ def prepend_to_prompt(prompt: Text, prefix: str, role: PrefixRole = "system") ->
     """
     if isinstance(prompt, str):
         return f"{prefix}\n\n{prompt}"
+    tools, prompt = split_tools(prompt)
     indices = [i for i, message in enumerate(prompt) if message.role == role]
     # Templates know a system turn at the very beginning only.
     if not indices or (role == "system" and indices[0] != 0):
         insert_at = 1 if role == "user" and prompt and prompt[0].role == "system" else 0
-        return (*prompt[:insert_at], Message(role=role, content=prefix), *prompt[insert_at:])
+        return (*tools, *prompt[:insert_at], Message(role=role, content=prefix), *prompt[insert_at:])
     turn = prompt[indices[0]]
     content: str | tuple[Part, ...]
     if isinstance(turn.content, str):
         content = f"{prefix}\n\n{turn.content}"
     else:
         content = (Part(kind="text", text=f"{prefix}\n\n"), *turn.content)
-    return (*prompt[: indices[0]], replace(turn, content=content), *prompt[indices[0] + 1 :])
+    return (*tools, *prompt[: indices[0]], replace(turn, content=content), *prompt[indices[0] + 1 :])
 
 
 def preferred_demonstration(record: Record) -> Demonstration | None:

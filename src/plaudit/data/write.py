@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import permutations
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from plaudit.data.fields import Problem, shorten
 from plaudit.data.files import file_ending
-from plaudit.data.formats.layout import ReadOptions
+from plaudit.data.formats.layout import TOOLS_FIELD, ReadOptions
 from plaudit.data.read import ParsedRow, read_records
 from plaudit.data.records import (
     Comparison,
@@ -34,7 +34,9 @@ from plaudit.data.records import (
     plain_text,
     record_kind,
     record_to_dict,
+    split_tools,
     text_to_json,
+    words_of,
 )
 from plaudit.data.transforms import preferred_demonstration
 from plaudit.errors import UserError
@@ -63,6 +65,16 @@ def to_trl_rows(record: Record, number: int) -> OutputRows:
     >>> to_trl_rows(Rating(prompt="Hi", completion=" Ho", score=1.0, thumb=True), 1).rows
     ({'prompt': 'Hi', 'completion': ' Ho', 'label': True},)
     """
+    tools, prompt = split_tools(() if isinstance(record.prompt, str) else record.prompt)
+    if not tools:
+        return _rows_of_kind(record, number)
+    # TRL has them in a field of the row, for which their JSON is as good as the list.
+    converted = _rows_of_kind(replace(record, prompt=prompt), number)
+    rows = tuple({**row, TOOLS_FIELD: words_of(tools[0])} for row in converted.rows)
+    return replace(converted, rows=rows)
+
+
+def _rows_of_kind(record: Record, number: int) -> OutputRows:
     match record:
         case Demonstration():
             return _demonstration_rows(record)
@@ -269,10 +281,20 @@ def _write_parquet(rows: Iterable[_Row], file: AtomicFile) -> None:
 
 
 def _table_row(row: _Row) -> _Row:
-    """Metadata differs from row to row, so in a table it is the text of its JSON."""
-    if "metadata" not in row:
-        return row
-    return {**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)}
+    """Metadata and arguments differ from row to row, so in a table they are the text of their JSON."""
+    return {
+        name: json.dumps(value, ensure_ascii=False) if name == "metadata" else _table_value(value)
+        for name, value in row.items()
+    }
+
+
+def _table_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: json.dumps(item, ensure_ascii=False) if name == "arguments" else _table_value(item)
+            for name, item in value.items()
+        }
+    return [_table_value(item) for item in value] if isinstance(value, list) else value
 
 
 _FIRST_RECORDS = 3
@@ -421,6 +443,10 @@ class RowsSettings:
     """The file: JSONL, JSON, CSV, Parquet or a datasets folder."""
     format: str | None = None
     """Its layout; none: told from the rows, and said."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
     threshold: float = 0.01
     """Above this share of bad rows the stage fails; the bad ones lie in quarantine.jsonl."""
     split: str | None = None
@@ -447,7 +473,12 @@ def convert_rows(settings: RowsSettings, folder: Path) -> tuple[str, ...]:
         format=settings.format,
         threshold=settings.threshold,
         quarantine=folder / "quarantine.jsonl",
-        options=ReadOptions(ties=settings.ties, split=settings.split),
+        options=ReadOptions(
+            ties=settings.ties,
+            split=settings.split,
+            columns=settings.columns,
+            leave_out=settings.leave_out,
+        ),
     )
     sentences = [f"{count} × {reason} left out" for reason, count in result.left_out.items()]
     if result.quarantine is not None:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 
@@ -110,13 +110,27 @@ _ACTIVE_MESHES: list[DeviceMesh] = []
 """The device meshes that weights are sharded over now."""
 
 
-def shard_module(module: nn.Module, blocks: Iterable[nn.Module], *, device: str, world: int) -> None:
-    """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed."""
-    mesh = init_device_mesh(device, (world,))
+def shard_module(
+    module: nn.Module,
+    blocks: Iterable[nn.Module],
+    *,
+    ranks: Ranks,
+    compute: torch.dtype | None = None,
+    whole: Iterable[nn.Module] = (),
+) -> None:
+    """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed.
+
+    Gathered for a pass they are of the dtype ``compute``, and gradients are summed in float32; what is in
+    ``whole`` is not divided.
+    """
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     _ACTIVE_MESHES.append(mesh)
+    wide = None if compute is None else torch.float32
+    policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=wide, cast_forward_inputs=False)
     for block in blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(module, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    ignored = {p for part in whole for p in part.parameters()}
+    fully_shard(module, mesh=mesh, mp_policy=policy, ignored_params=ignored)
     for part in _sharded_parts(module):
         # FSDP averages by default; our losses divide by counts over
         # all ranks, so a mean would shrink them by world.

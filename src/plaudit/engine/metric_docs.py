@@ -230,8 +230,9 @@ _POLICY_HELD_OUT_DOCS = (
     ),
     MetricDoc(
         name="held_out/judge",
-        what="Policy runs with --judge.by: the same answers' mean score by a judge that never teaches. It "
-        "chooses the model and ends the run.",
+        what="With --judge.by, policy runs: the same answers' mean score by a judge that never teaches; it "
+        "chooses the model and ends the run. Fine-tuning: the mean score of the likeliest answers to "
+        "held-out prompts, which chooses the model.",
         normal="Rising, then level.",
         strange="Falling while held_out/reward rises: the reward is being gamed.",
         better="higher",
@@ -398,6 +399,14 @@ METRIC_DOCS = (
         normal="Close to the loss when the model is well calibrated; falling slowly.",
         strange="Far below the loss: the model is sure and wrong. Near 0: it has collapsed onto a few "
         "words, and sampling from it will give little variety.",
+    ),
+    MetricDoc(
+        name="divergence",
+        what="The distance from the teacher on the step's tokens, in nats a token (`context` and `distil` "
+        "only).",
+        normal="The loss itself, and with --hard-weight the part of it that is the teacher's.",
+        strange="Rising while the loss falls: the answers and the teacher disagree; a smaller --hard-weight.",
+        better="lower",
     ),
     MetricDoc(
         name="tokens",

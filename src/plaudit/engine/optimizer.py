@@ -8,10 +8,13 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from plaudit.engine.settings import OptimizerSettings
 from plaudit.errors import UserError
@@ -78,6 +81,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    if settings.state == "bfloat16":
+        return HalfStateAdamW(groups, rate, settings)
     return torch.optim.AdamW(
         groups,
         lr=rate,
@@ -88,6 +93,74 @@ def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -
         # the update is bound by memory, not arithmetic.
         fused=True,
     )
+
+
+STATE_AT_ONCE = 2**24
+"""Numbers of a weight that are widened at once: moments in float32 would be as large as they were before."""
+
+
+class HalfStateAdamW(torch.optim.Optimizer):
+    """AdamW whose moments are kept in bfloat16 and computed with in float32.
+
+    Rounded to the nearest, a running mean with β near 1 would stand still, since each step changes it by less
+    than a rounding; rounded by chance it is right on average. Chance follows from the step and the weight
+    alone, so a resumed run draws the same.
+    """
+
+    def __init__(self, groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> None:
+        """Weight decay stands in each group."""
+        super().__init__(groups, {"lr": rate})
+        self._betas, self._eps = (settings.beta1, settings.beta2), settings.eps
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  overloaded
+        """Move every weight that has a gradient."""
+        assert closure is None, "gradients are there already"
+        number = 0
+        for group in self.param_groups:
+            for weight in group["params"]:
+                number += 1
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                if not state:
+                    state["step"] = torch.zeros(())
+                    for name in ("exp_avg", "exp_avg_sq"):
+                        state[name] = torch.zeros_like(weight, dtype=torch.bfloat16)
+                state["step"] += 1
+                tensors = (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"])
+                self._move(group, int(state["step"]), number, [_local(x).view(-1) for x in tensors])
+
+    def _move(self, group: Mapping[str, Any], step: int, number: int, flat: Sequence[Tensor]) -> None:
+        (beta1, beta2), rate = self._betas, group["lr"]
+        generator = torch.Generator(flat[0].device)
+        generator.manual_seed(int.from_bytes(blake2b(f"{step}/{number}".encode(), digest_size=8).digest()))
+        flat[0].mul_(1 - rate * group["weight_decay"])
+        for weight, grad, mean_half, square_half in zip(*(x.split(STATE_AT_ONCE) for x in flat), strict=True):
+            mean = mean_half.float().lerp_(grad.float(), 1 - beta1)
+            square = square_half.float().mul_(beta2).addcmul_(grad.float(), grad.float(), value=1 - beta2)
+            # By the moments before they are rounded, as in float32.
+            size = (square / (1 - beta2**step)).sqrt_().add_(self._eps)
+            weight.addcdiv_(mean, size, value=-rate / (1 - beta1**step))
+            mean_half.copy_(round_stochastically(mean, generator))
+            square_half.copy_(round_stochastically(square, generator))
+
+
+def round_stochastically(wide: Tensor, generator: torch.Generator) -> Tensor:
+    """Float32 numbers in bfloat16: up or down with such a chance that the mean is the number.
+
+    >>> half = round_stochastically(torch.full((40_000,), 1 + 2**-9), torch.Generator().manual_seed(0))
+    >>> half.unique().tolist(), round(float(half.double().mean() - 1) * 512, 1)
+    ([1.0, 1.0078125], 1.0)
+    """
+    bits = wide.view(torch.int32)
+    noise = torch.randint(0, 2**16, wide.shape, generator=generator, device=wide.device, dtype=torch.int32)
+    # bfloat16 is the upper half of float32: what the noise carries over decides, and the rest is cut off.
+    return (bits + noise).bitwise_and_(~0xFFFF).view(torch.float32).bfloat16()
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _sgd(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:

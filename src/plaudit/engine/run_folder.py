@@ -68,6 +68,8 @@ class Lineage:
     """What was done with them: sft, distil …"""
     hub: Mapping[str, str] = field(default_factory=dict[str, str])
     """The commit of each repository of the Hugging Face hub that something was read from."""
+    revisions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The branch or tag of each of these that was asked for by one, under its name with the commit."""
     code: Mapping[str, Any]
     """plaudit's version; in a checkout also the commit and whether files differed from it."""
     libraries: Mapping[str, str]
@@ -91,6 +93,7 @@ def gather_lineage(
     return Lineage(
         data={hub.name_on_hub(path) or str(path): hash_path(path) for path in data},
         hub={repo: commit[:40] for repo, _, commit in (name.partition("@") for name in names)},
+        revisions=hub.revisions_of(names),
         model=None if model is None else hash_path(model),
         template=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
         tokenizer=None if tokenizer is None else _hash_tokenizer(tokenizer),
@@ -124,7 +127,12 @@ def compare_lineages(old: Lineage, new: Lineage) -> tuple[str, ...]:
     """
     # Flat keys name the one file that changed; a nested comparison could say only that the data did.
     before, after = _flatten(asdict(old)), _flatten(asdict(new))
-    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    changed = [
+        key
+        for key in {**before, **after}
+        # A run that goes on asks for commits, and the words by which they were found first stay.
+        if before.get(key) != after.get(key) and not key.startswith("revisions")
+    ]
     lines = {key: f"{key}: {_short_hash(before.get(key))} → {_short_hash(after.get(key))}" for key in changed}
     # What decides the result is refused; versions and machines only change last bits, and are said.
     content = [lines[key] for key in changed if key.split(": ")[0] in _RESULT_KEYS]
@@ -278,7 +286,8 @@ def _files_below(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
 
 def _refuse_irregular(path: Path) -> None:
     if not path.exists():
-        raise UserError(f"{path}: there is no such file or folder. Check the name.")
+        hint = hub.name_hint(path, "dataset")
+        raise UserError(f"{path}: there is no such file or folder. Check the name{hint or '.'}")
     if not path.is_file():
         raise UserError(f"{path}: neither a file nor a folder, so its content cannot be recorded.")
 

@@ -33,6 +33,8 @@ class OptimizerSettings:
     """AdamW's second decay."""
     eps: float = 1e-8
     """AdamW's epsilon."""
+    state: Literal["float32", "bfloat16"] = "float32"
+    """Numbers of AdamW's two moments; bfloat16 is half of the memory, rounded by chance."""
     clip: float = 1.0
     """The gradient is scaled down to this norm; 0 leaves it alone."""
 
@@ -42,6 +44,8 @@ class OptimizerSettings:
         _at_least("optimizer.clip", self.clip, 0.0)
         _at_least("optimizer.weight_decay", self.weight_decay, 0.0)
         _at_least("optimizer.eps", self.eps, 0.0)
+        if self.state != "float32" and self.name != "adamw":
+            raise UserError(f"optimizer.state {self.state} is for adamw, and optimizer.name is {self.name}")
         if not 0 <= self.floor <= 1:
             raise UserError(f"optimizer.floor is a share of the peak rate, from 0 to 1, not {self.floor}")
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
@@ -79,6 +83,8 @@ class MemorySettings:
     """A batch goes through the model in micro-batches of at most so many tokens (one longer row is one)."""
     checkpointing: bool = False
     """Keep only each layer's input and compute the rest again in the backward pass."""
+    keep_products: bool = False
+    """With checkpointing: results of matrix products and attention stay too, so that little is done twice."""
     attention: str | None = None
     """What padded batches and sampling attend with (sdpa, eager, flash_attention_2)."""
 

@@ -124,7 +124,7 @@ class Stepper(Generic[MicrobatchT]):
     ranks: Ranks
     """This process among its peers."""
     on_microbatch: Callable[[], None] = lambda: None
-    """Called before each micro-batch: the place to stop a long step."""
+    """Called before each micro-batch, with several ranks before the first of a step: the place to stop it."""
     clip_groups: tuple[nn.Module, ...] = ()
     """Parts of the module whose gradients are clipped each by itself; none: the module as one."""
     update_fn: Callable[[Sequence[MicrobatchT]], Sequence[Metric]] | None = None
@@ -136,9 +136,11 @@ def take_step(stepper: Stepper[MicrobatchT], microbatches: Sequence[MicrobatchT]
     # None rather than 0: a weight that no token reached keeps no gradient, and AdamW leaves it alone.
     stepper.optimizer.zero_grad(set_to_none=True)
     unread: list[_UnreadResult] = []
-    for microbatch in microbatches:
-        # May raise: the half-summed gradients are dropped with the step, and no weight has moved yet.
-        stepper.on_microbatch()
+    for number, microbatch in enumerate(microbatches):
+        # Ranks agree on whether to stop, and waiting for one another at each micro-batch would cost more.
+        if number == 0 or stepper.ranks.world_size == 1:
+            # May raise: the half-summed gradients are dropped with the step, and no weight has moved yet.
+            stepper.on_microbatch()
         result = stepper.objective(microbatch)
         # Only what the host reads later survives: keeping `result` would keep its whole graph in memory.
         unread.append(_UnreadResult.of(result))

@@ -427,7 +427,9 @@ def win_rate_at_equal_features(
     )
     if fitted.value is None or rows_B.all():
         return fitted
-    return replace(fitted, reason=f"{(~rows_B).sum()} pairs are left out, whose looks alone decide them")
+    count = int((~rows_B).sum())
+    left_out, them = ("1 pair is", "it") if count == 1 else (f"{count} pairs are", "them")
+    return replace(fitted, reason=f"{left_out} left out, whose looks alone decide {them}")
 
 
 def _undecided_rows(

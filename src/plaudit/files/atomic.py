@@ -227,6 +227,9 @@ def explain_disk_error(error: OSError | RuntimeError) -> str | None:
     if code not in _ERROR_ADVICE or not name:
         return None
     problem, advice = _ERROR_ADVICE[code]
+    if code in (errno.EACCES, errno.EPERM):
+        # Whether it was to be read or written nobody says.
+        advice = "change its permissions, or choose another"
     shown = name if len(name) <= 200 else f"{name[:200]}…"
     return f"{shown}: {problem}. To go on: {advice}."
 

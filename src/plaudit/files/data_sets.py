@@ -7,7 +7,8 @@ script is ever run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,19 +67,14 @@ def _source(part: str) -> tuple[str, float]:
 
 def split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) -> tuple[list[str], Path]:
     """The files of the split that is meant, in order, and where they are to lie."""
-    files = sorted(name for name in names if _holds_rows(name))
+    files = sorted(name for name in names if holds_rows(name))
     if not files:
         raise _no_rows(word, names)
-    declared = card.get("configs")
-    if declared:
-        try:
-            configs = {str(config.get("config_name", "default")): config for config in declared}
+    if card.get("configs"):
+        with _faults_in_configs(word):
+            configs = _configs(card)
             config = _picked_config(word, configs)
             splits = _declared_splits(word, configs[config], files)
-        except (TypeError, AttributeError) as error:
-            raise UserError(
-                f"{word}: configs: in its README.md lists no files as the hub wants it"
-            ) from error
     else:
         config, splits = word.config or "default", _guessed_splits(word, files)
     named = replace(word, config=None if config == "default" and word.config is None else config)
@@ -94,11 +90,51 @@ def split_files(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) ->
     return chosen, Path(config) / split
 
 
-def _holds_rows(name: str) -> bool:
+def declared_splits(word: HubWord, names: Sequence[str], card: Mapping[str, Any]) -> Splits:
+    """The files of every split that README.md names; of several configs each split is ``config/split``."""
+    files = sorted(name for name in names if holds_rows(name))
+    with _faults_in_configs(word):
+        configs = _configs(card)
+        return {
+            f"{name}/{split}" if len(configs) > 1 else split: found
+            for name, config in configs.items()
+            for split, found in _declared_splits(word, config, files).items()
+        }
+
+
+def _configs(card: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(config.get("config_name", "default")): config for config in card.get("configs") or ()}
+
+
+@contextmanager
+def _faults_in_configs(word: HubWord) -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, AttributeError) as error:
+        raise UserError(f"{word}: configs: in its README.md lists no files as the hub wants it") from error
+
+
+def card_front(path: Path, name: object) -> Mapping[str, Any]:
+    """What the front of a README.md says; nothing where it says nothing."""
+    import yaml
+
+    parts = path.read_text("utf-8", errors="replace").split("---\n", 2)
+    if len(parts) < 3 or parts[0].strip():
+        return {}
+    try:
+        front = yaml.safe_load(parts[1])
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{name}: the front of its README.md is no YAML: {error}") from error
+    return front if isinstance(front, dict) else {}
+
+
+def holds_rows(name: str) -> bool:
+    """Whether a file of a repository holds rows: by its ending, not hidden, not about the data set."""
     hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-    return (
-        bool(_ending(name)) and not hidden and not name.endswith(("dataset_infos.json", "dataset_info.json"))
-    )
+    return bool(_ending(name)) and not hidden and PurePosixPath(name).name not in _ABOUT_DATA
+
+
+_ABOUT_DATA = ("dataset_infos.json", "dataset_info.json", "config.json")
 
 
 def _ending(name: str) -> str:

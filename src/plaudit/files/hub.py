@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,7 +23,8 @@ from typing import Any, Literal
 
 from plaudit.errors import UserError
 from plaudit.files import atomic
-from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, joined, sources_of, split_files
+from plaudit.files.data_sets import ROW_ENDINGS, SEVERAL, card_front, joined, sources_of, split_files
+from plaudit.files.stored import cache_folder
 
 Kind = Literal["model", "dataset"]
 """What a repository of the hub holds."""
@@ -89,6 +90,22 @@ def hub_word(word: str | os.PathLike[str], kind: Kind) -> HubWord | None:
     return HubWord(kind=kind, **{**match.groupdict(), "revision": match["revision"] or "main"})
 
 
+def refuse_address(word: str | os.PathLike[str]) -> None:
+    """Complain about an address of the web, where a path or a name of the hub is wanted.
+
+    >>> refuse_address("https://huggingface.co/org/base")
+    Traceback (most recent call last):
+    plaudit.errors.UserError: https://huggingface.co/org/base: addresses are not read; write org/base
+    """
+    # As a path an address has lost a stroke.
+    match = re.fullmatch(r"(https?:)/+(.+)", os.fspath(word))
+    if match is None:
+        return
+    hosted = re.match(r"huggingface\.co/(?:datasets/)?([^/]+/[^/]+)", match[2])
+    advice = f"write {hosted[1]}" if hosted else "fetch the file, and give its path"
+    raise UserError(f"{match[1]}//{match[2]}: addresses are not read; {advice}")
+
+
 def _is_local(text: str) -> bool:
     """Whether a word that could be a name of the hub is, or was to be, a path."""
     if Path(text).exists():
@@ -104,7 +121,7 @@ def _say_local(text: str) -> None:
     if any(
         found
         for kind in _WORDS
-        for found in (_cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
+        for found in (cache_folder() / "hub" / f"{kind}s" / text).parent.glob(f"{name}@*")
     ):
         _say(f"{text}: what lies here is taken, and not the hub's; {PREFIX}{text} means the hub's")
 
@@ -117,7 +134,7 @@ def local_path(word: str | os.PathLike[str], kind: Kind, *, split: str | None = 
     found = hub_word(word, kind)
     if found is not None and kind == "dataset" and found.split is None:
         found = replace(found, split=split)
-    path = Path(word) if found is None else _fetched(found, _cache_folder() / "hub")
+    path = Path(word) if found is None else _fetched(found, cache_folder() / "hub")
     return _on_its_base(path) if kind == "model" and is_adapter(path) else path
 
 
@@ -130,6 +147,21 @@ def local_word(word: str, kind: Kind) -> str:
 def is_plain_path(word: str, kind: Kind) -> bool:
     """Whether `local_path` of a word is the word itself."""
     return hub_word(word, kind) is None and not (kind == "model" and is_adapter(Path(word)))
+
+
+def name_hint(word: str | Path, kind: Kind = "model") -> str:
+    """What to say of a word that is nothing here and could be a name of the hub without its owner.
+
+    >>> name_hint("gpt2")
+    '; a model of the hub is named with its owner, as org/name: openai-community/gpt2, not gpt2'
+    >>> name_hint("runs/first")
+    ''
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", str(word)) or str(word).lower().endswith(_LOCAL_ENDINGS):
+        return ""
+    thing, example = ("model", "openai-community/gpt2") if kind == "model" else ("data set", "openai/gsm8k")
+    bare = example.partition("/")[2]
+    return f"; a {thing} of the hub is named with its owner, as org/name: {example}, not {bare}"
 
 
 def is_adapter(folder: Path) -> bool:
@@ -169,19 +201,28 @@ def short_name(path: str | Path) -> str | None:
     return None if name is None else re.sub(r"@[0-9a-f]{40}(:default(?=/))?", "", name)
 
 
-def pinned(word: str | Path, recorded: str) -> str | None:
+def pinned(word: str | Path, recorded: str, revisions: Mapping[str, str] | None = None) -> str | None:
     """The recorded name, where it is the same word with the commit that it meant when it was recorded.
+
+    ``revisions`` are the branches and tags, as `revisions_of` has them; a name without one is of main.
 
     >>> pinned("org/base", "org/base@" + "ab" * 20) == "org/base@" + "ab" * 20
     True
     >>> pinned("org/base@v2", "org/base@" + "ab" * 20) is None
     True
+    >>> name = "org/base@" + "ab" * 20
+    >>> pinned("org/base@v2", name, {name: "v2"}) == name
+    True
     """
     text = str(word).removeprefix(PREFIX)
     match = re.fullmatch(r"([^@:]+)@([0-9a-f]{40})(.*)", recorded)
-    if match is None or "@" in text:
+    if match is None:
         return None
-    repo, _, rest = match.groups()
+    repo, commit, rest = match.groups()
+    revision = f"{repo}@{(revisions or {}).get(f'{repo}@{commit}', 'main')}"
+    text = repo + text.removeprefix(revision) if re.match(rf"{re.escape(revision)}(?![^:/])", text) else text
+    if "@" in text or (revision != f"{repo}@main" and "@" not in str(word)):
+        return None
     tail, known = text.removeprefix(repo), rest.replace(":default", "")
     # The word may leave out the only config and the only split, which the record names.
     same = (
@@ -190,6 +231,29 @@ def pinned(word: str | Path, recorded: str) -> str | None:
         and (known.startswith(tail) or known.endswith(tail))
     )
     return recorded if same else None
+
+
+_revisions: dict[str, str] = {}
+
+
+def revisions_of(names: Iterable[str]) -> dict[str, str]:
+    """For names with commits the branch or tag by which this process asked for them; main goes unsaid."""
+    repositories = [name.partition(":")[0] for name in names]
+    return {name: _revisions[name] for name in repositories if _revisions.get(name, "main") != "main"}
+
+
+def say_moved_on(word: str, kind: Kind, pinned_name: str, advice: str) -> None:
+    """Say it where the hub has another commit under a word by now than the name that is kept for it."""
+    found = hub_word(word, kind)
+    if found is None or _COMMIT.fullmatch(found.revision):
+        return
+    try:
+        commit = _commit_of(found)
+    except UserError:
+        # What is kept is here already: without the hub there is nothing to say, and nothing is amiss.
+        return
+    if commit not in pinned_name:
+        _say(f"{word}: the hub has moved on to commit {commit}, and {pinned_name} is kept; {advice}")
 
 
 def recorded_name(path: str | Path) -> str:
@@ -230,7 +294,7 @@ def _on_its_base(adapter: Path) -> Path:
         )
     names = [recorded_name(path) if name_on_hub(path) else str(path.resolve()) for path in (adapter, base)]
     key = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-    place = _cache_folder() / "adapters" / f"{adapter.resolve().name}-{key}"
+    place = cache_folder() / "adapters" / f"{adapter.resolve().name}-{key}"
     links = {f"{ADAPTER_FOLDER}/{file.name}": file for file in _data_files(adapter)}
     links |= {file.name: file for file in _data_files(base)}
     # Whoever has trained tokens of their own has saved the tokenizer beside the adapter.
@@ -258,6 +322,10 @@ def _base_of(adapter: Path) -> Path:
         raise UserError(
             f"{path}: does not say on which model the adapter stands ({error!r}); mend it"
         ) from error
+    whole = adapter.parent / "model"
+    is_whole = (whole / "config.json").is_file()
+    if settings.get("task_type") == "SEQ_CLS":
+        raise _reward_adapter(adapter, whole if is_whole else None)
     if kind != "LORA":
         raise UserError(f"{path}: an adapter of type {kind!r}, and only LORA can be merged into its base")
     if not (adapter / "adapter_model.safetensors").is_file():
@@ -268,8 +336,7 @@ def _base_of(adapter: Path) -> Path:
     here = next((base for base in (Path(name), adapter / name) if (base / "config.json").is_file()), None)
     revision = settings.get("revision")
     word = f"{name}@{revision}" if revision and "@" not in name else name
-    whole = adapter.parent / "model"
-    merged = f"; the two merged lie in {whole}: give that" if (whole / "config.json").is_file() else ""
+    merged = f"; the two merged lie in {whole}: give that" if is_whole else ""
     try:
         base = local_path(word, "model") if here is None else here
     except UserError as error:
@@ -282,9 +349,17 @@ def _base_of(adapter: Path) -> Path:
     return base
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root).absolute() / "plaudit"
+def _reward_adapter(adapter: Path, whole: Path | None) -> UserError:
+    """What to say of the adapter of a reward model: its base has no head, and no level of scores."""
+    instead = (
+        "merge it into its base first (merge_and_unload of PEFT), and give the folder that this saves"
+        if whole is None
+        else f"the two merged lie in {whole}: give that"
+    )
+    return UserError(
+        f"{adapter}: the adapter of a reward model, and adapters of language models alone are merged; "
+        f"{instead}"
+    )
 
 
 @cache
@@ -296,7 +371,8 @@ def _fetched(word: HubWord, root: Path) -> Path:
         from huggingface_hub import snapshot_download
 
         api = _client()
-        commit = api.resolve_revision(word.repo, repo_type=word.kind, revision=word.revision).resolved
+        commit = _commit_of(word)
+        _revisions[f"{word.repo}@{commit}"] = word.revision
         place = _known_place(word, commit, root)
         if place is None:
             names, note = _names(api, word, commit)
@@ -311,10 +387,18 @@ def _fetched(word: HubWord, root: Path) -> Path:
             )
             place = _place(word, commit, root) / at
             _link(place, Path(snapshot), chosen, word)
-            _say(f"{word}: commit {commit} of the hub, {len(chosen)} files in {place}{note}")
+            count = "1 file" if len(chosen) == 1 else f"{len(chosen)} files"
+            _say(f"{word}: commit {commit} of the hub, {count} in {place}{note}")
         else:
             _say(f"{word}: commit {commit} of the hub, found in {place}")
     return place
+
+
+def _commit_of(word: HubWord) -> str:
+    """The commit that a branch or tag means on the hub by now."""
+    with _faults_in_words(word):
+        found = _client().resolve_revision(word.repo, repo_type=word.kind, revision=word.revision)
+    return str(found.resolved)
 
 
 def _client() -> Any:
@@ -386,20 +470,12 @@ def _model_files(word: HubWord, names: Sequence[str]) -> list[str]:
 
 def _read_card(word: HubWord, names: Sequence[str], commit: str) -> Mapping[str, Any]:
     """What the front of a data set's README.md says; nothing where it says nothing."""
-    import yaml
     from huggingface_hub import hf_hub_download
 
     if "README.md" not in names:
         return {}
     path = hf_hub_download(word.repo, "README.md", repo_type=word.kind, revision=commit)
-    parts = Path(path).read_text("utf-8", errors="replace").split("---\n", 2)
-    if len(parts) < 3 or parts[0].strip():
-        return {}
-    try:
-        front = yaml.safe_load(parts[1])
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{word}: the front of its README.md is no YAML: {error}") from error
-    return front if isinstance(front, dict) else {}
+    return card_front(Path(path), word)
 
 
 def _link(place: Path, snapshot: Path, names: Sequence[str], word: HubWord) -> None:

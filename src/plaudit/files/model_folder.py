@@ -147,7 +147,7 @@ def _describe_adapter(folder: Path) -> str:
     whole = folder.parent / "model"
     if (whole / _CONFIG).is_file():
         return f"{what}; the whole one lies in {whole}: give that"
-    return f"{what}; merge it into its base with PEFT (merge_and_unload) and give the folder of the result"
+    return f"{what}; --model and plaudit.load read it with its base"
 
 
 def _refuse_quantised(path: Path, config: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.transforms import ControlSettings
 from plaudit.engine.settings import KeepSettings, MemorySettings, OptimizerSettings, SafetySettings
 from plaudit.errors import UserError
@@ -26,6 +27,10 @@ class RowSettings:
     """Which split of a datasets folder."""
     ties: Literal["soft", "drop"] = "soft"
     """What becomes of ties."""
+    on_disk: Literal["auto", "always", "never"] = "auto"
+    """Whether rows stay on disk, so that a set may be larger than memory; auto: from 256 MB on."""
+    cached: bool = True
+    """Whether tokens of many rows are kept in the cache, for the next run that wants the very same."""
 
     def __post_init__(self) -> None:
         """A share is from 0 to 1."""
@@ -102,6 +107,8 @@ class RunConfig:
     """Steps between checkpoints; none: ten times in the run."""
     sample_every: int | None = None
     """Steps between samples, the first after step 1; none: ten times in the run."""
+    deterministic: bool = False
+    """Let a GPU give the same bits in every run, at some cost; a CPU does so anyway."""
     shard: bool = False
     """Divide weights and optimiser over the processes (FSDP2)."""
     sinks: tuple[str, ...] = ("console",)
@@ -141,6 +148,13 @@ class RunConfig:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
 
     @property
+    def read_options(self) -> ReadOptions:
+        """How the rows of the run are read: the split, ties, and what their fields are called."""
+        return ReadOptions(
+            split=self.rows.split, ties=self.rows.ties, columns=self.columns, leave_out=self.leave_out
+        )
+
+    @property
     def held_out_share(self) -> float | None:
         """The share that is held out; None when it is a file."""
         try:
@@ -177,6 +191,53 @@ class ContextConfig(RunConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerJudgeSettings:
+    """Who scores answers to held-out prompts at each look, and so chooses the model.
+
+    Example: ``AnswerJudgeSettings(by="runs/reward/model", prompts=200)``
+    """
+
+    by: str | None = None
+    """A reward: a folder, a rule, file.py:name. Its score chooses the model, and not the held-out loss."""
+    prompts: int = 64
+    """How many held-out prompts are answered, each by its likeliest answer."""
+    tokens: int = 128
+    """The longest answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse to look at nothing."""
+        if self.prompts < 1 or self.tokens < 1:
+            raise UserError("judge.prompts and judge.tokens must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig(RunConfig):
+    """A run that learns to say what demonstrations, or preferred answers, say.
+
+    Example: ``SftConfig(model=…, data=…, out=…, judge=AnswerJudgeSettings(by="runs/reward/model"))``
+    """
+
+    judge: AnswerJudgeSettings = field(default_factory=AnswerJudgeSettings)
+    """Who chooses the checkpoint by what the model answers."""
+
+    def __post_init__(self) -> None:
+        """Refuse a judge with nothing to look at."""
+        RunConfig.__post_init__(self)
+        if self.judge.by is None:
+            return
+        if self.held_out_share == 0.0:
+            raise UserError("judge.by needs held-out rows: set --held-out to a share or a file")
+        if self.shard:
+            raise UserError(
+                "--judge.by with --shard: answers are drawn with whole weights; leave one of them out"
+            )
+        if self.judge.tokens >= self.max_length:
+            raise UserError(
+                f"judge.tokens {self.judge.tokens} leave no room for a prompt in max_length {self.max_length}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistilConfig(RunConfig):
     """A run in which the model learns from another model's distribution.
 
@@ -187,6 +248,14 @@ class DistilConfig(RunConfig):
     """The teacher's folder; it has the student's tokenizer."""
     divergence: Literal["forward", "reverse", "js"] = "forward"
     """The distance between the teacher's distribution and the student's."""
+    hard_weight: float = 0.0
+    """The share of the answers' own tokens in the loss, beside the teacher's distribution."""
+
+    def __post_init__(self) -> None:
+        """A share is from 0 to 1."""
+        RunConfig.__post_init__(self)
+        if not 0 <= self.hard_weight <= 1:
+            raise UserError(f"hard_weight is a share from 0 to 1, not {self.hard_weight}")
 
 
 MAY_CHANGE_ON_RESUME = frozenset(
@@ -201,6 +270,7 @@ MAY_CHANGE_ON_RESUME = frozenset(
         "memory",
         "out",
         "reference.cache",
+        "rows.cached",
         "sample",
         "sample_every",
         "save_every",

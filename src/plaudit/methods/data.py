@@ -6,24 +6,25 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from plaudit.data.files import source_name
-from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import ReadResult, read_records
 from plaudit.data.records import Record, Text
 from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
+from plaudit.files.stored import joined, selected
 from plaudit.methods.config import RowSettings, RunConfig
+from plaudit.methods.shelf import CachedRows, open_shelf
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
+from plaudit.tokens.parallel import RowProgress
 
 
 @runtime_checkable
@@ -64,7 +65,7 @@ class EncodedData(Generic[Row]):
     """What a teacher is asked, where that is something else."""
     families: PromptFamilies = field(default_factory=dict[str, str])
     """Prompts that were made of one question: each with the one that stands for all of them."""
-    records: tuple[Record, ...] = ()
+    records: Sequence[Record] = ()
     """What the file holds."""
 
 
@@ -79,17 +80,17 @@ class Rows(Generic[Row]):
     Example: ``Rows(train=(…,), held_out=(…,), notes=("rows.jsonl: read as …",))``
     """
 
-    train: tuple[Row, ...]
+    train: Sequence[Row]
     """Rows that are trained."""
-    held_out: tuple[Row, ...]
+    held_out: Sequence[Row]
     """Rows that never are."""
     notes: tuple[str, ...]
     """What was decided, for the user."""
     teacher_prompts: TeacherPrompts
     """What a teacher is asked, where that is something else."""
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     """What the file of rows holds."""
-    held_out_records: tuple[Record, ...]
+    held_out_records: Sequence[Record]
     """What the held-out file holds, where there is one."""
 
 
@@ -103,11 +104,13 @@ def load_rows(
         for role, source, weight in _roles(config.data)
     ]
     parts = [part for part, _ in sources]
-    train = tuple(example for part in parts for example in part.encoding.examples)
+    everything = joined([part.encoding.examples for part in parts])
     notes = tuple(note for part in parts for note in part.notes)
     teacher_prompts = {key: value for part in parts for key, value in part.teacher_prompts.items()}
     families = {key: value for part in parts for key, value in part.families.items()}
-    share, held_out_records = config.held_out_share, ()
+    share = config.held_out_share
+    held_out, held_out_records = everything[:0], ()
+    trained: Sequence[int] = range(len(everything))
     if share is None:
         held_out_data = read(
             Path(config.held_out), aside=_BadRowFiles(folder=quarantine_folder, role="held-out")
@@ -115,12 +118,13 @@ def load_rows(
         held_out, notes = held_out_data.encoding.examples, notes + held_out_data.notes
         held_out_records = held_out_data.records
         teacher_prompts.update(held_out_data.teacher_prompts)
-        notes += tuple(_leak_notes(train, held_out, config.held_out))
-    else:
-        train, held_out = hold_out(train, share, config.seed, families)
-        notes += (f"{len(held_out)} of {len(train) + len(held_out)} rows are held out",) if share else ()
-    weights = {id(example): weight for part, weight in sources for example in part.encoding.examples}
-    train = weighted(train, weights, config.seed)
+        notes += tuple(_leak_notes(everything, held_out, config.held_out))
+    elif share:
+        trained, separate = hold_out(everything, share, config.seed, families)
+        held_out = selected(everything, separate)
+        notes += (f"{len(separate)} of {len(everything)} rows are held out",)
+    weights = [weight for part, weight in sources for _ in range(len(part.encoding.examples))]
+    train = selected(everything, weighted(trained, weights, config.seed))
     if not train:
         raise UserError(f"{config.data}: no row is left to train on; hold out less, or give more rows")
     return Rows(
@@ -128,7 +132,7 @@ def load_rows(
         held_out=held_out,
         notes=(*notes, *_share_notes(train, config.data, [len(part.encoding.examples) for part in parts])),
         teacher_prompts=teacher_prompts,
-        records=tuple(record for part in parts for record in part.records),
+        records=joined([part.records for part in parts]),
         held_out_records=held_out_records,
     )
 
@@ -139,15 +143,15 @@ def _roles(data: Path) -> Iterable[tuple[str, str, float]]:
         yield ("data" if number == 1 else f"data-{number}"), source, weight
 
 
-def weighted(rows: Sequence[Row], weights: Mapping[int, float], seed: int) -> tuple[Row, ...]:
-    """Each row as often as its weight says: of 1.5 once or twice, by chance; ``weights`` go by `id`.
+def weighted(rows: Sequence[int], weights: Sequence[float], seed: int) -> Sequence[int]:
+    """Each row's number as often as its weight says: of 1.5 once or twice, by chance.
 
-    >>> weighted(["a"], {id("a"): 2.0}, seed=0)
-    ('a', 'a')
+    >>> list(weighted([0, 2], [2.0, 1.0, 1.0], seed=0))
+    [0, 0, 2]
     """
     generator = random.Random(f"{seed}/weights")
-    times = [int(weights[id(row)]) + (generator.random() < weights[id(row)] % 1) for row in rows]
-    return tuple(row for row, count in zip(rows, times, strict=True) for _ in range(count))
+    times = (int(weights[row]) + (generator.random() < weights[row] % 1) for row in rows)
+    return array("Q", (row for row, count in zip(rows, times, strict=True) for _ in range(count)))
 
 
 def _share_notes(train: Sequence[object], data: Path, rows: Sequence[int]) -> Iterable[str]:
@@ -162,10 +166,18 @@ def _share_notes(train: Sequence[object], data: Path, rows: Sequence[int]) -> It
 
 def hold_out(
     examples: Sequence[Row], share: float, seed: int, families: PromptFamilies | None = None
-) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """Split off a share of the *prompts*: rows with the same prompt stay together, so that none leaks."""
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Split off a share of the *prompts*: rows with the same prompt stay together, so that none leaks.
+
+    The numbers of the rows that are trained, and of those that are held out.
+    """
     representative = families or {}
-    tokens = {example.prompt_id: example.prompt for example in examples}
+    prompt_ids: list[str] = []
+    tokens: dict[str, bytes] = {}
+    for example in examples:
+        prompt_ids.append(sys.intern(example.prompt_id))
+        if prompt_ids[-1] not in tokens:
+            tokens[prompt_ids[-1]] = _sort_key(example.prompt)
     family = {prompt_id: representative.get(prompt_id, prompt_id) for prompt_id in tokens}
     # In the order of their tokens, so that the shuffle is of the prompts and not of how they are hashed.
     prompts = sorted(set(family.values()), key=lambda prompt_id: (tokens[prompt_id], prompt_id))
@@ -173,8 +185,18 @@ def hold_out(
     # Rounded up, so that a small share still holds out a prompt; and one is always left to train on.
     count = math.ceil(share * len(prompts)) if share else 0
     held_out_prompts = set(prompts[: min(count, len(prompts) - 1)])
-    train = tuple(example for example in examples if family[example.prompt_id] not in held_out_prompts)
-    return train, tuple(example for example in examples if family[example.prompt_id] in held_out_prompts)
+    parts = array("Q"), array("Q")
+    for number, prompt_id in enumerate(prompt_ids):
+        parts[family[prompt_id] in held_out_prompts].append(number)
+    return parts
+
+
+def _sort_key(tokens: Sequence[int]) -> bytes:
+    """Bytes that lie in the order of the tokens, in a ninth of their memory."""
+    packed = array("I", tokens)
+    if sys.byteorder == "little":
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def prompt_families(records: Sequence[Record], encoding: EncodedRows[Example]) -> PromptFamilies:
@@ -214,51 +236,38 @@ class _BadRowFiles:
 def _read_and_encode(
     path: Path, *, config: RunConfig, encoder: Encoder, recipe: EncodeRecords[Row], aside: _BadRowFiles
 ) -> EncodedData[Row]:
-    reading = read_records(
-        path,
-        format=config.format,
-        threshold=config.rows.threshold,
-        quarantine=aside.quarantine_file,
-        options=ReadOptions(
-            split=config.rows.split,
-            ties=config.rows.ties,
-            columns=config.columns,
-            leave_out=config.leave_out,
-        ),
-    )
-    with _reading_progress(path, len(reading.records), shown=aside.folder is not None) as on_row:
-        prepared = recipe(reading.records, replace(encoder, on_row=on_row), config.max_length)
-    _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
-    return replace(
-        prepared, notes=tuple(_reading_notes(reading, prepared, aside)), records=tuple(reading.records)
-    )
+    progress = RowProgress(path.name, shown=aside.folder is not None)
+    with open_shelf(path, config, encoder, recipe, progress) as shelf:
+        known = shelf.known()
+        if known is not None:
+            if aside.folder is not None:
+                print(f"{path}: {len(known.examples):,} rows as they were read before", file=sys.stderr)
+            encoding = EncodedRows(examples=known.examples, refused=(), notes={})
+            return EncodedData(encoding=encoding, notes=known.notes, records=known.records)
+        reading = read_records(
+            path,
+            format=config.format,
+            threshold=config.rows.threshold,
+            quarantine=aside.quarantine_file,
+            options=config.read_options,
+            on_disk=shelf.record_files,
+        )
+        progress.total = len(reading.records)
+        counting = replace(encoder, on_row=progress.on_row, workshop=shelf.workshop)
+        prepared = recipe(reading.records, counting, config.max_length)
+        progress.close()
+        _refuse_too_many_bad_rows(path, prepared.encoding, config.rows, aside)
+        notes = tuple(_reading_notes(reading, prepared, aside))
+        read = CachedRows(records=reading.records, examples=prepared.encoding.examples, notes=notes)
+        cached = shelf.keep(read, sound=_is_sound(reading, prepared))
+    encoding = replace(prepared.encoding, examples=cached.examples)
+    return replace(prepared, encoding=encoding, notes=notes, records=cached.records)
 
 
-@contextmanager
-def _reading_progress(path: Path, total: int, *, shown: bool) -> Iterator[Callable[[], None] | None]:
-    """A line on the terminal while many rows become tokens, on a log one every ten seconds."""
-    on_terminal = sys.stderr.isatty()
-    started = last = monotonic()
-    done = 0
-
-    def on_row() -> None:
-        nonlocal done, last
-        done += 1
-        now = monotonic()
-        if now - last > (0.5 if on_terminal else 10):
-            last = now
-            # Steps of a solution are encoded again to find where they end: no more than all are told.
-            line = f"{path.name}: {min(done, total):,} of {total:,} rows are tokens"
-            print(
-                f"\r{line}" if on_terminal else line,
-                end="" if on_terminal else "\n",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    yield on_row if shown else None
-    if on_terminal and last > started:
-        print(f"\r{' ' * 79}\r", end="", file=sys.stderr, flush=True)
+def _is_sound(reading: ReadResult, prepared: EncodedData[Row]) -> bool:
+    """Whether nothing has to be told again when the rows are taken as they were read before."""
+    reported = reading.problems or prepared.encoding.refused
+    return not (reported or prepared.teacher_prompts or prepared.families)
 
 
 def _reading_notes(reading: ReadResult, prepared: EncodedData[Row], aside: _BadRowFiles) -> Iterable[str]:

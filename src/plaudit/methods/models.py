@@ -1,14 +1,12 @@
 """The models of a run: a policy made ready for training, its fast path verified, and saved to its folder.
 
-Gradient checkpointing, sharding, autocast and gathering serve any model of a run.
+Gradient checkpointing, sharding, narrowing and gathering serve any model of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,6 +16,7 @@ from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
 from plaudit.models.backbone import head_of
+from plaudit.models.four_bits import four_bit_layers, four_bit_note, numbers_in_four_bits
 from plaudit.models.load import (
     Precision,
     load_model,
@@ -28,33 +27,36 @@ from plaudit.models.load import (
     with_lora,
 )
 from plaudit.models.policy import Policy
-from plaudit.models.verify import choose_layout
+from plaudit.models.reward_model import RewardModel
+from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.tokens.encode import Encoder
 
 
-def enable_gradient_checkpointing(model: Any) -> None:
-    """Gradient checkpointing: keep each layer's input, compute the rest again in the backward pass."""
-    # Newer releases of transformers have a new name for it and warn about the old one.
-    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-    enable({"use_reentrant": False})
-    model.enable_input_require_grads()
+def narrow_as_configured(model: Policy | RewardModel, precision: Precision) -> list[str]:
+    """Let the model compute in the run's products, by kernels that are right there; notes for the user."""
+    if precision.mixed:
+        model.compute_in(precision.products)
+    note = choose_kernels(model)
+    return [] if note is None else [note]
 
 
-def shard_or_broadcast(module: nn.Module, config: RunConfig, ranks: Ranks) -> list[str]:
+def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> None:
+    """Let the model's layers be computed again in the backward pass, where the run wants that."""
+    if config.memory.checkpointing:
+        model.backbone.recompute_layers(keep_products=config.memory.keep_products)
+
+
+def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ranks) -> list[str]:
     """Shard the weights over the ranks, or broadcast the first rank's; returns notes for the user."""
-    notes: list[str] = []
     if config.shard and ranks.world_size > 1:
-        shard_module(module, _repeated_layers(module), device=ranks.device.type, world=ranks.world_size)
-    elif config.shard:
-        notes.append("shard: one process alone has nobody to divide with; it holds all weights")
-    else:
-        ranks.broadcast(p.data for p in module.parameters())
-    return notes
-
-
-def autocast_context(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """The autocast context of the run's precision; does nothing where precision is not mixed."""
-    return torch.autocast(device.type, dtype=precision.products) if precision.mixed else nullcontext()
+        whole = [cast("nn.Module", model.base.score)] if isinstance(model, RewardModel) else []
+        compute = model.backbone.release_narrowed()
+        shard_module(model, model.backbone.repeated_layers, ranks=ranks, compute=compute, whole=whole)
+        return []
+    ranks.broadcast(p.data for p in model.parameters())
+    if not config.shard:
+        return []
+    return ["shard: one process alone has nobody to divide with; it holds all weights"]
 
 
 def gather_weights(module: nn.Module, ranks: Ranks) -> dict[str, torch.Tensor] | None:
@@ -76,35 +78,51 @@ def write_tokenizer(encoder: Encoder, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _repeated_layers(module: nn.Module) -> Sequence[nn.Module]:
-    """The layers that repeat: the longest list of modules in the model."""
-    lists = [inner for inner in module.modules() if isinstance(inner, nn.ModuleList)]
-    return list(max(lists, key=len)) if lists else []
-
-
 def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tuple[Policy, list[str]]:
     """The starting policy: loaded, with LoRA adapters, its layout verified; not sharded yet."""
-    model = load_model(config.model, dtype=precision.weights, device=ranks.device, merge=not config.lora.keep)
-    if config.memory.checkpointing:
-        enable_gradient_checkpointing(model)
+    device = loading_device(config, ranks)
+    model = load_model(config.model, dtype=precision.weights, device=device, merge=not config.lora.keep)
     if config.lora.keep:
         model = with_adapter(model, config.model / ADAPTER_FOLDER)
     elif config.lora.rank:
-        model = with_lora(model, config.lora)
+        model = with_lora(model, config.lora, ranks.device)
     policy = Policy(model, attention=config.memory.attention)
+    recompute_as_configured(policy, config)
     layout, note = choose_layout(policy, config.memory.layout)
     policy.use_layout(layout)
-    policy.train()
-    return policy, [] if note is None else [note]
+    notes = [*four_bit_notes(policy), *([] if note is None else [note])]
+    return policy.train(), [*notes, *narrow_as_configured(policy, precision)]
 
 
-def load_frozen_policy(folder: Path, like: Policy) -> Policy:
-    """Another policy, frozen, on the same device and in the same dtype (a reference or a teacher)."""
-    # In the policy's dtype: rounded otherwise, equal weights would have log-ratios other than 0.
-    frozen = Policy(load_model(folder, dtype=like.base.dtype, device=like.device))
+def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:
+    """Where a model that learns is loaded: what will be held in 4 bits may not fit the GPU before."""
+    return torch.device("cpu") if config.lora.base == "4bit" else ranks.device
+
+
+def four_bit_notes(model: Policy | RewardModel) -> list[str]:
+    """What is held in 4 bits, for the user; nothing where nothing is."""
+    return [four_bit_note(model)] if four_bit_layers(model) else []
+
+
+def base_is_rounded(model: Policy | RewardModel) -> bool:
+    """Whether the frozen weights beneath adapters are others than those of the folder they came from."""
+    return model.backbone.narrowed is not None or bool(four_bit_layers(model))
+
+
+def load_frozen_policy(folder: Path, like: Policy, *, moving: bool = False) -> Policy:
+    """Another policy, frozen, on the same device and in the same numbers (a reference or a teacher).
+
+    ``moving``: its weights are changed in small steps, for which they have the digits that learning has.
+    """
+    # In the numbers that the policy computes in: rounded otherwise, equal weights would have log-ratios.
+    dtype = like.logp_dtype if moving else like.backbone.compute_dtype
+    frozen = Policy(load_model(folder, dtype=dtype, device=like.device)).requires_grad_(requires_grad=False)
     layout, _ = choose_layout(frozen, like.layout)
     frozen.use_layout(layout)
-    return frozen.requires_grad_(False).eval()
+    frozen.backbone.refused_kernels = like.backbone.refused_kernels
+    if dtype != like.backbone.compute_dtype:
+        frozen.compute_in(like.backbone.compute_dtype, frozen=False)
+    return frozen.eval()
 
 
 def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Ranks) -> None:
@@ -121,10 +139,19 @@ def write_model(policy: Policy, config: RunConfig, encoder: Encoder, ranks: Rank
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
             save_adapter(policy.model, partial)
+        if base_is_rounded(policy):
+            policy = Policy(_on_its_own_base(config, policy.logp_dtype))
     with policy.as_plain_model() as model, atomic.atomic_folder(config.out / "model") as partial:
         whole_model = merge_adapters(model) if config.lora.rank else model
         save_model(whole_model, partial, template_of=config.model, stop_ids=encoder.stop_ids)
         write_tokenizer(encoder, partial)
+
+
+def _on_its_own_base(config: RunConfig, dtype: torch.dtype) -> Any:
+    """The adapter that was just saved, on the model of the folder, which nothing has rounded."""
+    cpu = torch.device("cpu")
+    base = load_model(config.model, dtype=dtype, device=cpu, merge=not config.lora.keep)
+    return with_adapter(base, config.out / "adapter")
 
 
 def matrix_sizes(policy: Policy) -> tuple[int, int]:
@@ -133,4 +160,4 @@ def matrix_sizes(policy: Policy) -> tuple[int, int]:
     # A tied head is the embedding too; it multiplies once, as the head.
     excluded_ids = {id(head), *(id(p) for p in policy.base.get_input_embeddings().parameters())}
     body = sum(p.numel() for p in policy.parameters() if p.ndim >= 2 and id(p) not in excluded_ids)
-    return body, head.numel()
+    return body + numbers_in_four_bits(policy), head.numel()

@@ -12,7 +12,6 @@ epoch or another run finds the file, and anything else does not. A damaged file 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.run_folder import hash_path
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
+from plaudit.files.stored import LazyRows, cache_folder
 from plaudit.methods.config import RunConfig
 from plaudit.methods.models import load_frozen_policy, shard_or_broadcast
 from plaudit.methods.policy.config import PolicyConfig
@@ -61,17 +61,13 @@ class ReferenceSource:
     """The hash of the model's folder."""
     precision: Precision
     """The precision of weights and products."""
+    base: str = "auto"
+    """How frozen weights beneath adapters are held (`LoraSettings.base`)."""
 
     @property
     def dtype(self) -> torch.dtype:
         """The type in which log-probs are stored."""
         return torch.promote_types(self.precision.weights, torch.float32)
-
-
-def default_cache_folder() -> Path:
-    """The folder of cached log-probs unless the user names another."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "plaudit" / "reference"
 
 
 def cached_reference(
@@ -168,6 +164,8 @@ def _cache_key(source: ReferenceSource, examples: Sequence[Example]) -> str:
     digest = hashlib.sha256(
         f"2/{source.model_hash}/{source.precision.weights}/{source.precision.products}".encode()
     )
+    if source.base != "auto":
+        digest.update(f"/{source.base}".encode())
     # In their order, since spans of the one long tensor are counted along the rows.
     for example in examples:
         digest.update(example.id.encode())
@@ -239,10 +237,13 @@ def refuse_other_vocabulary(config: PreferenceConfig | PolicyConfig, encoder: En
     )
 
 
-def use_live_reference_if_short(config: PreferenceConfig, rows: int) -> PreferenceConfig:
-    """The config with a live reference where a short run would precompute rows that it never trains."""
-    is_short = config.steps is not None and 2 * config.steps * config.batch_size < rows
-    if not is_short or config.reference.kind != "auto":
+def settled_reference(config: PreferenceConfig, rows: Sequence[object]) -> PreferenceConfig:
+    """The config with a live reference where a short run would precompute rows that it never trains.
+
+    And where rows stay on disk, for their log-probs would not.
+    """
+    is_short = config.steps is not None and 2 * config.steps * config.batch_size < len(rows)
+    if not (is_short or isinstance(rows, LazyRows)) or config.reference.kind != "auto":
         return config
     return replace(config, reference=replace(config.reference, kind="live"))
 
@@ -260,13 +261,13 @@ def prepare_reference(
             config,
             policy,
             run,
-            ModelReference(load_frozen_policy(folder, policy), run.autocast),
+            ModelReference(load_frozen_policy(folder, policy, moving=True)),
             is_starting_model=is_starting_model,
         )
     if settings.kind == "live" and is_starting_model and has_fresh_adapter(config):
         note = "reference: the model beneath the adapters, so there is no second one in memory"
         return PreparedReference(
-            reference=AdapterOffReference(policy, run.autocast),
+            reference=AdapterOffReference(policy),
             is_starting_model=True,
             notes=(note,),
             live=True,
@@ -276,13 +277,13 @@ def prepare_reference(
         shard_or_broadcast(frozen, config, run.ranks)
         note = f"reference: {folder}, beside the policy in memory"
         return PreparedReference(
-            reference=ModelReference(frozen, run.autocast),
+            reference=ModelReference(frozen),
             is_starting_model=is_starting_model,
             notes=(note,),
             live=True,
         )
     # At this point the policy is still the model that the run starts from, adapters and all.
-    source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy), run.autocast)
+    source = ModelReference(policy if is_starting_model else load_frozen_policy(folder, policy))
     return _precomputed_reference(config, source, run, examples, is_starting_model=is_starting_model)
 
 
@@ -299,9 +300,14 @@ def _precomputed_reference(
     cached, note = cached_reference(
         source,
         examples,
-        ReferenceSource(model_hash=hash_path(settings.model or config.model), precision=run.precision),
+        ReferenceSource(
+            model_hash=hash_path(settings.model or config.model),
+            precision=run.precision,
+            # Another model than the policy is loaded in its own numbers.
+            base=config.lora.base if is_starting_model else "auto",
+        ),
         run.ranks,
-        cache=settings.cache or default_cache_folder(),
+        cache=settings.cache or cache_folder() / "reference",
         tokens_at_once=config.memory.tokens_at_once,
     )
     return PreparedReference(
@@ -366,9 +372,10 @@ def prepare_policy_reference(
     temperature = config.draw.temperature
     if is_starting_model and has_fresh_adapter(config) and settings.kind != "average":
         note = "reference: the model beneath the adapters, so there is no second one in memory"
-        adapter_off = AdapterOffReference(policy, run.autocast, temperature=temperature)
+        adapter_off = AdapterOffReference(policy, temperature=temperature)
         return PreparedReference(reference=adapter_off, is_starting_model=True, notes=(note,), live=True)
-    frozen = ModelReference(load_frozen_policy(folder, policy), run.autocast, temperature=temperature)
+    loaded = load_frozen_policy(folder, policy, moving=settings.kind == "average")
+    frozen = ModelReference(loaded, temperature=temperature)
     if settings.kind == "average":
         return _ema_reference(config, policy, run, frozen, is_starting_model=is_starting_model)
     shard_or_broadcast(frozen.policy, config, run.ranks)

@@ -14,7 +14,7 @@ from plaudit.config import load_yaml
 from plaudit.errors import UserError
 from plaudit.files import hub
 from plaudit.files.data_sets import joined, sources_of
-from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
+from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig
 from plaudit.methods.policy.config import POLICY, OwnPolicyConfig
@@ -28,11 +28,11 @@ from plaudit.methods.reward_model.config import (
 )
 
 METHODS: dict[str, tuple[str, str, type]] = {
-    "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", RunConfig),
+    "sft": ("plaudit.methods.supervised.run:sft", "learn to say what demonstrations say", SftConfig),
     "preferred": (
         "plaudit.methods.supervised.run:preferred",
         "learn the answers that were liked",
-        RunConfig,
+        SftConfig,
     ),
     "control": (
         "plaudit.methods.supervised.run:control",
@@ -187,11 +187,11 @@ def with_local_inputs(config: Any) -> Any:
         return _with_retained_adapter(config)
     from plaudit.engine.distributed import process_group
 
-    recorded = _recorded_words(config.out)
+    recorded, revisions = _recorded_words(config.out)
 
     def fetched(key: str, word: str, kind: hub.Kind) -> str:
         known = [source for name in recorded.get(key, ()) for source, _ in sources_of(name)]
-        names = (hub.pinned(word, name) for name in known)
+        names = (hub.pinned(word, name, revisions) for name in known)
         return str(hub.local_path(next(filter(None, names), word), kind, split=config.rows.split))
 
     with process_group(config.device) as ranks:
@@ -255,18 +255,22 @@ def _local_sources(word: str | Path, words: Iterator[str]) -> str:
     return joined(f"{next(words)}{'' if weight == 1 else f'*{weight:g}'}" for _, weight in sources)
 
 
-def _recorded_words(out: Path) -> Mapping[str, list[str]]:
-    """What the run in this folder calls its inputs, by setting; nothing where there is no run yet."""
-    from plaudit.engine.run_folder import flat_settings
+def _recorded_words(out: Path) -> tuple[Mapping[str, list[str]], Mapping[str, str]]:
+    """What the run in this folder calls its inputs, by setting, and the branches that these were asked for.
 
-    path = out / "config.yaml"
+    Nothing where there is no run yet.
+    """
+    from plaudit.engine.run_folder import flat_settings, read_lineage
+
+    path, lineage = out / "config.yaml", out / "lineage.json"
     if not path.is_file():
-        return {}
+        return {}, {}
     loaded, _ = load_yaml(path)
     settings = flat_settings(loaded) if isinstance(loaded, Mapping) else {}
-    return {
+    words = {
         key: [*map(str, value if isinstance(value, list) else [value])] for key, value in settings.items()
     }
+    return words, read_lineage(lineage).revisions if lineage.is_file() else {}
 
 
 def run_method(name: str, config: Any) -> Any:

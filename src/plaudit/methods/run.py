@@ -6,7 +6,7 @@ During training a few held-out prompts are completed greedily, as samples for th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from plaudit.engine import run_folder
-from plaudit.engine.checkpoint.state import seed_everything
+from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
 from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
 from plaudit.engine.loop import (
     BatchOrder,
@@ -37,7 +37,6 @@ from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
-from plaudit.methods.models import autocast_context
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
@@ -84,10 +83,6 @@ class Run:
         """Tell the user; it is said once the run's sinks are open, and kept in its summary."""
         self.notes.extend(sentences)
 
-    def autocast(self) -> AbstractContextManager[object]:
-        """The context in which this run's products are made."""
-        return autocast_context(self.precision, self.ranks.device)
-
     def subject(self, job: TrainingJob[Any], rows: Rows[Any]) -> PreflightSubject:
         """What the preflight checks of every run look at; a method adds its models by ``replace``."""
         return PreflightSubject(
@@ -97,7 +92,6 @@ class Run:
             held_out=rows.held_out_records,
             max_length=self.config.max_length,
             adapted=self.config.lora.rank > 0,
-            products=self.autocast,
         )
 
     def check(self, subject: PreflightSubject) -> None:
@@ -215,7 +209,7 @@ def start_run(
     if not finished:
         # Before rows are read, which may take minutes.
         check_weight_files(config.model)
-    return Run(
+    run = Run(
         config=config,
         method=method,
         encoder=encoder,
@@ -225,6 +219,9 @@ def start_run(
         verify_folder=tuple if folder is None else folder.verify,
         finished=finished,
     )
+    if config.deterministic:
+        run.resources.enter_context(deterministic_kernels())
+    return run
 
 
 def encoder_for(config: RunConfig) -> Encoder:

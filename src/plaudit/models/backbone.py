@@ -3,175 +3,29 @@
 The head is a weight, a bias, and what is done to the raw product. In a packed sequence each prompt sees
 itself, each completion its prompt and itself. That attention is registered with transformers under its own
 name, so that any model whose attention goes through the common interface can be packed; ``verify.py`` shows
-at load time whether it may. What a layer asks of attention (scale, window, cap, sink and dropout) is read as
-an `AttentionRule`.
+at load time whether it may.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+from transformers import PreTrainedModel
 
 from plaudit.errors import UserError
+from plaudit.models.attention import PACKED_ATTENTION, PackedRow, PackingError
+from plaudit.models.precision import Narrowed
 from plaudit.tensors.logprobs import LogitRule
 from plaudit.tokens.batch import TokenBatch
-from plaudit.tokens.microbatch import ForwardInputs, Layout, Segments, layout_batch
-
-
-class PackingError(UserError):
-    """A model that cannot be packed, and why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionRule:
-    """What a layer of the model asks of every attention.
-
-    Example: ``attention_rule(module, kwargs).attend(query, key, value)``
-    """
-
-    scaling: float | None
-    """Factor on the scores; None for one over the root of a head's size."""
-    dropout: float
-    """Share of the weights that are dropped; 0 outside training."""
-    window: int | None
-    """How many tokens back may be looked at, this one included; None for all."""
-    softcap: float | None
-    """Gemma 2's soft limit on scores."""
-    sink_h: Tensor | None
-    """GPT-OSS's score of nothing, for each head."""
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Causal attention ``[1, heads, …, size]`` of the last tokens of a conversation to all of it."""
-        query_length, key_length = query.shape[2], key.shape[2]
-        # A window that is longer than the keys hides nothing: then the fast causal kernel serves.
-        plain = query_length == key_length and (self.window is None or key_length <= self.window)
-        # scaled_dot_product_attention has no place for a cap on scores, nor for a sink's score.
-        if self.softcap is not None or self.sink_h is not None:
-            return self._explicit_attention(query, key, value)
-        return scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=None if plain else self._visible_mask(query_length, key_length, query.device),
-            # Only where queries are as many as keys: `is_causal` aligns
-            # top left, and fewer queries stand at the end.
-            is_causal=plain,
-            dropout_p=self.dropout,
-            scale=self.scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
-
-    def attention_weights(self, score_RkrAS: Tensor, visible: Tensor, size: int) -> Tensor:
-        """From raw products of R rows to weights; ``visible`` fits their shape, True where one may look.
-
-        k heads are kept, each of which r heads of ``size`` numbers ask; A tokens ask about S.
-        """
-        score = score_RkrAS * (size**-0.5 if self.scaling is None else self.scaling)
-        if self.softcap is not None:
-            score = self.softcap * torch.tanh(score / self.softcap)
-        score = score.masked_fill(~visible, float("-inf"))
-        # Softmax in float32, as transformers' own attention has it, so that both round alike.
-        wide_dtype = torch.promote_types(score.dtype, torch.float32)
-        if self.sink_h is None:
-            return score.softmax(-1, dtype=wide_dtype).to(score.dtype)
-        # The sink takes its share of the softmax and is then cut off: weights may add up to less than 1.
-        sink = self.sink_h.to(score.dtype).view(1, *score.shape[1:3], 1, 1).expand(*score.shape[:-1], 1)
-        return torch.cat((score, sink), dim=-1).softmax(-1, dtype=wide_dtype)[..., :-1].to(score.dtype)
-
-    def _explicit_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention with softly capped scores (Gemma 2) or a sink beside them (GPT-OSS)."""
-        rows, heads, query_length, size = query.shape
-        kv_heads = key.shape[1]
-        grouped_query = query.view(rows, kv_heads, heads // kv_heads, query_length, size)
-        score = grouped_query @ key[:, :, None].transpose(-1, -2)
-        weight = self.attention_weights(
-            score, self._visible_mask(query_length, key.shape[2], query.device), size
-        )
-        output = torch.dropout(weight, self.dropout, train=self.dropout > 0) @ value[:, :, None]
-        return output.reshape(rows, heads, query_length, value.shape[-1])
-
-    def _visible_mask(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
-        """True where a query may attend: no later position, and none before the window."""
-        # The last query stands at the last key: query i is at position key_length − query_length + i.
-        distance = torch.arange(key_length - query_length, key_length, device=device)[:, None] - torch.arange(
-            key_length, device=device
-        )
-        return distance >= 0 if self.window is None else (distance >= 0) & (distance < self.window)
-
-
-def attention_rule(module: nn.Module, kwargs: dict[str, Any]) -> AttentionRule:
-    """The rule of a layer, from what transformers hands to attention; complain about what is left unsaid.
-
-    A short trial cannot show a long window, so a layer that has one must say so.
-    """
-    config = getattr(module, "config", None)
-    # A rule knows windows, which move along, and no chunks: it
-    # would let a token look beyond its chunk's border.
-    if getattr(config, "attention_chunk_size", None):
-        raise PackingError("its layers attend within chunks")
-    if getattr(config, "sliding_window", None) and "sliding_window" not in kwargs:
-        raise PackingError("its layers do not tell attention how far back it may look")
-    return AttentionRule(
-        scaling=kwargs.get("scaling"),
-        dropout=kwargs.get("dropout", 0.0) if module.training else 0.0,
-        window=kwargs.get("sliding_window"),
-        softcap=kwargs.get("softcap"),
-        sink_h=kwargs.get("s_aux"),
-    )
-
-
-PACKED_ATTENTION = "plaudit_packed"
-"""The name under which transformers knows it."""
-
-
-def packed_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **kwargs: Any,
-) -> tuple[Tensor, None]:
-    """Attention of one packed row; keys, values and queries are ``[1, heads, S, size]``.
-
-    The signature is the one that transformers calls: what a layer wants (scaling, window, cap, dropout)
-    and what the caller handed to the model (``segments``) arrive together in ``kwargs``.
-    """
-    del attention_mask
-    if "segments" not in kwargs:
-        raise PackingError("its layers do not hand on to attention what the model was given")
-    segments: Segments = kwargs["segments"]
-    rule = attention_rule(module, kwargs)
-    # Views of the packed row: one attention a piece costs
-    # launches, and never a [S, S] mask over the whole row.
-    parts = (x.split(segments.piece_lengths, dim=2) for x in (query, key, value))
-    triples = list(zip(*parts, strict=True))
-    pieces: list[Tensor] = []
-    at = 0
-    for count in segments.following_pieces:
-        query_p, key_p, value_p = triples[at]
-        pieces.append(rule.attend(query_p, key_p, value_p))
-        for query_n, key_n, value_n in triples[at + 1 : at + 1 + count]:
-            # Each completion sees its prompt and itself only; its
-            # siblings' keys never enter the product.
-            context_key, context_value = (
-                torch.cat((key_p, key_n), dim=2),
-                torch.cat((value_p, value_n), dim=2),
-            )
-            pieces.append(rule.attend(query_n, context_key, context_value))
-        at += 1 + count
-    return torch.cat([piece.transpose(1, 2) for piece in pieces], dim=1), None
-
-
-AttentionInterface.register(PACKED_ATTENTION, packed_attention)
+from plaudit.tokens.microbatch import ForwardInputs, Layout, layout_batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +95,12 @@ class Backbone:
         self.model = model
         self.share_prompts = share_prompts
         self.plain_attention = attention or ("sdpa" if self.base._supports_sdpa else "eager")
+        self.kernels: dict[str, str] = {}
+        """Which kernel of packed attention has served each kind of layer so far."""
+        self.refused_kernels: tuple[str, ...] = ()
+        """Kernels that are not used, since they gave other numbers or failed (`choose_layout`)."""
+        self.narrowed: Narrowed | None = None
+        """How it computes in fewer digits than its weights have; None where it does not."""
         self.use_layout(layout)
 
     @property
@@ -253,6 +113,63 @@ class Backbone:
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.base.parameters()).device
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What states and products are made in."""
+        return self.base.dtype if self.narrowed is None else self.narrowed.dtype
+
+    def computing(self, *, whole: bool = False) -> AbstractContextManager[None]:
+        """While this lasts weights are as passes need them; ``whole`` for many passes without gradient."""
+        return nullcontext() if self.narrowed is None else self.narrowed.computing(whole=whole)
+
+    @contextmanager
+    def in_full(self) -> Iterator[None]:
+        """While this lasts passes compute in all the digits that weights have."""
+        narrowed, self.narrowed = self.narrowed, None
+        try:
+            with nullcontext() if narrowed is None else narrowed.suspended():
+                yield
+        finally:
+            self.narrowed = narrowed
+
+    def release_narrowed(self) -> torch.dtype | None:
+        """Leave it to shards to narrow weights: the dtype of passes, None where they have all digits."""
+        if self.narrowed is None:
+            return None
+        self.narrowed.remove()
+        self.narrowed = Narrowed.by_shards(self.narrowed.dtype)
+        return self.narrowed.dtype
+
+    @property
+    def repeated_layers(self) -> list[nn.Module]:
+        """The layers that repeat: the longest list of modules in the model."""
+        lists = [inner for inner in self.base.modules() if isinstance(inner, nn.ModuleList)]
+        return list(max(lists, key=len)) if lists else []
+
+    def recompute_layers(self, *, keep_products: bool = False) -> None:
+        """Keep each layer's input alone, and compute the rest again in the backward pass.
+
+        With ``keep_products`` what matrix products and attention gave stays: more memory, less to compute.
+        """
+        base: Any = self.base
+        # Newer releases of transformers have a new name for it and warn about the old one.
+        enable = getattr(base, "activation_checkpointing_enable", base.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
+        base.enable_input_require_grads()
+        for number, layer in enumerate(self.repeated_layers):
+            contexts = partial(self._recompute_contexts, number, keep_products)
+            wrapped: Any = partial(checkpoint, use_reentrant=False, context_fn=contexts)
+            layer._gradient_checkpointing_func = wrapped
+
+    def _recompute_contexts(self, number: int, keep_products: bool) -> tuple[Any, Any]:
+        """What a layer is computed in, and what it is computed again in."""
+        plain = nullcontext(), nullcontext()
+        first, again = create_selective_checkpoint_contexts(_PRODUCTS) if keep_products else plain
+        # The layer's hooks are not called again, so its weights are copied again here.
+        group = None if self.narrowed is None else self.narrowed.layer(number)
+        weights = nullcontext() if group is None else group.copied()
+        return first, _within(weights, again)
 
     def use_layout(self, layout: Layout) -> None:
         """Lay batches out like this from now on."""
@@ -267,15 +184,23 @@ class Backbone:
         if self.layout == "packed" and not self.can_replace_attention:
             raise PackingError("its attention is its own and cannot be exchanged")
         inputs = layout_batch(batch.host, self.layout, share_prompts=self.share_prompts)
-        selected, device = select(inputs), batch.completion_NT.device
+        selected = select(inputs)
         # How many states there are is known on the host alone; asking the device would wait for all it does.
         # `unique`: completions of one prompt share the state that predicts their first token.
-        selected_M = selected.unique().to(device, non_blocking=True)
-        return self.all_states(inputs.to(device), selected_M)[selected.to(device, non_blocking=True)]
+        moved, (wanted_M, place) = inputs.to_with(
+            batch.completion_NT.device, (selected.unique(), selected.contiguous())
+        )
+        with self.computing():
+            return self.all_states(moved, wanted_M)[place]
 
     def all_states(self, inputs: ForwardInputs, selected_M: Tensor) -> Tensor:
         """All states ``[R·S, H]`` after one pass; only those of the given rows are complete."""
-        packing = {} if inputs.segments is None else {"segments": inputs.segments}
+        packing: dict[str, Any] = {}
+        if inputs.segments is not None:
+            row = PackedRow(
+                inputs.segments, inputs.ids_RS.device, without=self.refused_kernels, ran=self.kernels
+            )
+            packing = {"segments": inputs.segments, "packed_row": row}
         headless = without_head(self.base)
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
@@ -309,7 +234,8 @@ class Backbone:
         self.model.eval()
         self._set_attention(name)
         try:
-            yield self.model
+            with self.computing(whole=True):
+                yield self.model
         finally:
             self._set_layout_attention()
             self.model.train(was_training)
@@ -325,6 +251,24 @@ class Backbone:
     def can_replace_attention(self) -> bool:
         """Whether the model's attention goes through transformers' common interface."""
         return self.base._can_set_attn_implementation()
+
+
+_ATEN: Any = torch.ops.aten
+_PRODUCTS: list[Any] = [
+    *(_ATEN.mm.default, _ATEN.addmm.default, _ATEN.bmm.default),
+    *(
+        _ATEN._scaled_dot_product_flash_attention.default,
+        _ATEN._scaled_dot_product_efficient_attention.default,
+    ),
+    *(_ATEN._scaled_dot_product_flash_attention_for_cpu.default, torch.ops.torch_attn._varlen_attn.default),
+]
+"""What is dear to compute and small to keep."""
+
+
+@contextmanager
+def _within(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 @contextmanager

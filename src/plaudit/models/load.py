@@ -36,6 +36,7 @@ from transformers.pytorch_utils import Conv1D
 from plaudit.errors import UserError
 from plaudit.files.hub import ADAPTER_FOLDER, name_on_hub
 from plaudit.files.model_folder import WeightFiles, check_model_folder, check_weight_files, read_json_object
+from plaudit.models.four_bits import quantise_linears
 from plaudit.models.settings import LoraSettings
 from plaudit.tokens.tokenizer import known_architecture, quiet_library
 
@@ -47,6 +48,8 @@ def device_of(name: str, *, process: int = 0) -> torch.device:
     device(type='cpu')
     """
     gpu_count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    # cuDNN's attention makes a plan for each new length, and almost every segment of a batch has a new one.
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     if name == "auto":
         return torch.device("cuda", process) if gpu_count else torch.device("cpu")
     try:
@@ -116,13 +119,18 @@ class Precision:
 
 
 def precision(name: DtypeName, device: torch.device) -> Precision:
-    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU.
+    """The numbers behind a name; auto is float32 on a CPU and bfloat16 on a GPU that has it.
 
     >>> precision("auto", torch.device("cpu")).products
     torch.float32
     """
+    # A plan asks for a GPU of another machine.
+    here = device.type == "cuda" and torch.cuda.is_available()
+    half = device.type == "cuda" and (not here or torch.cuda.is_bf16_supported(including_emulation=False))
     if name == "auto":
-        name = "bfloat16" if device.type == "cuda" else "float32"
+        name = "bfloat16" if half else "float32"
+    if name == "bfloat16" and device.type == "cuda" and not half:
+        raise UserError(f"--dtype bfloat16: {device} computes in it by emulation only; use --dtype float32")
     if name == "float64":
         return Precision(weights=torch.float64, products=torch.float64)
     return Precision(weights=torch.float32, products=getattr(torch, name))
@@ -399,11 +407,18 @@ ADAPTABLE = (nn.Linear, nn.Embedding, Conv1D)
 """Layers that hold one matrix."""
 
 
-def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
-    """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head."""
+def with_lora(model: PreTrainedModel, settings: LoraSettings, device: torch.device | None = None) -> Any:
+    """The model with fresh adapters (they change nothing yet); all else is frozen but a classifier's head.
+
+    ``device`` is where it goes; a base in 4 bits must not have been there before.
+    """
     peft = _require_peft()
     names = [name.strip() for name in settings.targets.split(",") if name.strip()]
     _refuse_unknown(names, model)
+    # GPT-2's Conv1D keeps its matrix transposed.
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())
+    if settings.base == "4bit":
+        quantise_linears(model, device)
     config = peft.LoraConfig(
         r=settings.rank,
         # α = 2r keeps the update's scale the same when the rank is changed alone.
@@ -413,8 +428,7 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
         lora_dropout=0.0,
         target_modules="all-linear" if names == ["all-linear"] else names,
         task_type="SEQ_CLS" if model.get_output_embeddings() is None else "CAUSAL_LM",
-        # GPT-2's Conv1D keeps its matrix transposed.
-        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+        fan_in_fan_out=transposed and settings.base != "4bit",
     )
     with warnings.catch_warnings():
         # PEFT asks transformers for a property that has another name by now.
@@ -422,9 +436,12 @@ def with_lora(model: PreTrainedModel, settings: LoraSettings) -> Any:
         try:
             # Without autocast_adapter_dtype=False adapters of a bfloat16
             # model would come in float32, unlike the base.
-            return peft.get_peft_model(model, config, autocast_adapter_dtype=False)
+            adapted: Any = peft.get_peft_model(model, config, autocast_adapter_dtype=False)
         except ValueError as error:
             raise UserError(f"lora: {error}") from error
+    # Of the base in its folder, which the adapter is merged into.
+    config.fan_in_fan_out = transposed
+    return adapted if device is None else adapted.to(device)
 
 
 def _require_peft() -> Any:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from plaudit.models.backbone import Backbone, Head, head_of
+from plaudit.models.precision import compute_in
 from plaudit.tensors.divergences import Readout
 from plaudit.tensors.logprobs import (
     Extra,
@@ -98,6 +99,15 @@ class Policy(nn.Module):
         """Lay batches out like this from now on."""
         self.backbone.use_layout(layout)
 
+    def compute_in(self, dtype: torch.dtype, *, frozen: bool = True) -> None:
+        """Compute in these numbers, whatever weights are kept in (`precision.compute_in`)."""
+        self.backbone.narrowed = compute_in(self, dtype, layers=self.backbone.repeated_layers, frozen=frozen)
+
+    @property
+    def logp_dtype(self) -> torch.dtype:
+        """What log-probs come in: float32 at least."""
+        return torch.promote_types(self.backbone.compute_dtype, torch.float32)
+
     def score(
         self,
         batch: TokenBatch,
@@ -128,7 +138,7 @@ class Policy(nn.Module):
     def score_equally_weighted(self, batch: TokenBatch) -> TokenScores:
         """`score`, faster, for a loss that counts all tokens the same (`score_tokens_equally_weighted`)."""
         logp_NT, greedy_NT = (
-            scatter_to_mask(value_M, batch) for value_M in self(batch, _read_equally_weighted)
+            scatter_to_mask(value_M, batch) for value_M in self(batch, read_equally_weighted)
         )
         return TokenScores(logp_NT=logp_NT, greedy_NT=greedy_NT)
 
@@ -138,7 +148,7 @@ class Policy(nn.Module):
         def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
             del batch
             logits_MV = replace(head.rule, temperature=temperature).apply(head.layer(hidden_MH))
-            # Float32 before the softmax: under autocast the head's product comes in bfloat16.
+            # Float32 before the softmax: the head's product may come in bfloat16.
             return (logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32)).log_softmax(-1),)
 
         [logp_MV] = self(batch, read)
@@ -148,8 +158,9 @@ class Policy(nn.Module):
         """Whatever ``read`` makes of the states; inside this call sharded weights are whole."""
         # Trained tokens only: of [N·T, H] states the head sees M rows,
         # so that padding and a tool's words cost it nothing.
-        hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
-        return read(hidden_MH, head_of(self.base), batch)
+        with self.backbone.computing():
+            hidden_MH = self.backbone.states(batch, lambda inputs: inputs.state_NT[batch.host.mask_NT])
+            return read(hidden_MH, head_of(self.base), batch)
 
     def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped model with its ordinary attention, in evaluation mode: for ``generate``."""
@@ -184,7 +195,8 @@ class _ScoreReader:
         return scores.logp_M, scores.greedy_M, *more, *read
 
 
-def _read_equally_weighted(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
+def read_equally_weighted(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    """log π of the trained tokens and whether each is the likeliest, for a loss that counts all the same."""
     scores = score_tokens_equally_weighted(
         hidden_MH, head.layer.weight, _targets(batch, head), bias_V=head.layer.bias, rule=head.rule
     )
@@ -204,10 +216,6 @@ def scatter_to_mask(value_M: Tensor, batch: TokenBatch) -> Tensor:
     empty = torch.zeros((batch.mask_NT.numel(), *each), dtype=value_M.dtype, device=value_M.device)
     # By place and not by mask: backward through a mask would count it again, and wait for the device.
     return empty.index_copy(0, batch.trained_M, value_M).view(*batch.mask_NT.shape, *each)
-
-
-PrecisionContext = Callable[[], AbstractContextManager[object]]
-"""The context in which products are made: autocast, or nothing."""
 
 
 @runtime_checkable
@@ -254,9 +262,9 @@ class NoReference:
 class ModelReference:
     """A reference that is a second, frozen policy in memory."""
 
-    def __init__(self, policy: Policy, products: PrecisionContext, *, temperature: int | float = 1.0) -> None:
+    def __init__(self, policy: Policy, *, temperature: int | float = 1.0) -> None:
         """Use a policy that is on its device, frozen and in evaluation mode."""
-        self.policy, self._products, self._temperature = policy, products, temperature
+        self.policy, self._temperature = policy, temperature
 
     def activate(self) -> AbstractContextManager[object]:
         """Does nothing: the policy is the reference at all times."""
@@ -265,21 +273,21 @@ class ModelReference:
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """log π_ref of the trained tokens, by one forward pass without gradient."""
         del examples
-        with torch.no_grad(), self._products():
+        with torch.no_grad():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
         """One pass without gradient."""
-        with torch.no_grad(), self._products():
+        with torch.no_grad():
             return self.policy.distributions(batch, temperature=self._temperature)
 
 
 class AdapterOffReference:
     """The policy itself without its adapters: no second model in memory."""
 
-    def __init__(self, policy: Policy, products: PrecisionContext, *, temperature: int | float = 1.0) -> None:
+    def __init__(self, policy: Policy, *, temperature: int | float = 1.0) -> None:
         """Use a policy that has adapters; they are switched off only while this looks."""
-        self.policy, self._products, self._temperature = policy, products, temperature
+        self.policy, self._temperature = policy, temperature
 
     def activate(self) -> AbstractContextManager[object]:
         """While this lasts the adapters are off."""
@@ -291,12 +299,12 @@ class AdapterOffReference:
     def logp(self, examples: Sequence[Example], batch: TokenBatch) -> Float[Tensor, "N T"]:
         """log π_ref of the trained tokens, by one forward pass without adapters and without gradient."""
         del examples
-        with self.activate(), torch.no_grad(), self._products():
+        with self.activate(), torch.no_grad():
             return self.policy.score(batch, temperature=self._temperature).logp_NT
 
     def distributions(self, batch: TokenBatch) -> Float[Tensor, "M V"]:
         """One pass without adapters and without gradient."""
-        with self.activate(), torch.no_grad(), self._products():
+        with self.activate(), torch.no_grad():
             return self.policy.distributions(batch, temperature=self._temperature)
 
 
@@ -364,12 +372,6 @@ def compute_reference_logps(
     return [logp_T for n in range(len(examples)) for logp_T in logps_by_example[n]]
 
 
-def log_ratio_tolerance(policy: Policy, autocast: PrecisionContext) -> float:
+def log_ratio_tolerance(policy: Policy) -> float:
     """How far two computations of one log-prob may lie apart in the numbers at hand."""
-    with autocast():
-        device = policy.device.type
-        # Asked within the context: under autocast the weights stay float32, so their dtype says nothing.
-        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
-    if half:
-        return 0.2
-    return 1e-8 if policy.base.dtype == torch.float64 else 2e-3
+    return {torch.float64: 1e-8, torch.float32: 2e-3}.get(policy.backbone.compute_dtype, 0.2)

@@ -18,7 +18,7 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -40,9 +40,11 @@ from plaudit.models.load import (
     load_model,
     merge_adapters,
     save_model,
+    with_adapter,
     with_lora,
 )
 from plaudit.models.policy import Policy, scatter_to_mask
+from plaudit.models.precision import compute_in
 from plaudit.models.settings import LoraSettings
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import TokenBatch
@@ -125,6 +127,12 @@ class RewardModel(nn.Module):
         """Lay batches out like this from now on."""
         self.backbone.use_layout(layout)
 
+    def compute_in(self, dtype: torch.dtype) -> None:
+        """Compute in these numbers, all but the head, whatever weights are kept in."""
+        self.backbone.narrowed = compute_in(
+            self, dtype, layers=self.backbone.repeated_layers, but=[cast("nn.Module", self.base.score)]
+        )
+
     def as_plain_model(self) -> AbstractContextManager[Any]:
         """The wrapped classifier with its ordinary attention, in evaluation mode."""
         return self.backbone.attention_context(self.backbone.plain_attention)
@@ -170,7 +178,8 @@ class RewardModel(nn.Module):
 
         In float32 at least, whatever the products of the layers below are made in.
         """
-        hidden = self.backbone.states(batch, where)
+        with self.backbone.computing():
+            hidden = self.backbone.states(batch, where)
         score: Any = self.base.score
         # A reward is a difference of large sums: in bfloat16 near
         # ones would tie, and a pair's loss be log 2.
@@ -180,9 +189,13 @@ class RewardModel(nn.Module):
             raw = nn.functional.linear(hidden.to(wide_dtype), score.weight.to(wide_dtype), bias)
         return self.normalisation.apply(raw[..., 0])
 
-    def with_adapters(self, settings: LoraSettings) -> RewardModel:
-        """The same with fresh adapters, which learn with the head while all else is frozen."""
-        return self._rewrap(with_lora(self.base, settings))
+    def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
+        """The same with fresh adapters, which learn with the head while all else is frozen (`with_lora`)."""
+        return self._rewrap(with_lora(self.base, settings, device))
+
+    def with_adapter_of(self, folder: Path) -> RewardModel:
+        """The same with the adapter of a folder, and with the head that learnt beside it."""
+        return self._rewrap(with_adapter(self.base, folder))
 
     def merged(self) -> RewardModel:
         """A plain one with the adapters added into its weights; this one is used up."""

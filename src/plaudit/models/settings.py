@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from plaudit.errors import UserError
 
@@ -22,8 +23,20 @@ class LoraSettings:
     """Which layers: all-linear, or names separated by commas (q_proj,v_proj)."""
     keep: bool = False
     """Where --model is an adapter: train its own matrices on, in place of merging them first."""
+    base: Literal["auto", "4bit"] = "auto"
+    """The frozen weights: as --dtype says, or 4bit (NF4), in a quarter of the memory."""
 
     def __post_init__(self) -> None:
-        """Refuse negative ranks."""
+        """Refuse negative ranks, and 4 bits for weights that learn."""
         if self.rank < 0 or self.alpha < 0:
             raise UserError("lora.rank and lora.alpha must not be negative")
+        if self.base == "4bit" and self.keep:
+            raise UserError(
+                "lora.base 4bit with lora.keep is not supported: leave one of them out; without lora.keep "
+                "the adapter is merged into its base first"
+            )
+        if self.base == "4bit" and not self.rank:
+            raise UserError(
+                "lora.base 4bit: weights in 4 bits cannot learn, only adapters beside them can: add "
+                "--lora.rank 16, or leave it out"
+            )

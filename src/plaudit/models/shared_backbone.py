@@ -112,6 +112,8 @@ class SharedBackbone(nn.Module):
         """One more role, with a fresh adapter that changes nothing yet; a scorer's head is drawn."""
         if settings.rank == 0:
             raise UserError("lora.rank is 0, but roles on a shared backbone differ by their adapters alone")
+        if settings.base == "4bit":
+            raise UserError("lora.base 4bit: roles on a shared backbone are merged into it: leave it out")
         head = head or FreshHead()
         plain = self._plain_model(name, kind, head)
         return self._register_role(name, with_lora(plain, settings), head.pooling, Normalisation())

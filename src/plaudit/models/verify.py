@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.errors import UserError
-from plaudit.models.backbone import PackingError, without_head
+from plaudit.models import attention
+from plaudit.models.attention import PackingError
+from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
@@ -85,6 +87,69 @@ def _objection(model: VerifiableModel) -> str | None:
         return "one conversation reaches into the next" if leaks_between_rows(model) else None
     except PackingError as error:
         return str(error)
+
+
+KERNEL_GAP = 0.03
+"""How far log-probs by two kernels of 16 bits may lie apart on average, in nats."""
+GRADIENT_GAP = 0.1
+"""How far their gradients may, as a share of their length; rounding to 16 bits makes about a hundredth."""
+
+
+def choose_kernels(model: VerifiableModel) -> str | None:
+    """Leave out fast kernels of packed attention that fail here or say something else; a sentence about it.
+
+    Forward and backward are compared with attention by one segment after another. None where there is
+    nothing to choose: on a CPU, and where batches are padded.
+    """
+    backbone = model.backbone
+    if backbone.layout != "packed" or model.device.type not in attention.ACCELERATED:
+        return None
+    fast = attention.FAST_KERNELS
+    backbone.refused_kernels = fast
+    expected = _trial_with_gradient(model)
+    reasons: dict[str, None] = {}
+    for refused in ((), *((name,) for name in fast), fast):
+        backbone.refused_kernels, backbone.kernels = refused, {}
+        try:
+            objection = _kernel_objection(expected, _trial_with_gradient(model))
+        # Whatever a compiler or a driver raises: the slow way is there, and it is said.
+        except Exception as error:  # noqa: BLE001
+            objection = f"fails: {str(error).strip().splitlines()[0][:120]}"
+        if objection is None:
+            break
+        reasons[f"{' and '.join(sorted({*backbone.kernels.values()}))} {objection}"] = None
+    by_kind = "; ".join(f"{kernel} ({kind})" for kind, kernel in backbone.kernels.items())
+    return "; ".join([f"attention: {by_kind}", *reasons])
+
+
+def _trial_with_gradient(model: VerifiableModel) -> tuple[Tensor, Tensor]:
+    """What the trial's rows score, and the gradient of a sum of it by what stands below the layers."""
+    embedded: list[Tensor] = []
+
+    def cut(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1]
+
+    handle = model.base.get_input_embeddings().register_forward_hook(cut)
+    batch = batch_of(_trial_examples(_vocabulary_size(model))).to(model.device)
+    try:
+        with torch.enable_grad():
+            outputs = _fast_outputs(model, batch).float()
+            # No two outputs count alike, or what is wrong in one could make up for another.
+            weight = torch.linspace(0.5, 1.5, outputs.numel(), device=outputs.device).view(outputs.shape)
+            [gradient] = torch.autograd.grad((outputs * weight).sum(), embedded)
+    finally:
+        handle.remove()
+    return outputs.detach(), gradient.float()
+
+
+def _kernel_objection(expected: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor]) -> str | None:
+    gap = float((found[0] - expected[0]).abs().mean())
+    # Written as "not ≤", so that NaN is an objection too.
+    if not gap <= KERNEL_GAP:
+        return f"differs by {gap:.2g} on average"
+    share = float((found[1] - expected[1]).norm() / expected[1].norm().clamp(min=1e-30))
+    return None if share <= GRADIENT_GAP else f"has a gradient that differs by {share:.0%}"
 
 
 def leaks_between_rows(model: VerifiableModel) -> bool:

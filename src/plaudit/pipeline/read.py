@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from plaudit.config import Setting, all_settings, did_you_mean, item_type, load_yaml, read_values, resolve
+from plaudit.config import (
+    Setting,
+    all_settings,
+    did_you_mean,
+    item_type,
+    load_yaml,
+    nearest_word,
+    read_values,
+    resolve,
+)
 from plaudit.errors import UserError
-from plaudit.files import hub
+from plaudit.evaluation.policies import PolicyWord
 from plaudit.methods.registry import METHODS, OWN_ALGORITHMS, config_type
 from plaudit.pipeline.spec import (
+    FIELD_NAMES,
     KINDS_WITHOUT_TRAINING,
+    PROMPTED,
+    PROMPTED_PARTS,
     START_MODEL,
     WORLD,
+    HubNames,
     Pipeline,
     PipelineSettings,
     Stage,
@@ -25,6 +38,7 @@ from plaudit.pipeline.spec import (
     stage_kinds,
     word_path,
 )
+from plaudit.world.wanted import EvaluateSettings
 
 DEFAULT_CONFIG = Path(__file__).with_name("default.yaml")
 """The YAML file of the pipeline that runs without a CONFIG."""
@@ -37,12 +51,20 @@ FlatSettings = dict[str, Any]
 
 
 def read_pipeline(
-    path: Path, *, changes: Sequence[str] = (), seed: int | None = None, jobs: int | None = None
+    path: Path,
+    *,
+    changes: Sequence[str] = (),
+    seed: int | None = None,
+    jobs: int | None = None,
+    recorded: Callable[[str], Mapping[str, str]] = lambda name: {},
 ) -> Pipeline:
-    """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it."""
+    """The pipeline of a file; ``changes`` are as ``stage.setting=value`` and beat it.
+
+    ``recorded`` gives, for the pipeline's name, the commits that its folder has (`read_hub_names`).
+    """
     loaded, node = load_yaml(path)
     if not isinstance(loaded, dict) or not isinstance(loaded.get("stages") or None, list | dict):
-        raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}")
+        raise UserError(f"{path}: a pipeline has a list of stages: {_STAGES_EXAMPLE}{_meant_words(loaded)}")
     head_values = {name: value for name, value in loaded.items() if name != "stages"}
     bodies, places = dict[str, FlatSettings](), dict[str, str]()
     for name, body, where in _stage_entries(loaded["stages"], node, path):
@@ -52,13 +74,14 @@ def read_pipeline(
     _apply_changes(head_values, bodies, changes)
     head_values |= {} if seed is None else {"seed": seed}
     head_values |= {} if jobs is None else {"jobs": jobs}
-    head = _read_head(head_values, path)
-    reader = _StageReader(head, [*bodies])
+    names = HubNames(recorded=recorded(str(head_values.get("name") or path.stem)))
+    head = _read_head(head_values, path, names)
+    reader = _StageReader(head, [*bodies], names)
     for name, body in bodies.items():
         reader.read(name, body, places[name])
     model = head.model if head.model in (None, WORLD) else str(Path(head.model).absolute())
     values = asdict(head) | {"name": head.name or path.stem, "model": model}
-    return Pipeline(**values, stages=tuple(reader.stages.values()))
+    return Pipeline(**values, stages=tuple(reader.stages.values()), hub_names=names.used)
 
 
 def pipeline_yaml(pipeline: Pipeline) -> str:
@@ -138,7 +161,7 @@ def _apply_changes(
         target[name] = value
 
 
-def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
+def _read_head(head_values: Mapping[str, Any], path: Path, names: HubNames) -> PipelineSettings:
     head = resolve(PipelineSettings, read_values(head_values, PipelineSettings, str(path)), {})
     for name, value in (("jobs", head.jobs), ("threads", head.threads)):
         if value is not None and value < 1:
@@ -146,7 +169,7 @@ def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
     if head.name and not _NAME.fullmatch(head.name):
         raise UserError(f"{path}: name {head.name!r}: use letters, digits, - and _")
     if head.model not in (None, WORLD):
-        head = replace(head, model=hub.local_word(str(head.model), "model"))
+        head = replace(head, model=names.local_word(str(head.model), "model"))
         if not word_path(str(head.model)).is_dir():
             raise UserError(f"{path}: model: {head.model}: there is no such folder; {WORLD} is plaudit's own")
     return head
@@ -155,8 +178,8 @@ def _read_head(head_values: Mapping[str, Any], path: Path) -> PipelineSettings:
 class _StageReader:
     """Reads stages one after another: each may name those that were read before it."""
 
-    def __init__(self, head: PipelineSettings, names: Sequence[str]) -> None:
-        self._head, self._names = head, names
+    def __init__(self, head: PipelineSettings, names: Sequence[str], hub_names: HubNames) -> None:
+        self._head, self._names, self._hub_names = head, names, hub_names
         self.stages: dict[str, Stage] = {}
 
     def read(self, name: str, body: FlatSettings, where: str) -> None:
@@ -167,17 +190,24 @@ class _StageReader:
             if kind.trains and "out" in settings:
                 raise UserError("out: the pipeline says where a run lies; leave it out")
             inputs = self._read_inputs(name, kind, settings)
+            prompted = self._read_prompted(name, kind, settings)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         # Rows of several sources are one file when the stage runs.
         lists = {setting.key for setting in all_settings(kind.settings) if item_type(setting.value_type)}
         single = {key: words[0] for key, words in inputs.items() if key not in lists}
+        if any(len(inputs[key]) > 1 for key in single) and any(map(settings.get, FIELD_NAMES)):
+            raise UserError(
+                f"{where}: {' and '.join(FIELD_NAMES)} are about one file, and several stand here; give each "
+                "file a stage of its own (do: rows, data: FILE, columns: [prompt=question]) and name these"
+            )
         values = read_values(_nest(settings | single), kind.settings, where)
         for key, value in ((".".join(path), value) for path, value in values.items()):
             if key not in kind.accepts and str(value).startswith("$"):
                 raise UserError(f"{where}: {key}: takes no stage's result, and {value} stands there")
         if any(setting.path == ("seed",) for setting in all_settings(kind.settings)):
             values.setdefault(("seed",), self._head.seed)
+        inputs |= {PROMPTED: prompted} if prompted else {}
         checked = {"values": values, "inputs": inputs, "where": where, "weight": weight}
         self.stages[name] = stage = Stage(name=name, kind=kind, raw_settings=settings, **checked)
         stage.config({})
@@ -198,7 +228,13 @@ class _StageReader:
             if key not in kind.accepts:
                 continue
             words = [str(word) for word in (value if isinstance(value, list) else [value])]
-            checked = [self._checked_word(word, name, setting, kind) for word in words]
+            named = [policy.name for policy in _prompted_policies(kind, settings)]
+            checked = [
+                word
+                if key == "against" and word in named
+                else self._checked_word(word, name, setting, kind.accepts[key])
+                for word in words
+            ]
             if not takes_list and len(words) > 1 and kind.accepts[key] != ("rows",):
                 raise UserError(f"{key}: {', '.join(checked)}: only rows can be several")
             settings[key] = checked if takes_list or len(checked) > 1 else checked[0]
@@ -206,11 +242,23 @@ class _StageReader:
                 inputs[key] = tuple(checked)
         return inputs
 
-    def _checked_word(self, word: str, name: str, setting: Setting, kind: StageKind) -> str:
+    def _read_prompted(self, name: str, kind: StageKind, settings: FlatSettings) -> tuple[str, ...]:
+        """What the words of prompted policies name; they replace the words in ``settings``, absolute."""
+        found: list[str] = []
+        policies = [*_prompted_policies(kind, settings)]
+        for number, policy in enumerate(policies):
+            setting = next(setting for setting in all_settings(kind.settings) if setting.key == "policy")
+            for part, word in policy.inputs.items():
+                found.append(self._checked_word(word, name, setting, PROMPTED_PARTS[part]))
+                policies[number] = replace(policies[number], **{part: found[-1]})
+        settings |= {"policy": [*map(str, policies)]} if policies else {}
+        return tuple(found)
+
+    def _checked_word(self, word: str, name: str, setting: Setting, accepted: Sequence[str]) -> str:
         """The word as it can be read from anywhere, or the reference, where that may stand here."""
+        key = setting.key
         if not word.startswith("$"):
-            return absolute_word(word, setting, rows=kind.accepts[setting.key] == ("rows",))
-        key, accepted = setting.key, kind.accepts[setting.key]
+            return absolute_word(word, setting, self._hub_names, rows=tuple(accepted) == ("rows",))
         result_type = self._result_type(word[1:], name, key)
         if result_type not in accepted:
             expected = " or ".join(accepted) or "no stage's result, but a file"
@@ -237,6 +285,13 @@ class _StageReader:
         raise UserError(f"{key}: ${name} {reason}")
 
 
+def _prompted_policies(kind: StageKind, settings: FlatSettings) -> Iterator[PolicyWord]:
+    """The prompted policies of a stage, of which an evaluation may have some."""
+    words = settings.get("policy") if kind.settings is EvaluateSettings else None
+    for word in words if isinstance(words, list) else [] if words is None else [words]:
+        yield PolicyWord.parse(str(word))
+
+
 def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     name, kinds = body.get("do"), stage_kinds()
     if name is None:
@@ -252,3 +307,12 @@ def _kind_and_weight(body: FlatSettings) -> tuple[StageKind, int | float]:
     if name in OWN_ALGORITHMS and isinstance(own, str):
         return replace(kinds[name], settings=config_type(name, own)), weight
     return kinds[name], weight
+
+
+def _meant_words(loaded: object) -> str:
+    """What may have been meant by a file without stages."""
+    names = [str(name) for name in loaded] if isinstance(loaded, dict) else []
+    if {"model", "data"} <= set(names):
+        return ". This is a config of one run: plaudit train METHOD --config FILE"
+    near = next((name for name in names if nearest_word(name, ["stages"])), None)
+    return "" if near is None or near == "stages" else f" (here {near!r}; did you mean stages?)"

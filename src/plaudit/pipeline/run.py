@@ -23,6 +23,9 @@ from types import FrameType
 from typing import Any, Literal
 
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import PolicyWord
+from plaudit.evaluation.policies.generate import prompted_context
+from plaudit.evaluation.policies.judge import check_judge
 from plaudit.files import atomic, lock
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS
 from plaudit.methods.iterative.config import LoopConfig, RlhfConfig, resolve_settings
@@ -46,7 +49,15 @@ from plaudit.pipeline.status import (
     seconds_left,
     stage_status,
 )
-from plaudit.pipeline.store import PipelineFolder, read_manifest, restore_stage, set_aside
+from plaudit.pipeline.store import (
+    HUB_FILE,
+    PipelineFolder,
+    read_hub_names,
+    read_manifest,
+    restore_stage,
+    set_aside,
+)
+from plaudit.world.wanted import EvaluateSettings
 
 TAIL_BYTES = 2**16
 """Bytes of a file of figures in which its last line is looked for."""
@@ -137,6 +148,8 @@ def run_pipeline(
         text = pipeline_yaml(pipeline)
         if not folder.config.exists() or folder.config.read_text("utf-8") != text:
             atomic.write_text(folder.config, text)
+        if pipeline.hub_names:
+            atomic.write_json(folder.path / HUB_FILE, read_hub_names(folder.path) | {**pipeline.hub_names})
         # What would fail in an hour fails now.
         validate_pipeline(pipeline)
         context, workers = PipelineContext.of(folder, pipeline), Workers(folder.path, pipeline.jobs)
@@ -169,11 +182,21 @@ def _validate_rlhf(_: str, config: RlhfConfig) -> None:
     loss_name_for("comparisons", config.reward_run.reward)
 
 
+def _validate_evaluation(_: str, settings: EvaluateSettings) -> None:
+    for word in settings.judge:
+        if not word.startswith("$"):
+            check_judge(word, has_gold=settings.true_worth is not None)
+    for policy in map(PolicyWord.parse, settings.policy):
+        is_above = (policy.shots or "").startswith("$")
+        prompted_context(replace(policy, shots=None) if is_above else policy)
+
+
 _VALIDATORS: Mapping[type, Callable[[str, Any], object]] = {
     PolicyConfig: configured_policy_algorithm,
     PreferenceConfig: _validate_preference,
     LoopConfig: lambda name, config: resolve_settings(ITERATIVE_ALGORITHMS[name], config),
     RlhfConfig: _validate_rlhf,
+    EvaluateSettings: _validate_evaluation,
 }
 """What refuses the settings that an algorithm does not read."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from plaudit.config import Setting, SettingPath, all_settings, resolve
 from plaudit.data.write import RowsSettings
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN
 from plaudit.files import hub
 from plaudit.methods.registry import TABLES, TRAINING_INPUTS, config_types
 from plaudit.rewards.combine.request import CombineSettings
@@ -56,11 +57,17 @@ class StageKind:
     """Whether it is a training run, with checkpoints and a run folder of its own."""
 
 
+FIELD_NAMES = ("columns", "leave_out")
+"""The settings that say what the fields of a file are; each is a list of words."""
 _EVALUATED: Mapping[str, tuple[ResultType, ...]] = {
     **dict.fromkeys(("policies", "against"), _MODEL),
     **dict.fromkeys(("judge", "reward"), _REWARD),
-    **{"prompts": _ROWS, "choices": ()},
+    **{"prompts": _ROWS, "choices": (), "right": ()},
 }
+PROMPTED_PARTS: Mapping[str, tuple[ResultType, ...]] = {"folder": _MODEL, "shots": _ROWS, "system": ()}
+"""What the words of prompted policies name, and which of it a stage above may give."""
+PROMPTED = "prompted"
+"""Under this name the inputs of a stage have what the words of its prompted policies name."""
 _COMBINED = {**dict.fromkeys(("policy", "reference"), _MODEL), "members": _REWARD, "normalise": _ROWS}
 _JUDGED = {"models": _REWARD, "data": _ROWS}
 KINDS_WITHOUT_TRAINING = (
@@ -93,6 +100,31 @@ def stage_kinds() -> Mapping[str, StageKind]:
             trains=True,
         )
     return kinds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubNames:
+    """The commits that the words of a pipeline mean on the hub: those that it began with, and new ones.
+
+    Example: ``HubNames(recorded={"model org/base": "org/base@4f0c…"}).local_word("org/base", "model")``
+    """
+
+    recorded: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names with commits that the pipeline's folder has, by kind and word."""
+    used: dict[str, str] = field(default_factory=dict[str, str])
+    """The names with commits of the words that were looked up, in the same way."""
+
+    def local_word(self, word: str, kind: hub.Kind) -> str:
+        """`hub.local_word`, with the commit that is recorded for the word; says if the hub has moved on."""
+        key = f"{kind} {word}"
+        pinned = None if hub.is_plain_path(word, kind) else self.recorded.get(key)
+        if pinned is not None:
+            hub.say_moved_on(word, kind, pinned, "plaudit run --fresh takes what the hub has now")
+        found = hub.local_word(pinned or word, kind)
+        name = hub.recorded_name(found)
+        if hub.is_commit_name(name):
+            self.used[key] = name
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +194,8 @@ class Pipeline(PipelineSettings):
 
     stages: tuple[Stage, ...]
     """In an order in which each comes after those that it needs."""
+    hub_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The names with commits of what it takes from the hub, as `HubNames` has them."""
 
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
@@ -212,28 +246,41 @@ def file_in_word(word: str) -> Path | None:
     return Path(file) if colon and file.endswith(".py") and Path(file).is_file() else None
 
 
-_PATH_SETTINGS = ("policies", "against", "members")
+_PATH_SETTINGS = ("policies", "policy", "against", "members")
+_JUDGE_SETTINGS = ("judge", "models")
+"""These take whoever compares two answers, beside those who score one."""
 _NO_REWARD_SETTINGS = ("held_out", "model", "comparisons", *_PATH_SETTINGS)
 
 
-def absolute_word(word: str, setting: Setting, *, rows: bool) -> str:
+def absolute_word(word: str, setting: Setting, names: HubNames, *, rows: bool) -> str:
     """The word of an input as it can be read from any folder; complains about what is not there."""
+    if word == WRITTEN and setting.key in ("policies", "against") and not Path(word).exists():
+        return word
     if word != WORLD:
-        word = hub.local_word(word, "dataset" if rows else "model")
+        word = names.local_word(word, "dataset" if rows else "model")
     file = file_in_word(word)
     if word != WORLD and file is not None:
         return f"{file.absolute()}{word.removeprefix(str(file)) if word.startswith(str(file)) else ''}"
     if word != WORLD and _must_be_path(word, setting):
-        raise UserError(f"{setting.key}: {word}: there is no such file or folder")
-    if setting.key not in _NO_REWARD_SETTINGS and word not in ("gold", "people") and "://" not in word:
-        # Rules and functions are looked up now, so that a slip of the pen does not show after an hour.
-        from plaudit.rewards.registry import resolve_reward
-
-        try:
-            resolve_reward(word)
-        except UserError as error:
-            raise UserError(f"{setting.key}: {error}") from error
+        hint = hub.name_hint(word, "dataset" if rows else "model")
+        raise UserError(f"{setting.key}: {word}: there is no such file or folder{hint}")
+    if setting.key not in _NO_REWARD_SETTINGS and word not in ("gold", "people", WORLD):
+        _check_scorer(word, setting.key)
     return word
+
+
+def _check_scorer(word: str, key: str) -> None:
+    """Look rules, functions and judges up now, so that a slip of the pen does not show after an hour."""
+    from plaudit.evaluation.policies.judge import check_judge, compares_pairs
+    from plaudit.rewards.registry import resolve_reward
+
+    try:
+        if key in _JUDGE_SETTINGS and compares_pairs(word):
+            check_judge(word, has_gold=False)
+        elif "://" not in word:
+            resolve_reward(word)
+    except UserError as error:
+        raise UserError(f"{key}: {error}") from error
 
 
 def _must_be_path(word: str, setting: Setting) -> bool:

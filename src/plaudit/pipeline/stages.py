@@ -13,11 +13,13 @@ from typing import Any
 
 from plaudit.data.write import RowsSettings, convert_rows
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.result import write_policy_evaluation
+from plaudit.evaluation.policies import WRITTEN
+from plaudit.evaluation.policies.generate import Contestant, prompted_policy
+from plaudit.evaluation.policies.result import write_agreements, write_policy_evaluation
 from plaudit.files import atomic, exact_json
 from plaudit.methods.registry import run_method
 from plaudit.methods.run import CHECKS_FILE
-from plaudit.pipeline.spec import Stage
+from plaudit.pipeline.spec import FIELD_NAMES, Stage
 from plaudit.pipeline.status import GOES_ON, PipelineContext, StageKey, can_resume
 from plaudit.pipeline.store import (
     LOG_FILE,
@@ -29,6 +31,7 @@ from plaudit.pipeline.store import (
     set_aside,
 )
 from plaudit.report.reward_models.page import write_reward_evaluations
+from plaudit.report.words import with_minus
 from plaudit.rewards.combine.request import CombineSettings, write_combination, write_implicit
 from plaudit.world.exam import evaluate_requested_policies, evaluate_requested_rewards
 from plaudit.world.wanted import EvaluateSettings, JudgeRewardSettings, RowRequest, write_requested_rows
@@ -131,9 +134,11 @@ def command_line(verb: str, *words: object, **options: object) -> str:
 
 def _options(settings: Any, *without: str) -> dict[str, Any]:
     """All settings of a stage as options, without those that its command does not have."""
-    return {
+    options = {
         field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in without
     }
+    # These take several words at once.
+    return options | {name: [*options[name]] for name in FIELD_NAMES if name in options}
 
 
 def _train(name: str, config: Any) -> StageResult:
@@ -158,7 +163,9 @@ def _run_sentences(run: Path, out: Path) -> list[str]:
     last, prefix = summary.get("last", {}), "" if run == out else f"{run.relative_to(out)}: "
     names = ("held_out/judge", "held_out/reward", "held_out/accuracy", "held_out/loss", "loss")
     metrics = ", ".join(
-        f"{name.replace('held_out/', 'held-out ')} {last[name]:.3f}" for name in names if last.get(name)
+        f"{name.replace('held_out/', 'held-out ')} {with_minus(format(last[name], '.3f'))}"
+        for name in names
+        if last.get(name)
     )
     figures = [f"{prefix}{summary['step']} steps: {metrics}"] if metrics and "step" in summary else []
     return [*figures, *summary.get("notes", [])]
@@ -204,8 +211,11 @@ def _combine(settings: CombineSettings, out: Path, stage: Stage, context: Pipeli
 
 def _evaluate(settings: EvaluateSettings, out: Path, stage: Stage, context: PipelineContext) -> StageResult:
     """Policies compared on prompts that none of them was trained on, as ``plaudit eval policy`` does."""
-    names = map(context.display_name, stage.inputs["policies"])
-    models = dict(zip(names, map(Path, settings.policies), strict=True))
+    names = map(context.display_name, stage.inputs.get("policies", ()))
+    folders = (None if word == WRITTEN else Path(word) for word in settings.policies)
+    models = {name: Contestant(folder=folder) for name, folder in zip(names, folders, strict=True)} | dict(
+        map(prompted_policy, settings.policy)
+    )
     evaluation = evaluate_requested_policies(settings, models, on_progress=print)
     write_policy_evaluation(evaluation, out)
     each = "an answer" if evaluation.answers == 1 else f"{evaluation.answers} answers"
@@ -227,17 +237,26 @@ def _judge_rewards(
 ) -> StageResult:
     """Rewards on comparisons that none of them was trained on, as ``plaudit eval reward`` does."""
     names = [context.display_name(word) for word in stage.inputs["models"]]
-    evaluated, notes = evaluate_requested_rewards(settings, names)
-    write_reward_evaluations(evaluated, out)
-    evaluations = [item.evaluation for item in evaluated]
+    found = evaluate_requested_rewards(settings, names)
+    if found.rewards:
+        write_reward_evaluations(found.rewards, out)
+    if found.judges:
+        write_agreements(found.judges, out)
+    evaluations = [item.evaluation for item in found.rewards]
     accuracies = ", ".join(
         f"{evaluation.model}: {evaluation.accuracy.value:.1%} right"
         for evaluation in evaluations
         if evaluation.accuracy is not None
     )
+    agreements = ", ".join(
+        f"{contest.judge}: agrees with people in {contest.raw.value:.1%}"
+        for contest, _ in found.judges
+        if contest.raw is not None
+    )
+    figures = "; ".join(filter(None, (accuracies, agreements)))
     options = _options(settings, "models")
     command = command_line("plaudit eval reward", *settings.models, **options, out=out)
-    return StageResult(sentences=(accuracies or "no verdict on any pair", *notes), command=command)
+    return StageResult(sentences=(figures or "no verdict on any pair", *found.notes), command=command)
 
 
 _ACTIONS: Mapping[str, Callable[..., StageResult]] = {

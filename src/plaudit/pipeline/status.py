@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,19 @@ from plaudit.data.read import read_records
 from plaudit.data.write import write_records
 from plaudit.engine.run_folder import Fingerprints
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import PolicyWord
 from plaudit.files import exact_json
-from plaudit.pipeline.spec import WORLD, Pipeline, Stage, file_in_word, flatten, is_reference, word_path
+from plaudit.pipeline.spec import (
+    PROMPTED,
+    PROMPTED_PARTS,
+    WORLD,
+    Pipeline,
+    Stage,
+    file_in_word,
+    flatten,
+    is_reference,
+    word_path,
+)
 from plaudit.pipeline.store import (
     PipelineFolder,
     read_manifest,
@@ -62,13 +73,23 @@ class PipelineContext:
         values: dict[SettingPath, object] = {}
         for setting in all_settings(stage.kind.settings):
             words = [
-                self._input_value(word, stage, setting.key) for word in stage.inputs.get(setting.key, ())
+                self._input_value(word, stage.kind.accepts[setting.key], setting.key)
+                for word in stage.inputs.get(setting.key, ())
             ]
             if words:
                 takes_list = isinstance(stage.values[setting.path], tuple)
                 value = words if takes_list else _one_file(words, joined, setting.key)
                 values[setting.path] = convert(value, setting.value_type)
+        if PROMPTED in stage.inputs:
+            values["policy",] = tuple(map(self._prompted_word, stage.config({}).policy))
         return stage.config(values, self.folder.stage(stage.name) / "run")
+
+    def _prompted_word(self, word: str) -> str:
+        """The word of a prompted policy with paths where it names stages."""
+        policy = PolicyWord.parse(word)
+        folder = self._input_value(policy.folder, PROMPTED_PARTS["folder"], "model")
+        shots = policy.shots and self._input_value(policy.shots, PROMPTED_PARTS["shots"], "shots")
+        return str(replace(policy, folder=folder, shots=shots))
 
     def display_name(self, word: str) -> str:
         """The name of a model or a reward in tables."""
@@ -79,11 +100,11 @@ class PipelineContext:
             return "base"
         return path.parent.name if path.name == "model" else path.name
 
-    def _input_value(self, word: str, stage: Stage, setting: str) -> str:
+    def _input_value(self, word: str, accepted: Sequence[str], setting: str) -> str:
         """The path that a reference stands for; other words as they are written."""
         if is_reference(word):
             above = self.pipeline.stage(word[1:])
-            result_type = "model" if "model" in stage.kind.accepts[setting] else "reward"
+            result_type = "model" if "model" in accepted else "reward"
             return str(self.folder.result(above.name, above.kind, result_type))
         if word[:1] == "$":
             return str(word_path(self.pipeline.model or ""))

@@ -16,6 +16,8 @@ from plaudit.pipeline.spec import StageKind
 
 MANIFEST_FILE, START_FILE, LOG_FILE = "stage.json", "begun.json", "log.txt"
 """Files of a stage's folder: written when it has ended, when it begins, and while it runs."""
+HUB_FILE = "hub.json"
+"""In the folder of a pipeline: what its words meant on the hub when it began, commits and all."""
 _EXCLUDED_OUTPUTS = ("checkpoints", "lock", "report.html", MANIFEST_FILE, START_FILE, LOG_FILE)
 """What serves a restart or a reader only: it is no part of a result."""
 
@@ -53,6 +55,19 @@ class PipelineFolder:
             return folder / "rows.jsonl" if kind.produces == "rows" else folder
         # An ensemble has its combined.json in the folder of the run, beside its members.
         return folder / "run" if kind.produces == result_type == "reward" else folder / "run" / "model"
+
+
+def read_hub_names(folder: Path) -> dict[str, str]:
+    """The commits of the hub that the pipeline in this folder began with; nothing before it began."""
+    path = folder / HUB_FILE
+    try:
+        return {str(word): str(name) for word, name in exact_json.loads(path.read_bytes()).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({error}); remove it, and names are looked up on the hub anew"
+        ) from error
 
 
 def read_manifest(stage_folder: Path) -> dict[str, Any] | None:

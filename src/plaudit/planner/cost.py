@@ -21,6 +21,7 @@ from plaudit.methods.policy.run import rounds_as_steps
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.preference.run import resolve_variant
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.four_bits import four_bit_layers
 from plaudit.planner.machine import Machine
 from plaudit.planner.memory import MemoryLedger, estimate_memory, memory_lower_bound, optimizer_state
 from plaudit.planner.models import CACHED, RunModels, load_run_models
@@ -66,13 +67,7 @@ def stored_items(config: RunConfig, roles: RunModels, rows: PlannedRows) -> tupl
     models = {"model": roles.trained_model, "critic": roles.critic}
     for name, model in models.items():
         if model is not None:
-            # Adapters are added into the weights that they stand beside.
-            saved = {
-                name: p
-                for name, p in _named_parameters(model, trained_only=False).items()
-                if "lora_" not in name
-            }
-            size = _file_size(saved)
+            size = _file_size(_saved_weights(model, roles.numbers.products))
             items.append(StoredItem(name=name, bytes=size, count=1, why="weights of the result"))
     if config.lora.rank:
         items.append(
@@ -107,6 +102,19 @@ def checkpoint_bytes(config: RunConfig, roles: RunModels) -> int:
 
 def _named_parameters(model: nn.Module, *, trained_only: bool) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad or not trained_only}
+
+
+def _saved_weights(model: nn.Module, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The weights of a result: adapters are added into those that they stand beside, none are in 4 bits."""
+    layers = four_bit_layers(model)
+    held = {id(p) for layer in layers for p in (layer.codes, layer.scale_bits)}
+    saved = {
+        name: p
+        for name, p in _named_parameters(model, trained_only=False).items()
+        if "lora_" not in name and id(p) not in held
+    }
+    wide = (torch.empty(layer.shape, dtype=dtype, device="meta") for layer in layers)
+    return saved | {f"{number}.weight": weight for number, weight in enumerate(wide)}
 
 
 def _file_size(tensors: Mapping[str, Tensor]) -> int:
@@ -216,7 +224,7 @@ def estimate_cost(request: PlanRequest) -> RunCost:
     """The cost of a run, all but its time."""
     config, machine = request.config, request.machine
     plan = make_schedule(request.method, config, request.rows, ranks=machine.ranks)
-    roles = load_run_models(request.method, config, machine, plan.rows)
+    roles = load_run_models(request.method, config, machine, request.rows.train)
     return RunCost(
         request=request,
         schedule=plan,
@@ -230,7 +238,7 @@ def may_fit(request: PlanRequest) -> bool:
     """Whether what can be counted without simulating a step fits; much quicker than ``estimate_cost``."""
     config, machine = request.config, request.machine
     plan = make_schedule(request.method, config, request.rows, ranks=machine.ranks)
-    roles = load_run_models(request.method, config, machine, plan.rows)
+    roles = load_run_models(request.method, config, machine, request.rows.train)
     return memory_lower_bound(config, roles, plan, request.rows, request.process) <= machine.memory
 
 

@@ -20,7 +20,7 @@ from torch.autograd.graph import _engine_run_backward
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.settings import OptimizerSettings
@@ -29,7 +29,8 @@ from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.backbone import Backbone, head_of
-from plaudit.models.decode import ROOM_STEP
+from plaudit.models.four_bits import numbers_in_four_bits
+from plaudit.models.kv_cache import ROOM_STEP
 from plaudit.models.load import Precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -41,15 +42,6 @@ from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKE
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
-_AUTOCAST_FUNCTIONS = {
-    torch.nn.functional.linear,
-    torch.matmul,
-    torch.Tensor.matmul,
-    torch.Tensor.__matmul__,
-    torch.bmm,
-    scaled_dot_product_attention,
-}
-"""What autocast computes in fewer digits."""
 _SDPA_MATH = 0
 """The number by which torch calls attention that is written out."""
 
@@ -104,39 +96,24 @@ def _is_meta_tensor(value: object) -> bool:
 class EmulateDevice(TorchFunctionMode):
     """Lets meta tensors take the code paths that tensors of a device would take.
 
-    Attention is asked of the kernel that torch would choose there, and products are made in the numbers that
-    autocast would make them in; ``cached_numbers`` counts the keys and values that attention was given.
+    Attention is asked of the kernel that torch would choose there; ``cached_numbers`` counts the keys and
+    values that attention was given.
     """
 
-    def __init__(self, device: torch.device, products: torch.dtype) -> None:
-        """Emulate this device, with products in this dtype."""
+    def __init__(self, device: torch.device) -> None:
+        """Emulate this device."""
         super().__init__()
-        self._device, self._products = device, products
-        self._weights: dict[int, Tensor] = {}
+        self._device = device
         self.cached_numbers = 0
         """Numbers that a sampler would remember of what was read."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Cast what autocast would cast, and send attention to the kernel that the device would use."""
-        arguments: tuple[tuple[Any, ...], dict[str, Any]] = (args, kwargs or {})
-        if func in _AUTOCAST_FUNCTIONS:
-            arguments = tree_map_only(Tensor, self._cast, arguments)
-        positional, named = arguments
+        """Send attention to the kernel that the device would use."""
         if func is scaled_dot_product_attention:
-            return self._attend(*positional, **named)
-        return func(*positional, **named)
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        """The weight in the dtype of products, cast once and remembered as autocast does."""
-        if tensor.dtype != torch.float32 or self._products == torch.float32:
-            return tensor
-        if not (isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad):
-            return tensor.to(self._products)
-        if id(tensor) not in self._weights:
-            self._weights[id(tensor)] = tensor.to(self._products)
-        return self._weights[id(tensor)]
+            return self._attend(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **flags: Any
@@ -233,7 +210,7 @@ def step_peak(
 
     ``asked`` is a reference that looks at each piece; ``several`` pieces begin with the gradients of others.
     """
-    with LiveBytes() as live, EmulateDevice(setting.device, setting.numbers.products):
+    with LiveBytes() as live, EmulateDevice(setting.device):
         for _ in range(2 if accumulates else 1):
             _run_microbatch(learners, reference, microbatch, setting)
     for learner in learners:
@@ -243,7 +220,8 @@ def step_peak(
 
 def forward_peak(policy: Policy, microbatch: Sequence[Example], setting: SimulationSetting) -> int:
     """The most bytes that a forward pass without gradients holds, up to the hidden states."""
-    with LiveBytes() as live, EmulateDevice(setting.device, setting.numbers.products), torch.no_grad():
+    computing = policy.backbone.computing()
+    with LiveBytes() as live, EmulateDevice(setting.device), torch.no_grad(), computing:
         _hidden_states(policy.backbone, microbatch, lambda inputs, batch: inputs.state_NT[batch.mask_NT])
     return live.peak
 
@@ -252,7 +230,8 @@ def cached_numbers_per_token(policy: Policy, setting: SimulationSetting) -> int:
     """Numbers that the KV cache holds of a token, over all layers."""
     completion = Completion(ids=(0,) * PROBE_TOKENS, mask=(True,) * PROBE_TOKENS, finished=True)
     example = [Example(prompt=(0,) * PROBE_TOKENS, completions=(completion,))]
-    with EmulateDevice(setting.device, setting.numbers.products) as emulation, torch.no_grad():
+    computing = policy.backbone.computing()
+    with EmulateDevice(setting.device) as emulation, torch.no_grad(), computing:
         _hidden_states(policy.backbone, example, lambda inputs, batch: inputs.state_NT[batch.mask_NT])
     return emulation.cached_numbers // (2 * PROBE_TOKENS)
 
@@ -263,9 +242,12 @@ def _run_microbatch(
     microbatch: Sequence[Example],
     setting: SimulationSetting,
 ) -> None:
-    losses = [_loss(learner, microbatch, setting) for learner in learners]
+    losses: list[Tensor] = []
+    for learner in learners:
+        with learner.backbone.computing():
+            losses.append(_loss(learner, microbatch, setting))
     if reference is not None:
-        with torch.no_grad():
+        with torch.no_grad(), reference.backbone.computing():
             _loss(reference, microbatch, setting)
     run_backward(torch.stack(losses).sum())
 
@@ -469,17 +451,20 @@ def _fixed_lines(
         if model is not None:
             size = model_size(model)
             note = f"{size.total:,} numbers in {kind}, {size.trained:,} of them learn{divided}"
+            if count := numbers_in_four_bits(model):
+                note += f", {count:,} in 4 bits"
             yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
     for scorer in roles.scorers:
         why = f"{scorer.size.total:,} numbers, {scorer.folder}"
         yield MemoryLine(name=scorer.name, bytes=scorer.size.bytes, when=ALWAYS, why=why)
-    ratio = sum(in_shape for in_shape, _ in optimizer_state(config.optimizer).values())
-    state = trained * ratio // share
+    moments = [dtype for in_shape, dtype in optimizer_state(config.optimizer).values() if in_shape]
+    # `trained` counts bytes, of weights in the numbers of the run.
+    state = trained * sum(dtype.itemsize for dtype in moments) // roles.numbers.weights.itemsize // share
     yield MemoryLine(
         name="optimiser",
         bytes=state,
         when=ALWAYS,
-        why=f"{config.optimizer.name}: {ratio} numbers for each that learns{divided}",
+        why=f"{config.optimizer.name}: {len(moments)} numbers for each that learns{divided}",
     )
     if roles.reference_kind == CACHED:
         tokens = sum(row.trained_tokens for row in (*rows.train, *rows.held_out))

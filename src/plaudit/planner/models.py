@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from plaudit.methods.config import RunConfig
-from plaudit.methods.models import enable_gradient_checkpointing
+from plaudit.methods.models import recompute_as_configured
 from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
-from plaudit.methods.reference import use_live_reference_if_short
+from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.four_bits import four_bit_layers, numbers_in_four_bits
 from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -85,23 +87,27 @@ class RunModels:
     """Rewards whose memory cannot be known."""
 
 
-def load_run_models(method: str, config: RunConfig, machine: Machine, rows: int) -> RunModels:
-    """The models that a run of this config loads, which learns from so many rows."""
+def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequence[object]) -> RunModels:
+    """The models that a run of this config loads, which learns from these rows."""
     run_precision = precision(config.dtype, machine.device)
     kind = reference_kind(method, config, rows)
     learner = _meta_reward_model(config) if isinstance(config, RewardConfig) else _meta_policy(config)
-    learner.to(run_precision.weights)
+    _in_run_numbers(learner, run_precision)
     reference_model = None
     if kind == LIVE:
         assert isinstance(config, PreferenceConfig | PolicyConfig)
         reference_model = Policy(empty_model(AutoModelForCausalLM, config.reference.model or config.model))
         reference_model.use_layout(config.memory.layout)
-        reference_model.requires_grad_(False).eval().to(run_precision.weights)
+        reference_model.requires_grad_(False).eval()
+        if config.reference.kind == "average":
+            reference_model.to(run_precision.weights)
+        else:
+            reference_model.to(run_precision.products)
     scorers, unsized_rewards = _scorer_models(config, machine)
     critic = _meta_critic(method, config)
     return RunModels(
         trained_model=learner.train(),
-        critic=None if critic is None else critic.to(run_precision.weights).train(),
+        critic=None if critic is None else _in_run_numbers(critic, run_precision).train(),
         reference_kind=kind,
         reference_model=reference_model,
         scorers=scorers,
@@ -110,23 +116,36 @@ def load_run_models(method: str, config: RunConfig, machine: Machine, rows: int)
     )
 
 
+_Learner = TypeVar("_Learner", bound=Policy | RewardModel)
+
+
+def _in_run_numbers(learner: _Learner, numbers: Precision) -> _Learner:
+    learner.to(numbers.weights)
+    if numbers.mixed:
+        learner.compute_in(numbers.products)
+    return learner
+
+
 def model_size(module: nn.Module) -> ModelSize:
     """The weights of a module, tied ones counted once."""
     parameters = list(module.parameters())
     trained = sum(p.numel() for p in parameters if p.requires_grad)
+    layers = four_bit_layers(module)
+    # Two of these weights are one number of the parameters that hold them.
+    held = sum(layer.codes.numel() + layer.scale_bits.numel() for layer in layers)
     return ModelSize(
         trained=trained,
-        frozen=sum(p.numel() for p in parameters) - trained,
+        frozen=sum(p.numel() for p in parameters) - trained - held + numbers_in_four_bits(module),
         bytes=sum(p.numel() * p.element_size() for p in parameters),
     )
 
 
-def reference_kind(method: str, config: RunConfig, rows: int) -> str:
-    """Where a run's reference log-probs come from; live where it is short for so many ``rows``."""
+def reference_kind(method: str, config: RunConfig, rows: Sequence[object]) -> str:
+    """Where a run's reference log-probs come from; live where it is short for these ``rows``."""
     if isinstance(config, PreferenceConfig):
         if "reference" not in configured_algorithm(method, config).needs:
             return NONE
-        kind = use_live_reference_if_short(config, rows).reference.kind
+        kind = settled_reference(config, rows).reference.kind
         if kind in ("auto", "precomputed"):
             return CACHED
     elif isinstance(config, PolicyConfig):
@@ -142,12 +161,11 @@ def reference_kind(method: str, config: RunConfig, rows: int) -> str:
 def _meta_policy(config: RunConfig) -> Policy:
     """The policy as ``prepare_policy`` makes it, without verifying its layout, which needs weights."""
     model = empty_model(AutoModelForCausalLM, config.model)
-    if config.memory.checkpointing:
-        enable_gradient_checkpointing(model)
     if config.lora.rank:
         with torch.device("meta"):
             model = with_lora(model, config.lora)
     policy = Policy(model, attention=config.memory.attention)
+    recompute_as_configured(policy, config)
     policy.use_layout(config.memory.layout)
     return policy
 
@@ -155,11 +173,10 @@ def _meta_policy(config: RunConfig) -> Policy:
 def _meta_reward_model(config: RewardConfig) -> RewardModel:
     """The reward model as ``prepare_reward_model`` makes it."""
     model = _meta_classifier(config.model, config)
-    if config.memory.checkpointing:
-        enable_gradient_checkpointing(model.base)
     if config.lora.rank:
         with torch.device("meta"):
             model = model.with_adapters(config.lora)
+    recompute_as_configured(model, config)
     model.use_layout(config.memory.layout)
     return model
 

@@ -33,7 +33,8 @@ def schedule_sentences(cost: RunCost) -> Iterator[str]:
     """The arithmetic of the batches, in words and numbers."""
     plan = cost.schedule
     kind = "rows" if plan.rounds is None else "prompts"
-    yield f"{plan.rows:,} {kind} are learnt from, {plan.held_out:,} are held out"
+    held_out = f"{plan.held_out:,} {_plural(plan.held_out, 'is', 'are')} held out"
+    yield f"{plan.rows:,} {kind} are learnt from, {held_out}"
     ranks = f" × {plan.ranks} processes" if plan.ranks > 1 else ""
     largest = sum(example.tokens for example in plan.largest)
     microbatches = (
@@ -49,8 +50,8 @@ def schedule_sentences(cost: RunCost) -> Iterator[str]:
         yield from _round_sentences(cost, microbatches)
     times = f"{plan.passes:.3g} times through {plan.rows:,} {kind}"
     if plan.rounds is None:
-        steps_per_epoch = plan.steps_an_epoch
-        yield f"the run: {times}, {steps_per_epoch:,} steps each time = {plan.steps:,} optimiser steps"
+        each = f"{plan.steps_an_epoch:,} {_plural(plan.steps_an_epoch, 'step')} each time"
+        yield f"the run: {times}, {each} = {plan.steps:,} optimiser steps"
     else:
         yield (
             f"the run: {times} = {plan.batches:,} rounds × {plan.updates_per_batch} = {plan.steps:,} "

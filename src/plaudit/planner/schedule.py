@@ -14,12 +14,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from plaudit.data.formats.layout import ReadOptions
 from plaudit.data.read import read_records
 from plaudit.data.records import Comparison, Ranking, Record
 from plaudit.engine.loop import BatchOrder
 from plaudit.errors import UserError
 from plaudit.files.data_sets import sources_of
+from plaudit.files.stored import mapped
 from plaudit.methods.config import RunConfig
 from plaudit.methods.data import hold_out, load_rows, weighted
 from plaudit.methods.named_runs import SUPERVISED_METHODS
@@ -63,9 +63,9 @@ class PlannedRows:
     Example: ``planned_rows("sft", config, None).train``
     """
 
-    train: tuple[Example, ...]
+    train: Sequence[Example]
     """Rows that are trained."""
-    held_out: tuple[Example, ...]
+    held_out: Sequence[Example]
     """Rows that never are."""
     notes: tuple[str, ...]
     """What was decided about them."""
@@ -95,7 +95,7 @@ def planned_rows(method: str, config: RunConfig, stated: StatedLengths | None) -
     else:
         rows_read = load_rows(config, encoder, SUPERVISED_METHODS[method].encode, None)
         return PlannedRows(train=rows_read.train, held_out=rows_read.held_out, notes=rows_read.notes)
-    train, held_out = (tuple(map(example_of, rows)) for rows in (rows_read.train, rows_read.held_out))
+    train, held_out = (mapped(rows, example_of) for rows in (rows_read.train, rows_read.held_out))
     return PlannedRows(train=train, held_out=held_out, notes=rows_read.notes)
 
 
@@ -116,20 +116,22 @@ def _stated_rows(config: RunConfig, lengths: StatedLengths) -> PlannedRows:
         for source, weight in sources_of(config.data)
     ]
     rows = tuple(row for part, _ in parts for row in part)
+    trained: Sequence[int] = range(len(rows))
     if share is None:
         held_out = _rows_of_stated_length(Path(config.held_out), config, lengths)
     else:
-        rows, held_out = hold_out(rows, share, config.seed)
-    rows = weighted(rows, {id(row): weight for part, weight in parts for row in part}, config.seed)
+        trained, separate = hold_out(rows, share, config.seed)
+        held_out = tuple(rows[number] for number in separate)
+    often = weighted(trained, [weight for part, weight in parts for _ in part], config.seed)
+    rows = tuple(rows[number] for number in often)
     note = f"every prompt is taken to have {lengths.prompt:,} tokens, every answer {lengths.answer:,}"
     return PlannedRows(train=rows, held_out=held_out, notes=(note,))
 
 
 def _rows_of_stated_length(path: Path, config: RunConfig, lengths: StatedLengths) -> tuple[Example, ...]:
     """Rows of the stated lengths; equal prompts stay equal, so that they are held out together."""
-    options = ReadOptions(split=config.rows.split, ties=config.rows.ties)
     records = read_records(
-        path, format=config.format, threshold=config.rows.threshold, quarantine=None, options=options
+        path, format=config.format, threshold=config.rows.threshold, options=config.read_options
     ).records
     example_of: dict[object, Example] = {}
     for record in records:
@@ -237,7 +239,7 @@ def make_schedule(
     inner = 1 if rounds is None else rounds.updates_per_round
     steps = total_steps(config, order, inner)
     batches = -(-steps // inner)
-    examples = [_with_round_completions(row, rounds) for row in rows.train]
+    examples = mapped(rows.train, partial(_with_round_completions, rounds=rounds))
     tokens_at_once, sampled = config.memory.tokens_at_once, islice(range(1, batches + 1), SAMPLED_BATCHES)
     microbatches = 0
     largest: Microbatch = ()

@@ -77,6 +77,7 @@ def _single_changes(cost: RunCost) -> Iterator[SettingChange]:
         _shard_weights,
         _share_critic,
         _use_lora,
+        _hold_base_in_four_bits,
     ):
         yield from step(cost, config)
 
@@ -90,6 +91,7 @@ def _combined_changes(cost: RunCost) -> Iterator[SettingChange]:
         _shard_weights,
         _share_critic,
         _use_lora,
+        _hold_base_in_four_bits,
         _smaller_microbatches,
     ):
         changes = [*step(cost, config)]
@@ -171,3 +173,13 @@ def _use_lora(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
         means="another run: small matrices learn beside frozen weights"
         + (", which are the reference too" if frees_reference else ""),
     )
+
+
+def _hold_base_in_four_bits(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
+    del cost
+    if config.lora.rank and config.lora.base == "auto" and not config.lora.keep:
+        yield SettingChange(
+            words="--lora.base 4bit",
+            config=replace(config, lora=replace(config.lora, base="4bit")),
+            means="another run: frozen weights are rounded to 4 bits; slower by what it takes to widen them",
+        )

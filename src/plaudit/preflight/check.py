@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -86,8 +86,6 @@ class PreflightSubject:
     """What the policy is compared with."""
     same_reference: bool = False
     """Whether that is the very model that the run begins with."""
-    products: Callable[[], AbstractContextManager[object]] = nullcontext
-    """The context in which products are made."""
     sampler: Sampler | None = None
     """What draws answers, with the policy's weights of the moment when it is asked."""
     weights: WeightsVersion = field(default_factory=WeightsVersion)

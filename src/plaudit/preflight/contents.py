@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from plaudit.data.records import Prompt, Record, Steps, Text, plain_text, user_turn
+from plaudit.data.records import Prompt, Record, Steps, Text, plain_text, user_turn, words_of
 from plaudit.errors import UserError
 from plaudit.evaluation.stats import wilson_interval
 from plaudit.preflight.check import (
@@ -103,7 +103,8 @@ def _learnt_answers(record: Record) -> Iterator[Text]:
 
 def check_giveaway(subject: PreflightSubject) -> Result:
     """Looks for a word, or a mark, that stands in one side of every pair and not in the other. It fails when
-    the whole interval of 95 % (Wilson's) of pairs that one word tells apart lies above 95 %."""
+    the whole interval of 95 % (Wilson's) of pairs that one word tells apart lies above 95 %, and warns
+    from 30 pairs on when that share does."""
     if not learns_from_judgements(subject):
         return not_applicable("nothing is compared: answers are learnt as they stand, or drawn")
     counts: Counter[tuple[str, str]] = Counter()
@@ -121,7 +122,10 @@ def check_giveaway(subject: PreflightSubject) -> Result:
     [((word, side), count)] = counts.most_common(1)
     low, _ = wilson_interval(count / pairs, pairs)
     details = f"{word!r} says most: it stands in the {side} answer alone in {count:,} of {pairs:,} pairs"
-    return failed(details) if low > MAX_ONE_SIDED_SHARE else passed(details)
+    if low > MAX_ONE_SIDED_SHARE:
+        return failed(details)
+    doubtful = pairs >= MIN_ROWS and count > MAX_ONE_SIDED_SHARE * pairs
+    return warned(details) if doubtful else passed(details)
 
 
 def check_control_tokens(subject: PreflightSubject) -> Result:
@@ -162,7 +166,7 @@ def _forged_control(encoder: Encoder, record: Record, pattern: re.Pattern[str]) 
     prompt = encoder.prompt_as_turns(record.prompt)
     if isinstance(prompt, str):
         return None
-    harmless = tuple(replace(turn, content=pattern.sub("word", plain_text((turn,)))) for turn in prompt)
+    harmless = tuple(replace(turn, content=pattern.sub("word", words_of(turn))) for turn in prompt)
     unknown = encoder.info.tokenizer.unk_token
     control = {encoder.info.id_of(token) for token in encoder.info.control if token != unknown}
     try:

@@ -15,6 +15,7 @@ from itertools import combinations, islice
 from jinja2 import TemplateError
 
 from plaudit.data.records import (
+    TOOLS_ROLE,
     Comparison,
     Demonstration,
     Message,
@@ -26,6 +27,8 @@ from plaudit.data.records import (
     Text,
     pictures,
     plain_text,
+    split_tools,
+    words_of,
 )
 from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
@@ -333,8 +336,8 @@ CHECKS = (
 """Checks of the data."""
 
 
-ConversationShape = tuple[tuple[str, bool], ...]
-"""Who speaks in a conversation, and whether the turn says something."""
+ConversationShape = tuple[Message, ...]
+"""Who speaks in a conversation, with what calls, and whether the turn says something."""
 # Long, with quotes, braces and brackets: what templates cut, escape or take for their own.
 _FILLING = "Some words, 'quoted' and {braced}; 1 < 2 & so on.\n" * 40
 
@@ -429,12 +432,19 @@ def _prompt_and_full_texts(encoder: Encoder, row: EncodedRow) -> tuple[str, list
     for answer in row.answers:
         assert not isinstance(answer, str), "an answer of a conversation is a turn"
         conversations.append((*prompt, *strip_turn_ends(answer, ends)))
-    # Where only the last turn is learnt, the answers before it are part of the question.
-    before = conversations[0][:-1] if encoder.turns == "last" else prompt
+    before = conversations[0][: _first_learnt_turn(encoder, conversations[0], len(prompt))]
     question = render_chat(encoder, before, add_generation_prompt=True)
     return question, [
         render_chat(encoder, conversation, add_generation_prompt=False) for conversation in conversations
     ]
+
+
+def _first_learnt_turn(encoder: Encoder, conversation: Sequence[Message], start: int) -> int:
+    """Where the question ends: answers of weight 0, and where only the last is learnt those before it, are
+    part of it."""
+    turns = range(start, len(conversation))
+    learnt = [i for i in turns if conversation[i].role == "assistant" and conversation[i].trained]
+    return learnt[-1 if encoder.turns == "last" else 0]
 
 
 def _sampler_prompts(subject: PreflightSubject) -> Iterator[tuple[str, Text, tuple[int, ...]]]:
@@ -464,9 +474,10 @@ def check_chat_template(subject: PreflightSubject) -> Result:
         return not_applicable("the rows are plain text, which no template touches")
     checked: list[str] = []
     for shape, origin in shapes.items():
-        turns = [_marked_turn(i, role, speaks) for i, (role, speaks) in enumerate(shape)]
+        tools, others = split_tools(shape)
+        turns = [*tools, *(_marked_turn(i, turn) for i, turn in enumerate(others))]
         try:
-            text = render_chat(subject.encoder, turns, add_generation_prompt=shape[-1][0] != "assistant")
+            text = render_chat(subject.encoder, turns, add_generation_prompt=shape[-1].role != "assistant")
         # A template may raise on roles that it does not know: such rows are refused, not garbled.
         except (TemplateError, TypeError, ValueError, LookupError):
             continue
@@ -490,9 +501,15 @@ def _conversation_shapes(subject: PreflightSubject) -> dict[ConversationShape, s
         if isinstance(prompt, str):
             continue
         for turns in _conversations(record, prompt, subject.encoder):
-            shape = tuple((turn.role, bool(plain_text((turn,)).strip())) for turn in turns)
-            shapes.setdefault(shape, record.origin)
+            shapes.setdefault(tuple(map(_shape_of, turns)), record.origin)
     return dict(islice(shapes.items(), SAMPLE_SIZE))
+
+
+def _shape_of(turn: Message) -> Message:
+    """The turn as far as templates tell turns apart: with its calls, and one word in place of all words."""
+    if turn.role == TOOLS_ROLE:
+        return turn
+    return replace(turn, content="said" if words_of(turn).strip() else "", reasoning=None, trained=True)
 
 
 def _conversations(
@@ -512,9 +529,9 @@ def _conversations(
     yield from ((*prompt, *answer) for answer in turns if not isinstance(answer, str))
 
 
-def _marked_turn(i: int, role: str, speaks: bool) -> Message:
+def _marked_turn(i: int, turn: Message) -> Message:
     opens, closes = _turn_marks(i)
-    return Message(role=role, content=f"{opens} {_FILLING} {closes}" if speaks else "")
+    return replace(turn, content=f"{opens} {_FILLING} {closes}" if turn.content else "")
 
 
 def _turn_marks(i: int) -> tuple[str, str]:
@@ -523,18 +540,20 @@ def _turn_marks(i: int) -> tuple[str, str]:
 
 def _template_fault(shape: ConversationShape, text: str) -> str | None:
     places: list[int] = []
-    for i, (role, speaks) in enumerate(shape):
-        for mark in _turn_marks(i) if speaks else ():
+    for i, turn in enumerate(split_tools(shape)[1]):
+        for mark in _turn_marks(i) if turn.content else ():
             if text.count(mark) != 1:
                 problem = "leaves out words" if mark not in text else "repeats words"
-                return f"the template {problem} of turn {i + 1}, the {role} turn"
-            if role != "system":
+                return f"the template {problem} of turn {i + 1}, the {turn.role} turn"
+            if turn.role != "system":
                 places.append(text.index(mark))
     return None if places == sorted(places) else "the template changes the order of the turns"
 
 
 def _describe_shape(shape: ConversationShape) -> str:
-    return ", ".join(role if speaks else f"an empty {role} turn" for role, speaks in shape)
+    return ", ".join(
+        turn.role if turn.content or turn.tool_calls else f"an empty {turn.role} turn" for turn in shape
+    )
 
 
 PROMPT_CHECKS = (

@@ -51,7 +51,7 @@ def transformers_logits(
     """What transformers' own forward pass predicts before each of these tokens, the row alone."""
     policy = require_policy(subject)
     row_1L = torch.tensor([[*prompt, *ids]], device=policy.device)
-    with torch.no_grad(), policy.as_plain_model() as plain, subject.products():
+    with torch.no_grad(), policy.as_plain_model() as plain:
         mask_1L = torch.ones_like(row_1L)
         logits_1LV = plain(input_ids=row_1L, attention_mask=mask_1L, use_cache=False).logits
     # A position's logits predict the next token, hence from the prompt's last to the answer's last but one.
@@ -62,9 +62,7 @@ def transformers_logits(
 def logprob_tolerance(subject: PreflightSubject, settings: SamplingSettings) -> float:
     """How far rounding may take two log-probs of one token apart; a low temperature stretches it."""
     policy = require_policy(subject)
-    with subject.products():
-        device = policy.device.type
-        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
+    half = policy.backbone.compute_dtype not in (torch.float32, torch.float64)
     nats = max(tolerance(policy), HALF_PRECISION_NATS) if half else tolerance(policy)
     return nats / min(1.0, settings.temperature or 1.0)
 

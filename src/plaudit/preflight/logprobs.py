@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from plaudit.engine.distributed import is_sharded
 from plaudit.engine.metrics import values_of
-from plaudit.models.backbone import PackingError, without_head
+from plaudit.models.attention import PackingError
+from plaudit.models.backbone import without_head
 from plaudit.models.policy import Policy, log_ratio_tolerance
 from plaudit.models.reward_model import RewardModel
 from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
@@ -121,7 +122,7 @@ def check_dropout(subject: PreflightSubject) -> Result:
         return not_applicable(NO_MODEL)
     # Dropout acts in training mode only.
     model.train()
-    with torch.no_grad(), subject.products():
+    with torch.no_grad():
         first_NT, second_NT = (token_scores(model, _device_batch(model, examples)) for _ in range(2))
     difference = token_difference(first_NT, second_NT, _device_batch(model, examples))
     # To the last bit: under any tolerance a small dropout would pass.
@@ -151,7 +152,7 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     # A run that draws compares log-probs at the temperature at which it draws.
     temperature = 1.0 if subject.trial is None else subject.sampling.temperature
     policy.eval()
-    with torch.no_grad(), subject.products():
+    with torch.no_grad():
         logp_NT = policy.score(batch, temperature=float(temperature)).logp_NT
     ref_NT = reference.logp(examples, batch).to(logp_NT.dtype)
     difference = token_difference(logp_NT, ref_NT, batch)
@@ -166,7 +167,7 @@ def check_reference_agrees(subject: PreflightSubject) -> Result:
     )
     return (
         passed(details)
-        if difference.largest <= log_ratio_tolerance(policy, subject.products)
+        if difference.largest <= log_ratio_tolerance(policy)
         else failed(f"{difference.origin}: {details}")
     )
 
@@ -198,18 +199,15 @@ def check_bf16(subject: PreflightSubject) -> Result:
     examples = shortest_examples(subject)
     if model is None or not examples:
         return not_applicable(NO_MODEL)
-    with subject.products():
-        device = model.device.type
-        products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.base.dtype
+    products = model.backbone.compute_dtype
     if products in ROUNDING:
         return not_applicable(f"products are made in {_dtype_name(products)}")
     batch = _device_batch(model, examples)
     model.eval()
     with torch.no_grad():
-        # Outside the run's autocast, so in the numbers of the weights.
-        exact_NT = token_scores(model, batch)
-        with subject.products():
-            run_NT = token_scores(model, batch)
+        with model.backbone.in_full():
+            exact_NT = token_scores(model, batch)
+        run_NT = token_scores(model, batch)
     difference = token_difference(run_NT, exact_NT, batch)
     eps = torch.finfo(products).eps
     # A token of 20 nats has logits that are larger by as much, and so are their roundings.

@@ -38,7 +38,7 @@ def check_page(check: Check) -> str:
     parts = {
         "What it proves": check.proves,
         "Why it matters": check.matters,
-        "How it looks": (check.run.__doc__ or "").strip(),
+        "How it looks": " ".join((check.run.__doc__ or "").split()),
         "How to mend it": check.mend,
         "When it looks": f"{when} `--allow {check.name}` lets a run go on although it fails.",
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Text, assistant_turn, plain_text
+from plaudit.data.records import Text, assistant_turn, plain_text, split_tools, words_of
 from plaudit.errors import UserError
 from plaudit.models.reward_model import RewardModel, first_differing_token
 from plaudit.models.verify import tolerance
@@ -289,7 +289,7 @@ def _first_missing_turn(shown_text: str, task: Task) -> str | None:
 
 
 def _turn_texts(text: Text) -> list[str]:
-    return [text] if isinstance(text, str) else [plain_text((message,)) for message in text]
+    return [text] if isinstance(text, str) else [words_of(turn) for turn in split_tools(text)[1]]
 
 
 def _normalized_text(text: str) -> str:
@@ -299,8 +299,10 @@ def _normalized_text(text: str) -> str:
 
 def _template_relation(policy: Encoder, reader: Encoder, rows: Sequence[tuple[str, Task]]) -> str:
     """How the reader is shown what the policy says."""
-    if policy.asks_in_turns and not reader.asks_in_turns and isinstance(rows[0][1].prompt, str):
-        return "is shown these prompts in plain text, while the policy is asked them as a user's turn"
+    if policy.asks_in_turns != reader.asks_in_turns and isinstance(rows[0][1].prompt, str):
+        ways = ("in plain text", "as a user's turn")
+        own, other = ways[reader.asks_in_turns], ways[policy.asks_in_turns]
+        return f"is shown these prompts {own}, as it was trained, while the policy is asked them {other}"
     if policy.template != reader.template:
         return "has a template of its own, in which no word is lost"
     same = first_differing_token(policy.info, reader.info) is None

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from plaudit.engine.distributed import is_sharded
 from plaudit.errors import UserError
+from plaudit.models.backbone import head_of
+from plaudit.models.policy import Policy
 from plaudit.preflight import exact_sampling
 from plaudit.preflight.check import Check, PreflightSubject, Result, failed, not_applicable, passed
 from plaudit.preflight.exact_sampling import (
@@ -53,7 +55,7 @@ def check_stops(subject: PreflightSubject) -> Result:
         is_whole = policy is None or not is_sharded(policy)
         return not_applicable(_NOTHING_TO_SAMPLE if is_whole else "weights are divided over ranks")
     try:
-        sampler = subject.sampler or sampler_of_policy(policy, subject.encoder, subject.products)
+        sampler = subject.sampler or sampler_of_policy(policy, subject.encoder)
     except UserError as error:
         return not_applicable(str(error))
     ordinary, ends = _ordinary_token(subject, rows[0]), _declared_end_tokens(subject)
@@ -106,17 +108,16 @@ def _ordinary_token(subject: PreflightSubject, row: SamplePrompt) -> int:
 
 def _forced_rollout(subject: PreflightSubject, sampler: Sampler, row: SamplePrompt, token: int) -> Rollout:
     settings = SamplingSettings(temperature=0, max_tokens=MAX_FORCED_TOKENS)
-    with force_token(_output_head(subject), token):
+    with force_token(require_policy(subject), token):
         return sampler.generate([row.prompt.prompt], settings)[0][0]
 
 
 @contextmanager
-def force_token(head: nn.Linear, token: int) -> Iterator[None]:
+def force_token(policy: Policy, token: int) -> Iterator[None]:
     """The head predicts this token and no other, whatever the hidden state, while the context lasts."""
     # By its bias, which wins at any hidden state; the weight may be tied to the input embedding.
-    bias_V = torch.full(
-        (head.weight.shape[0],), -FORCING_BIAS, dtype=head.weight.dtype, device=head.weight.device
-    )
+    head, dtype = head_of(policy.base).layer, policy.backbone.compute_dtype
+    bias_V = torch.full((head.weight.shape[0],), -FORCING_BIAS, dtype=dtype, device=head.weight.device)
     bias_V[token] = FORCING_BIAS
     original_bias: Any = head.bias
     head.bias = nn.Parameter(bias_V, requires_grad=False)
@@ -124,12 +125,6 @@ def force_token(head: nn.Linear, token: int) -> Iterator[None]:
         yield
     finally:
         head.bias = original_bias
-
-
-def _output_head(subject: PreflightSubject) -> nn.Linear:
-    head = require_policy(subject).base.get_output_embeddings()
-    assert isinstance(head, nn.Linear), "a policy that can be scored has a plain head"
-    return head
 
 
 def _vocabulary_size(policy: Any) -> int:

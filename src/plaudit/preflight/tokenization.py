@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
-from plaudit.data.records import Message, Prompt, Steps, Text, assistant_turn, plain_text, user_turn
+from plaudit.data.records import (
+    Message,
+    Prompt,
+    Steps,
+    Text,
+    assistant_turn,
+    plain_text,
+    tool_schemas,
+    user_turn,
+    words_of,
+)
 from plaudit.errors import UserError
 from plaudit.preflight.check import (
     SAMPLE_SIZE,
@@ -96,6 +106,7 @@ def render_chat(encoder: Encoder, turns: Sequence[Message], *, add_generation_pr
     chat_format = encoder.chat_format
     return tokenizer.apply_chat_template(
         chat_format.template.turn_fields(chat_format.in_letters(turns)),
+        tools=tool_schemas(chat_format.in_letters(turns)),
         chat_template=encoder.template,
         add_generation_prompt=add_generation_prompt,
         tokenize=False,
@@ -161,9 +172,7 @@ def strip_turn_ends(answer: Sequence[Message], ends: Sequence[str]) -> tuple[Mes
     """The turns up to the last answer, the assistant's without ends of their own."""
     last = max(i for i, turn in enumerate(answer) if turn.role == "assistant" and turn.trained)
     return tuple(
-        replace(turn, content=strip_end_tokens(plain_text((turn,)), ends))
-        if turn.role == "assistant"
-        else turn
+        replace(turn, content=strip_end_tokens(words_of(turn), ends)) if turn.role == "assistant" else turn
         for turn in answer[: last + 1]
     )
 
@@ -403,11 +412,14 @@ def _expected_turns(encoder: Encoder, row: EncodedRow, answer: Text) -> Iterator
     whole = render_chat(encoder, (*prompt, *turns), add_generation_prompt=False)
     for i, turn in enumerate(turns):
         if turn.role == "assistant" and turn.trained and (encoder.turns == "all" or i == len(turns) - 1):
-            yield (
-                render_chat(encoder, (*prompt, *turns[:i]), add_generation_prompt=True),
-                plain_text((turn,)),
-                whole,
-            )
+            question = render_chat(encoder, (*prompt, *turns[:i]), add_generation_prompt=True)
+            # What a call looks like is the template's doing: it reaches to the token that ends it.
+            written = whole.removeprefix(question) if turn.tool_calls else words_of(turn)
+            yield question, _before_end(written, ends) if turn.tool_calls else written, whole
+
+
+def _before_end(text: str, ends: Sequence[str]) -> str:
+    return text[: min((text.index(end) for end in ends if end and end in text), default=len(text))]
 
 
 def _trained_text(encoder: Encoder, completion: Completion) -> str:

@@ -239,10 +239,7 @@ def _eval_mode(job: TrainingJob[Any]) -> Iterator[None]:
 def _relative_tolerance(subject: PreflightSubject) -> float:
     model = subject.policy or subject.scorer
     assert model is not None, "a model that learns"
-    with subject.products():
-        device = model.device.type
-        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) not in ROUNDING
-    return HALF_PRECISION_ROUNDING if half else ROUNDING.get(model.base.dtype, HALF_PRECISION_ROUNDING)
+    return ROUNDING.get(model.backbone.compute_dtype, HALF_PRECISION_ROUNDING)
 
 
 def _copied_gradients(weights: Iterable[nn.Parameter]) -> Gradients:

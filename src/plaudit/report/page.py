@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from plaudit.report.words import (
     counted,
@@ -30,6 +30,7 @@ from plaudit.report.words import (
 
 _BREAK_AT_TAG = re.compile(r"(?<=>)\s*\n\s*|\s*\n\s*(?=<)|^\s*\n\s*|\s*\n\s*$")
 _BREAK = re.compile(r"\s*\n\s*")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 
 def render(template: str, **data: object) -> str:
@@ -81,7 +82,7 @@ def environment() -> Environment:
         "short": short_name,
         "shortened": shortened,
         "timestamp": timestamp_text,
-        "unbroken": unbroken,
+        "unbroken": _unbroken,
     }
     return environment
 
@@ -90,6 +91,12 @@ def _visible(value: Any) -> str:
     """What is printed of a value: a drawing as it is, anything else as text of which every letter shows."""
     assert value is not None, "a template decides what stands where there is nothing"
     return value if isinstance(value, Markup) else escape_invisible(str(value))
+
+
+def _unbroken(text: str) -> Markup:
+    """A sentence with no number parted from its per cent, and no option's name broken behind its hyphens."""
+    printed = str(escape(escape_invisible(unbroken(text))))
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', printed))
 
 
 def _digest(text: str) -> str:

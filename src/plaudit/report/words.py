@@ -22,17 +22,28 @@ MAX_NAME_LENGTH = 40
 def number_text(value: Number) -> str:
     """A measured number as text, in about three digits.
 
-    >>> [number_text(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 2.0, float("nan"))]
-    ['3.21', '0.0612', '2e-5', '12,346', '2.00', 'not finite']
+    >>> [number_text(value) for value in (3.2149, 0.0612, 2e-05, 12345.6, 2.0, 0.03, -0.2, float("nan"))]
+    ['3.21', '0.0612', '2e-5', '12,346', '2.00', '0.03', '−0.200', 'not finite']
     """
     size = abs(value)
     if math.isnan(value):
         return "not finite"
     if size >= 1e9 or 0 < size < 1e-3:
-        return trim_exponent(f"{value:.3g}")
+        return with_minus(trim_exponent(f"{value:.3g}"))
     if size >= 100 or size == 0:
-        return f"{value:,.0f}"
-    return f"{value:.{2 - math.floor(math.log10(size))}f}"
+        return with_minus(f"{value:,.0f}")
+    digits = f"{value:.{2 - math.floor(math.log10(size))}f}"
+    # Below 0.1 zeros at the end would make a number look longer than its neighbours, and no more exact.
+    return with_minus(digits.rstrip("0") if size < 0.1 else digits)
+
+
+def with_minus(number: str) -> str:
+    """A written number with a minus sign in place of a hyphen, which lines break behind.
+
+    >>> with_minus("-1.5"), with_minus("-2e-5"), with_minus("3")
+    ('−1.5', '−2e-5', '3')
+    """
+    return f"\N{MINUS SIGN}{number[1:]}" if number.startswith("-") else number
 
 
 def percent(value: Number) -> str:
@@ -41,7 +52,7 @@ def percent(value: Number) -> str:
     >>> percent(0.6123)
     '61.2 %'
     """
-    return f"{100 * value:.1f} %" if not math.isnan(value) else "not finite"
+    return with_minus(f"{100 * value:.1f} %") if not math.isnan(value) else "not finite"
 
 
 def duration(seconds: Number) -> str:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from plaudit.data.judging import Task
-from plaudit.data.records import Text, plain_text
+from plaudit.data.records import Text, plain_text, tool_fields, words_of
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.rewards.base import RewardTraits, TaskScores
@@ -336,7 +336,7 @@ def _score_request_body(request: _ScoreRequest) -> bytes:
     prompt = request.task.prompt
     if not isinstance(prompt, str):
         prompt_json: object = [
-            {"role": message.role, "content": plain_text((message,))} for message in prompt
+            {"role": message.role, "content": words_of(message), **tool_fields(message)} for message in prompt
         ]
     else:
         prompt_json = prompt

@@ -6,12 +6,15 @@ import inspect
 import math
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
+from plaudit.config import did_you_mean
 from plaudit.data.judging import Task
 from plaudit.data.records import plain_text, turns_of
 from plaudit.errors import UserError
@@ -131,7 +134,22 @@ def call_user_function(
             return function(**arguments)
         # Nobody knows what it raises.
         except Exception as error:
-            raise UserError(f"{where}: it raised {type(error).__name__}: {error}") from error
+            raise UserError(
+                f"{where}: it raised {type(error).__name__}: {error}{_line_in(error, _file_of(function))}"
+            ) from error
+
+
+def _file_of(function: Callable[..., object]) -> str:
+    return getattr(getattr(function, "__code__", None), "co_filename", "")
+
+
+def _line_in(error: Exception, file: str) -> str:
+    """The line of a user's file at which an error left it; empty where that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        frame.lineno for frame in frames if file and Path(frame.filename).resolve() == Path(file).resolve()
+    ]
+    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
 
 
 def _as_numbers(value: object) -> tuple[float, ...] | None:
@@ -206,6 +224,8 @@ def _unknown_reward_message(spec: str, kind: str) -> str:
         )
     if spec in _PARAMETRISED_REWARDS:
         return f"{spec} has to be told what: {_REWARD_FORMS[spec]}"
+    if spec.endswith(".py"):
+        return f"{spec} is a file of Python: say which function of it is the reward, {spec}:NAME"
     if os.sep in spec or spec.startswith("."):
         return (
             f"{spec}: no such folder, and no other reward is written like this. There is "
@@ -282,15 +302,38 @@ def resolve_object(spec: str) -> object:
     module, _, name = spec.rpartition(":")
     if not module or not name.isidentifier():
         raise UserError(f"{spec!r} is no function; name it as module:function or file.py:function")
+    if module.endswith(".py") and not Path(module).exists():
+        raise UserError(f"{spec}: there is no file {module}")
     try:
-        return getattr(import_user_module(module), name)
+        loaded = import_user_module(module)
     except UserError:
         raise
-    except (ImportError, AttributeError, SyntaxError, OSError, ValueError) as error:
-        raise UserError(
-            f"{spec!r} cannot be imported: {error}; modules are looked for in the present folder and among "
-            f"those installed.{_spelling_suggestion(module)}"
-        ) from error
+    # Nobody knows what its first lines raise.
+    except Exception as error:
+        known = isinstance(error, ImportError | SyntaxError | OSError)
+        message = str(error) if known else f"{type(error).__name__}: {error}{_line_in(error, module)}"
+        raise UserError(f"{spec!r} cannot be imported: {message}{_import_advice(module)}") from error
+    if not hasattr(loaded, name):
+        raise UserError(f"{spec}: there is no {name!r} in {module}{_near_function(name, loaded)}")
+    return getattr(loaded, name)
+
+
+def _import_advice(module: str) -> str:
+    if module.endswith(".py"):
+        return ""
+    return (
+        "; modules are looked for in the present folder and among those installed."
+        f"{_spelling_suggestion(module)}"
+    )
+
+
+def _near_function(name: str, module: ModuleType) -> str:
+    """What was probably meant, or else which functions a module has of its own."""
+    here = [
+        word for word, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    near = did_you_mean(name, vars(module))
+    return near or (f"; it has {', '.join(here[:8])}{', …' if here[8:] else ''}" if here else "")
 
 
 def _as_function(spec: str, found: object) -> Callable[..., object]:
@@ -335,7 +378,7 @@ def accepted_arguments(
     missing = [name for name in required if name not in accepted]
     if unavailable or missing:
         missing_message = f"it does not take the {' and the '.join(missing)}"
-        message = f"{', '.join(unavailable)} it cannot have" if unavailable else missing_message
+        message = f"it asks for {', '.join(unavailable)}" if unavailable else missing_message
         # As other libraries call theirs: once, with lists.
         listed = {*unavailable} & {"completions", "prompts", "completion_ids", "samples", "outputs"}
         hint = f" (for one answer at a time: `def f({', '.join(required)}, **rest)`)" if listed else ""

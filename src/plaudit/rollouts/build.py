@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from plaudit.models.load import Precision
 from plaudit.models.policy import Policy
@@ -23,11 +20,10 @@ def sampler_of_folder(model: Path, *, device: str = "auto") -> LocalSampler:
 def sampler_of_policy(
     policy: Policy,
     encoder: Encoder,
-    products: Callable[[], AbstractContextManager[Any]] = nullcontext,
     weights: WeightsVersion | None = None,
 ) -> LocalSampler:
     """A policy in memory, which generates with the weights of the moment; ``weights`` counts their moves."""
-    return LocalSampler.from_policy(policy, encoder, products, weights)
+    return LocalSampler.from_policy(policy, encoder, weights)
 
 
 def process_of_policy(
@@ -37,8 +33,7 @@ def process_of_policy(
     return ProcessSampler(
         model,
         device=str(policy.device),
-        dtype=precision.weights,
-        products=precision.products if precision.mixed else None,
+        dtype=precision.products,
         policy=policy,
         weights=weights,
     )

@@ -21,9 +21,10 @@ from plaudit.rollouts.environment import (
     Turn,
 )
 from plaudit.rollouts.sampler import Answer, GenerationRequest, Rollout, SamplingSettings, TurnSampler
-from plaudit.tokens.chat_template import ChatTemplate, check_roles, control_token_after, unused_word
+from plaudit.tokens.chat_template import control_token_after
 from plaudit.tokens.encode import Encoder
 from plaudit.tokens.prompts import EncodedPrompt
+from plaudit.tokens.rendering import ChatTemplate, check_turns, unused_word
 
 MAX_TURNS = 8
 """Turns of the policy in an episode, where nobody says how many."""
@@ -231,7 +232,7 @@ def _render_between(template: ChatTemplate, prompt: Text, turns: Sequence[Turn])
         Message(role=turn.role, content=mark if turn.role == "assistant" else turn.text) for turn in turns
     ]
     conversation = (*opening, *messages)
-    is_reordered = not check_roles(template, tuple(message.role for message in conversation))
+    is_reordered = not check_turns(template, conversation)
     # Both with the policy's turn opened: the second goes on exactly where its last turn began.
     prompt_text, full_text = (
         template.render(conversation[:-2], ask=True),

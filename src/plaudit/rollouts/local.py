@@ -1,30 +1,38 @@
 """A model that answers on this machine: a folder, or a policy while it is being trained.
 
-Many completions grow side by side until each has ended. A token is drawn by one uniform number a row,
-inverted through the filtered distribution that a decoder predicts.
+Many completions grow side by side. Where enough have ended, the next in the queue take their places while
+the others go on (continuous batching). Tokens are drawn in ``drawing.py``, one uniform number each.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
-from plaudit.models.decode import Decoder, MixtureDecoderFactory, fastest_decoder, mixture_decoder
+from plaudit.models.decode import (
+    CachedDecoder,
+    Decoder,
+    MixtureDecoder,
+    MixtureDecoderFactory,
+    SharedDecoder,
+    fastest_decoder,
+    mixture_decoder,
+)
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
+from plaudit.rollouts.drawing import SampledTokens, sample_tokens, uniform_numbers
 from plaudit.rollouts.sampler import (
     Answer,
     GenerationPrompt,
@@ -35,159 +43,16 @@ from plaudit.rollouts.sampler import (
     WeightsVersion,
     generation_requests,
 )
-from plaudit.tokens.batch import NO_EXTRAS, Completion, Example, Extras, collate_extras, extras_digest
+from plaudit.tokens.batch import Completion, Example, collate_extras
 from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt, encode_prompt
 
-SUM_BLOCK = 256
-"""Tokens whose probabilities are added up first, so that a place is looked for in a few sums."""
-TOP_P_CANDIDATES = (256, 4096)
-"""How many of the likeliest tokens are sorted, before all of them are, to find those of top-p."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampledTokens:
-    """A token for each of N answers.
-
-    Example: ``sample_tokens(logits_NV, chance_N, SamplingSettings(top_p=0.9)).logp_N``
-    """
-
-    token_N: Int[Tensor, " N"]
-    """The sampled tokens."""
-    logp_N: Float[Tensor, " N"]
-    """Log-probability among the tokens that could be drawn: those that top-k, top-p and min-p left."""
-    whole_logp_N: Float[Tensor, " N"]
-    """Log-probability among all tokens, at the same temperature (at 1 where the likeliest is taken)."""
-
-
-def sample_tokens(
-    logits_NV: Float[Tensor, "N V"], uniform_N: Float[Tensor, " N"], settings: SamplingSettings
-) -> SampledTokens:
-    """The token that each row's chance falls on, once its scores are divided by the temperature.
-
-    Then top-k, top-p and min-p leave tokens out, in this order. With top-p, tokens are walked from the
-    likeliest down, and those before which the probability already reached it are left out (Holtzman et al.
-    2020, arXiv:1904.09751); with min-p those less likely than a share of the likeliest (Nguyen et al. 2024,
-    arXiv:2407.01082).
-
-    >>> likely = torch.tensor([[0.5, 0.2, 0.3]]).log()
-    >>> [int(sample_tokens(likely, torch.tensor([c]), SamplingSettings()).token_N) for c in (0.4, 0.6, 0.9)]
-    [0, 1, 2]
-    >>> one = sample_tokens(likely, torch.tensor([0.9]), SamplingSettings(top_p=0.6))
-    >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
-    (2, 0.375, 0.3)
-    """
-    # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
-    logits_NV = logits_NV.float()
-    top_N1 = logits_NV.amax(-1, keepdim=True)
-    if not top_N1.isfinite().all():
-        raise UserError(
-            "the model's scores are not numbers: its weights are damaged, or a training run diverged"
-        )
-    # With the largest at zero, no temperature is too small to divide by.
-    temperature = 1.0 if settings.greedy else settings.temperature
-    # In place on the difference, which is fresh: [N, V] is the largest tensor of a decoding step.
-    p_NV = (logits_NV - top_N1).div_(temperature).exp_()
-    all_sum_NC = _block_sums(p_NV)
-    filtered_NV = p_NV if settings.greedy else _filter_tokens(p_NV, settings)
-    filtered_sum_NC = all_sum_NC if filtered_NV is p_NV else _block_sums(filtered_NV)
-    token_N = (
-        logits_NV.argmax(-1) if settings.greedy else _inverse_cdf(filtered_NV, filtered_sum_NC, uniform_N)
-    )
-    # From scores and not from log p: a probability that underflowed has no logarithm.
-    chosen_logit_N = ((logits_NV.gather(1, token_N[:, None]) - top_N1) / temperature)[:, 0]
-    whole_logp_N = chosen_logit_N - all_sum_NC.sum(-1).log().float()
-    logp_N = (
-        torch.zeros_like(whole_logp_N)
-        if settings.greedy
-        else chosen_logit_N - filtered_sum_NC.sum(-1).log().float()
-    )
-    return SampledTokens(token_N=token_N, logp_N=logp_N, whole_logp_N=whole_logp_N)
-
-
-def _block_sums(p_NV: Tensor) -> Float[Tensor, "N C"]:
-    full_blocks = p_NV.shape[1] // SUM_BLOCK * SUM_BLOCK
-    # Word by word, as the decoder's product leaves them on a CPU: from the other side it is ten times slower.
-    sum_NC = p_NV.T[:full_blocks].unflatten(0, (-1, SUM_BLOCK)).sum(1).T
-    return torch.cat((sum_NC, p_NV[:, full_blocks:].sum(-1, keepdim=True)), dim=1).double()
-
-
-def _inverse_cdf(p_NV: Tensor, sum_NC: Tensor, uniform_N: Tensor) -> Tensor:
-    """The token at which the cumulative probability passes the row's uniform number."""
-    # float64: over 10⁵ tokens rounded float32 sums would move the place by whole tokens.
-    target_N = uniform_N.double() * sum_NC.sum(-1)
-    block_N = _first_passing(sum_NC, target_N)
-    before_N = (sum_NC.cumsum(-1) - sum_NC).gather(1, block_N[:, None])[:, 0]
-    # The last block may be short: places behind the vocabulary read a real token and count as 0.
-    place_NB = block_N[:, None] * SUM_BLOCK + torch.arange(SUM_BLOCK, device=p_NV.device)
-    exists_NB = place_NB < p_NV.shape[1]
-    within_NB = p_NV.gather(1, place_NB.clamp(max=p_NV.shape[1] - 1)).double().where(exists_NB, 0)
-    return block_N * SUM_BLOCK + _first_passing(within_NB, target_N - before_N)
-
-
-def _first_passing(mass_NX: Tensor, target_N: Tensor) -> Tensor:
-    """Where the running sum first passes what is wanted; where rounding keeps it below, the last mass."""
-    # right=True: the first sum *above* the target, so that no token of probability 0 can be met.
-    place_N = torch.searchsorted(mass_NX.cumsum(-1), target_N[:, None], right=True)[:, 0]
-    number_X = torch.arange(mass_NX.shape[1], device=mass_NX.device)
-    return place_N.minimum(number_X.where(mass_NX > 0, 0).amax(-1))
-
-
-def _filter_tokens(p_NV: Tensor, settings: SamplingSettings) -> Tensor:
-    """The probabilities with 0 for every token that top-k, top-p and min-p leave out."""
-    if 0 < settings.top_k < p_NV.shape[1]:
-        top_NK, word_NK = p_NV.topk(settings.top_k)
-        p_NV = torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK)
-    if settings.top_p < 1:
-        p_NV = _top_p(p_NV, settings.top_p)
-    # The likeliest token has e⁰ = 1 here, so p is already the share of it that min-p asks about.
-    return p_NV.where(p_NV >= settings.min_p, 0) if settings.min_p else p_NV
-
-
-def _top_p(p_NV: Tensor, share: int | float) -> Tensor:
-    target_N1 = share * p_NV.sum(-1, keepdim=True, dtype=torch.float64)
-    # A vocabulary is slow to sort at every token, and few candidates nearly always reach top-p.
-    for count in (candidates for candidates in TOP_P_CANDIDATES if candidates < p_NV.shape[1]):
-        top_NK, word_NK = p_NV.topk(count)
-        if (top_NK.sum(-1, keepdim=True, dtype=torch.float64) >= target_N1).all():
-            return _smallest_nucleus(p_NV, top_NK, word_NK, target_N1)
-    return _smallest_nucleus(p_NV, *p_NV.sort(dim=-1, descending=True, stable=True), target_N1)
-
-
-def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: Tensor) -> Tensor:
-    """Only as many of the likeliest tokens as reach together what is wanted."""
-    # Exclusive sums: the token that crosses the share still belongs to the nucleus.
-    before_NK = top_NK.double().cumsum(-1) - top_NK
-    return torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK.where(before_NK < target_N1, 0))
-
-
-def uniform_numbers(
-    settings: SamplingSettings,
-    ids: tuple[int, ...],
-    sample: int,
-    max_new_tokens: int,
-    extras: Extras = NO_EXTRAS,
-) -> Tensor:
-    """A uniform number from 0 to 1 for each token that one completion has room for.
-
-    They depend on nothing but the seed, the prompt (its tokens and what it shows beside them) and which
-    answer to it this is; more room only adds numbers.
-    """
-    if settings.greedy:
-        return torch.zeros(max_new_tokens, dtype=torch.float64)
-    shown = extras_digest(extras, ("prompt", "item"))
-    # Not hash(), which Python salts anew in every process.
-    digest = blake2b(f"{settings.seed}/{sample}/{ids}{shown}".encode(), digest_size=8)
-    generator = torch.Generator().manual_seed(int.from_bytes(digest.digest()))
-    return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)
-
-
 COMPACTION_SHARE = 8
-"""Finished completions are dropped from the batch once they are one in so many: dropping copies the cache."""
+"""Ended completions leave the batch, and others join, once they are one in so many: both copy the cache."""
+MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
+"""The most completions that are generated side by side, by device type."""
 MAX_TOKENS_PER_CHARACTER = 4
 """The most tokens that one character can take."""
-
-
 TAIL_TOKENS = 4
 """Tokens of a plain prompt that decide how its continuation is spelled: with a blank in front, or without."""
 
@@ -207,6 +72,93 @@ class _PartialCompletion:
         return self.ended or len(self.ids) == self.request.max_new_tokens
 
 
+class _Batch:
+    """Completions that grow side by side: the next in the queue take the places of those that have ended."""
+
+    def __init__(
+        self, engine: GenerationEngine, completions: Sequence[_PartialCompletion], settings: SamplingSettings
+    ) -> None:
+        """Nothing is read yet; use it within the decoder's ``attention_context``."""
+        self.rows: list[_PartialCompletion] = []
+        """Those that grow, or have ended since the last `step` that dropped some."""
+        self._engine, self._settings, self._queue = engine, settings, deque(completions)
+        self._decoder: SharedDecoder | CachedDecoder | MixtureDecoder | None = None
+        self._last_prompt: str | None = None
+        self._room = max((completion.request.max_new_tokens for completion in completions), default=0)
+        device = engine.policy.device
+        self._uniform_NT = torch.zeros(0, self._room, dtype=torch.float64, device=device)
+        self._drawn_N1 = torch.zeros(0, 1, dtype=torch.long, device=device)
+
+    def is_done(self) -> bool:
+        """Whether every completion has ended."""
+        return not self.rows and not self._queue
+
+    def draw(self) -> SampledTokens:
+        """The next token of every row, once those for whom there is a place have joined."""
+        places = self._engine.batch_size - len(self.rows)
+        if self._queue and places > 0 and (self._decoder is None or self._decoder.can_join):
+            self._admit([self._queue.popleft() for _ in range(min(places, len(self._queue)))])
+        assert self._decoder is not None
+        # Rows that have no room left are done, and what is drawn for them is dropped.
+        uniform_N1 = self._uniform_NT.gather(1, self._drawn_N1.clamp(max=self._room - 1))
+        return sample_tokens(self._decoder.logits_NV, uniform_N1[:, 0], self._settings)
+
+    def step(self, token_N: Tensor) -> None:
+        """Append the tokens that were drawn; drop rows that have ended when they are many."""
+        active = [r for r, row in enumerate(self.rows) if not row.is_done]
+        if not active:
+            self.rows, self._decoder = [], None
+            self._uniform_NT, self._drawn_N1 = self._uniform_NT[:0], self._drawn_N1[:0]
+            return
+        assert self._decoder is not None
+        # Ended rows compute along until enough of them have gathered to be worth a copy.
+        if COMPACTION_SHARE * (len(self.rows) - len(active)) >= len(self.rows):
+            row_n = torch.tensor(active, device=token_N.device)
+            # Cache, numbers and rows alike, or rows would go on with others' tokens.
+            self._decoder.select_rows(row_n)
+            self._uniform_NT, self._drawn_N1 = self._uniform_NT[row_n], self._drawn_N1[row_n]
+            token_N, self.rows = token_N[row_n], [self.rows[r] for r in active]
+        self._drawn_N1 += 1
+        self._decoder.step(token_N)
+
+    def _admit(self, joining: Sequence[_PartialCompletion]) -> None:
+        """Read the prompts of these completions, equal neighbours once, and make them the last rows."""
+        # Neighbours only; generate_requests sorts, so that equal prompts are neighbours and read once.
+        groups = [
+            list(group)
+            for _, group in groupby(
+                (completion.request for completion in joining), lambda request: request.prompt_id
+            )
+        ]
+        last_prompt, decoder = groups[-1][0].prompt_id, self._decoder
+        assert not isinstance(decoder, CachedDecoder), "rows of transformers' cache begin together"
+        if decoder is not None and self._grows_an_answer_to(groups[0][0].prompt_id):
+            decoder.add_answers(len(groups.pop(0)))
+        if groups:
+            self._decoder = self._read(decoder, groups)
+        self._last_prompt = last_prompt
+        self.rows += joining
+        uniform_nT = _uniform_numbers(joining, self._settings, self._room).to(self._uniform_NT.device)
+        self._uniform_NT = torch.cat((self._uniform_NT, uniform_nT))
+        self._drawn_N1 = torch.cat((self._drawn_N1, self._drawn_N1.new_zeros(len(joining), 1)))
+
+    def _grows_an_answer_to(self, prompt: str) -> bool:
+        """Whether this is the prompt that was read last, and the last row an answer to it."""
+        return prompt == self._last_prompt == self.rows[-1].request.prompt_id
+
+    def _read(
+        self, decoder: SharedDecoder | MixtureDecoder | None, groups: Sequence[Sequence[GenerationRequest]]
+    ) -> SharedDecoder | CachedDecoder | MixtureDecoder:
+        """The decoder once it has read a prompt for each group; a new one where nothing grows."""
+        prompts, answers = [group[0].prompt for group in groups], list(map(len, groups))
+        policy = self._engine.policy
+        items = _items(groups, policy.device)
+        if decoder is None:
+            return self._engine.decoder(policy, prompts, answers, items)
+        decoder.join(prompts, answers, items)
+        return decoder
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationEngine:
     """A policy with its tokenizer, and the decoder that it can be trusted with.
@@ -220,11 +172,11 @@ class GenerationEngine:
     """Encodes prompts and decodes completions."""
     decoder: Decoder | MixtureDecoderFactory
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
-    products: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """The arithmetic of its matrix products."""
+    batch_size: int = MAX_BATCH_SIZE["cpu"]
+    """The most completions that grow side by side; the others begin as soon as places get free."""
 
     def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
-        """A rollout for each request, generated in one batch; equal prompts in a row are read once."""
+        """A rollout for each request, in their order; equal prompts in a row are read once."""
         completions = [_PartialCompletion(request, [], [], []) for request in requests]
         for _ in self._decode_steps(completions, settings):
             pass
@@ -239,48 +191,23 @@ class GenerationEngine:
     def _decode_steps(
         self, completions: Sequence[_PartialCompletion], settings: SamplingSettings
     ) -> Iterator[None]:
-        """Generate the next token of every completion, one yield a step, until all have ended."""
-        # Neighbours only; generate_requests sorts, so that equal prompts are neighbours and read once.
-        groups = [
-            list(group)
-            for _, group in groupby(
-                (completion.request for completion in completions), lambda request: request.prompt_id
-            )
-        ]
-        prompts = [group[0].prompt for group in groups]
-        extras = _items(groups, self.policy.device)
-        rows, uniform_NT = list(completions), _uniform_numbers(completions, settings).to(self.policy.device)
+        """Draw the next token of those that grow, one yield a step, until all completions have ended."""
+        batch = _Batch(self, completions, settings)
         with self.decoder.attention_context(self.policy):
-            with self._inference():
-                decoder = self.decoder(self.policy, prompts, list(map(len, groups)), extras)
-            for step in range(uniform_NT.shape[1]):
+            while not batch.is_done():
                 with self._inference():
-                    sampled = sample_tokens(decoder.logits_NV, uniform_NT[:, step], settings)
-                self._append_tokens(rows, sampled, settings)
+                    sampled = batch.draw()
+                self._append_tokens(batch.rows, sampled, settings)
                 yield
-                active = [r for r, row in enumerate(rows) if not row.is_done]
-                if not active:
-                    return
-                token_N = sampled.token_N
                 with self._inference():
-                    if COMPACTION_SHARE * (len(rows) - len(active)) >= len(rows):
-                        row_n = torch.tensor(active, device=self.policy.device)
-                        # Cache, numbers and rows alike, or rows would go on with others' tokens.
-                        decoder.select_rows(row_n)
-                        token_N, uniform_NT, rows = (
-                            token_N[row_n],
-                            uniform_NT[row_n],
-                            [rows[r] for r in active],
-                        )
-                    # Finished rows compute along until enough of them have gathered to be worth a copy.
-                    decoder.step(token_N)
+                    batch.step(sampled.token_N)
 
     @contextmanager
     def _inference(self) -> Iterator[None]:
         """Inference mode and the engine's precision, but not while a caller of ``stream`` runs between
         steps.
         """
-        with torch.inference_mode(), self.products():
+        with torch.inference_mode():
             yield
 
     def _append_tokens(
@@ -339,20 +266,16 @@ def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) 
     return {name: extra.value.to(device) for name, extra in columns.items()}
 
 
-def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
-    requests = [completion.request for completion in completions]
-    longest = max(request.max_new_tokens for request in requests)
+def _uniform_numbers(
+    completions: Sequence[_PartialCompletion], settings: SamplingSettings, room: int
+) -> Tensor:
     # Rows with less room are done before their zeros are read.
-    uniform_NT = torch.zeros(len(requests), longest, dtype=torch.float64)
-    for row, request in enumerate(requests):
+    uniform_NT = torch.zeros(len(completions), room, dtype=torch.float64)
+    for row, request in enumerate(completion.request for completion in completions):
         uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
             settings, request.prompt, request.sample, request.max_new_tokens, request.extras
         )
     return uniform_NT
-
-
-MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
-"""The most completions that are generated side by side, by device type."""
 
 
 class LocalSampler:
@@ -366,14 +289,13 @@ class LocalSampler:
         loaded: Any = load_model(model, dtype=dtypes.products, device=target)
         encoder = make_encoder(model)
         _refuse_without_cache(model, loaded)
-        self._set_up(Policy(loaded, layout="right"), encoder, nullcontext, WeightsVersion())
+        self._set_up(Policy(loaded, layout="right"), encoder, WeightsVersion())
 
     @classmethod
     def from_policy(
         cls,
         policy: Policy,
         encoder: Encoder,
-        products: Callable[[], AbstractContextManager[Any]] = nullcontext,
         weights: WeightsVersion | None = None,
     ) -> LocalSampler:
         """A sampler of a policy in memory: it generates with the weights of the moment.
@@ -382,19 +304,23 @@ class LocalSampler:
         """
         sampler = cls.__new__(cls)
         _refuse_without_cache(policy.base.name_or_path, policy.base)
-        sampler._set_up(policy, encoder, products, weights or WeightsVersion())
+        sampler._set_up(policy, encoder, weights or WeightsVersion())
         return sampler
 
     def _set_up(
         self,
         policy: Policy,
         encoder: Encoder,
-        products: Callable[[], AbstractContextManager[Any]],
         weights: WeightsVersion,
     ) -> None:
         decoder, self.fallback_reason = fastest_decoder(policy)
         """Why this model's own cache is used in place of ours; None when ours is."""
-        self._engine = GenerationEngine(policy=policy, encoder=encoder, decoder=decoder, products=products)
+        self._engine = GenerationEngine(
+            policy=policy,
+            encoder=encoder,
+            decoder=decoder,
+            batch_size=MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"]),
+        )
         self._encoder = encoder
         self._weights = weights
         self.max_positions: int | None = getattr(
@@ -403,7 +329,6 @@ class LocalSampler:
         """The most tokens of a prompt with its answer; None where the model names no limit."""
         embedding: Any = policy.base.get_input_embeddings()
         self._vocabulary_size: int = embedding.weight.shape[0]
-        self._batch_size = MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"])
 
     def mixed_with(self, reference: GeneratingReference, share: int | float) -> LocalSampler:
         """A sampler of the mixture with a reference, which counts with this share (`mixture_logits`)."""
@@ -473,12 +398,9 @@ class LocalSampler:
         # Like lengths next to each other save padding, and equal prompts meet.
         keys = [(len(request.prompt), request.prompt, request.prompt_id) for request in requests]
         order = sorted(range(len(requests)), key=lambda place: keys[place])
-        rollouts_by_place: dict[int, Rollout] = {}
-        for start in range(0, len(order), self._batch_size):
-            places = order[start : start + self._batch_size]
-            rollouts = self._engine.generate([requests[a] for a in places], settings)
-            rollouts_by_place.update(zip(places, rollouts, strict=True))
-        return [replace(rollouts_by_place[a], version=self.version) for a in range(len(requests))]
+        rollouts = self._engine.generate([requests[place] for place in order], settings)
+        rollout_by_place = dict(zip(order, rollouts, strict=True))
+        return [replace(rollout_by_place[place], version=self.version) for place in range(len(requests))]
 
     def generate_answers(
         self, prompts: Sequence[Text], settings: SamplingSettings, *, n: int = 1

@@ -14,10 +14,8 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -137,14 +135,13 @@ class ProcessSampler:
         *,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        products: torch.dtype | None = None,
         policy: Policy | None = None,
         weights: WeightsVersion | None = None,
         seconds: float = 600.0,
     ) -> None:
-        """Start the process; ``products`` are of another dtype than the weights where a run mixes them.
+        """Start the process; after ``seconds`` without an answer it counts as hanging.
 
-        After ``seconds`` without an answer it counts as hanging.
+        Weights that it is sent are rounded to ``dtype``, which is what the policy computes in.
         """
         self._policy, self._weights = policy, weights or WeightsVersion()
         # A check may give a module one more for a moment, of which the other process knows nothing.
@@ -164,7 +161,6 @@ class ProcessSampler:
                     "model": str(model),
                     "device": device,
                     "dtype": str(dtype).removeprefix("torch."),
-                    "products": None if products is None else str(products).removeprefix("torch."),
                     # Another number of threads adds up in another order.
                     "threads": torch.get_num_threads(),
                 }
@@ -308,16 +304,10 @@ class _Server:
     def __init__(self, body: Mapping[str, Any]) -> None:
         torch.set_num_threads(body["threads"])
         dtype, device = getattr(torch, body["dtype"]), torch.device(body["device"])
-        products = body["products"]
-        autocast: Callable[[], Any] = (
-            nullcontext
-            if products is None
-            else partial(torch.autocast, device.type, dtype=getattr(torch, products))
-        )
         model = Path(body["model"])
         self._policy = Policy(load_model(model, dtype=dtype, device=device), layout="right")
         self._weights = WeightsVersion()
-        self._sampler = LocalSampler.from_policy(self._policy, make_encoder(model), autocast, self._weights)
+        self._sampler = LocalSampler.from_policy(self._policy, make_encoder(model), weights=self._weights)
 
     def opened(self) -> Mapping[str, Any]:
         """What the asking side has to know of the model."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from plaudit.tensors.logprobs import PLAIN, LogitRule
+from plaudit.tensors.logprobs import PLAIN, LogitRule, product_dtype
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 """From the teacher's and the student's log-probs, both ``[m, V]``, to one number a token, ``[m]``."""
@@ -75,9 +75,9 @@ def divergence_between(student: Readout, teacher: Readout, divergence: Divergenc
     blockwise = _DivergenceBlocks(
         divergence=divergence,
         rule=student.rule,
-        dtype=_product_dtype(student.hidden_MH),
+        dtype=product_dtype(student.hidden_MH),
         teacher=teacher,
-        teacher_dtype=_product_dtype(teacher.hidden_MH),
+        teacher_dtype=product_dtype(teacher.hidden_MH),
     )
     divergence_M, likeliest_M = _apply(blockwise, student.hidden_MH, student.weight_VH, student.bias_V)
     return TokenDivergence(divergence_M=divergence_M, likeliest_M=likeliest_M)
@@ -175,7 +175,7 @@ def _coarse(logp_mV: Tensor, top_mK: Tensor) -> Tensor:
 
 def _log_prob_blocks(readout: Readout) -> Iterator[Tensor]:
     """log π over the whole vocabulary, in blocks of tokens."""
-    dtype = _product_dtype(readout.hidden_MH)
+    dtype = product_dtype(readout.hidden_MH)
     with torch.autocast(readout.hidden_MH.device.type, enabled=False):
         weight_VH = readout.weight_VH.detach().to(dtype)
         for rows in _token_blocks(readout):
@@ -269,9 +269,3 @@ def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
         into.addmm_(left, right)
     else:
         into.add_(left @ right)
-
-
-def _product_dtype(hidden_MH: Tensor) -> torch.dtype:
-    """Autocast's dtype where it is on, else the states' own."""
-    device = hidden_MH.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MH.dtype

@@ -315,7 +315,7 @@ def score_tokens(
     """
     arithmetic = Arithmetic(
         rule=rule,
-        dtype=_product_dtype(hidden_MH),
+        dtype=product_dtype(hidden_MH),
         with_entropy="entropy" in extras,
         with_repeat="repeat" in extras,
         gradient_in_forward=False,
@@ -340,12 +340,12 @@ def score_tokens_equally_weighted(
     ...     torch.tensor([0])).logp_M.exp().item(), 4)
     0.5
     """
-    may_overflow = torch.float16 in (weight_VH.dtype, _product_dtype(hidden_MH))
+    may_overflow = torch.float16 in (weight_VH.dtype, product_dtype(hidden_MH))
     # A cap makes the slope depend on the logit; float16 could
     # overflow before the loss's small factor comes in.
     early = rule.cap is None and torch.is_grad_enabled() and not may_overflow
     arithmetic = Arithmetic(
-        rule=rule, dtype=_product_dtype(hidden_MH), with_entropy=False, gradient_in_forward=early
+        rule=rule, dtype=product_dtype(hidden_MH), with_entropy=False, gradient_in_forward=early
     )
     return _score(arithmetic, hidden_MH, weight_VH, bias_V, target_M)
 
@@ -490,7 +490,7 @@ def refuse_unknown_tokens(target_M: Tensor, vocabulary: int) -> None:
         )
 
 
-def _product_dtype(hidden_MH: Tensor) -> torch.dtype:
+def product_dtype(hidden_MH: Tensor) -> torch.dtype:
     """The dtype of the products: autocast's where it is on, else the hidden states' own."""
     device = hidden_MH.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MH.dtype

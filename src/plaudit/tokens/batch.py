@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -233,6 +234,8 @@ class Example:
     """File and row."""
     extras: Extras = field(default_factory=dict[str, Extra], hash=False)
     """What the model takes beside tokens, by the name of its argument."""
+    has_tools: bool = False
+    """Whether the prompt holds the schemas of tools: such a prompt is never cut."""
     _prompt_id: str | None = field(default=None, init=False, repr=False, compare=False)
     _completion_ids: tuple[str, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -357,7 +360,7 @@ class TokenBatch:
         if self.completion_NT.device.type == "cpu" and self._host is None:
             return self
         if self._host is None:
-            object.__setattr__(self, "_host", self._moved(torch.device("cpu"), non_blocking=False))
+            object.__setattr__(self, "_host", self._moved(torch.device("cpu")))
         assert self._host is not None
         return self._host
 
@@ -379,26 +382,64 @@ class TokenBatch:
         target, is_on_host = torch.device(device), self.completion_NT.device.type == "cpu"
         if target.type == "cpu":
             return self.host
-        # What is copied from ordinary memory is read before the call returns: nothing has to be waited for.
-        moved = self._moved(target, non_blocking=is_on_host)
+        moved = self._moved(target)
         object.__setattr__(moved, "_host", self if is_on_host else self._host)
         return moved
 
-    def _moved(self, device: torch.device, *, non_blocking: bool) -> TokenBatch:
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=non_blocking)
-
+    def _moved(self, device: torch.device) -> TokenBatch:
+        names = (
+            "prompt_PL",
+            "prompt_length_P",
+            "completion_NT",
+            "length_N",
+            "mask_NT",
+            "group_N",
+            "finished_N",
+        )
+        tensors = move_together([getattr(self, name) for name in names], device)
         return TokenBatch(
-            prompt_PL=move(self.prompt_PL),
-            prompt_length_P=move(self.prompt_length_P),
-            completion_NT=move(self.completion_NT),
-            length_N=move(self.length_N),
-            mask_NT=move(self.mask_NT),
-            group_N=move(self.group_N),
-            finished_N=move(self.finished_N),
+            **dict(zip(names, tensors, strict=True)),
             origin_N=self.origin_N,
             extras={name: extra.to(device) for name, extra in self.extras.items()},
         )
+
+
+def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The tensors on a device; from the host they are copied there at once, and nobody waits for it."""
+    if device.type != "cuda" or any(tensor.device.type != "cpu" for tensor in tensors):
+        return [tensor.to(device) for tensor in tensors]
+    packed = pack_bytes(tensors, torch.empty(_byte_ends(tensors)[-1], dtype=torch.uint8, pin_memory=True))
+    # The host's memory is taken again only when the copy is through: torch notes where it was used.
+    return unpack_bytes(packed.to(device, non_blocking=True), tensors)
+
+
+ALIGNED = 16
+"""Bytes at whose multiples a tensor begins within the ones that are copied together."""
+
+
+def _byte_ends(tensors: Sequence[Tensor]) -> list[int]:
+    """Where each tensor begins among the packed bytes, and where all of them end."""
+    return list(accumulate((-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors), initial=0))
+
+
+def pack_bytes(tensors: Sequence[Tensor], into: Tensor) -> Tensor:
+    """The bytes of all tensors, one behind the other."""
+    for tensor, start in zip(tensors, _byte_ends(tensors), strict=False):
+        into[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    return into
+
+
+def unpack_bytes(packed: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Views of packed bytes, of the shapes and kinds of the tensors that were packed.
+
+    >>> tensors = [torch.tensor([True, False]), torch.tensor([[7], [8]])]
+    >>> unpack_bytes(pack_bytes(tensors, torch.empty(32, dtype=torch.uint8)), tensors)[1].tolist()
+    [[7], [8]]
+    """
+    return [
+        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for tensor, start in zip(like, _byte_ends(like), strict=False)
+    ]
 
 
 def batch_of(examples: Sequence[Example]) -> TokenBatch:

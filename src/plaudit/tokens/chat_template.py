@@ -12,141 +12,30 @@ be asked, a true prefix, and the answer continues it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+import json
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from plaudit.data.records import Message, assistant_turn, user_turn
+from plaudit.data.records import (
+    TOOLS_ROLE,
+    Message,
+    ToolCall,
+    assistant_turn,
+    plain_text,
+    split_tools,
+    user_turn,
+)
 from plaudit.errors import UserError
-from plaudit.tokens.rendering import RENDERING_FAULTS, render_template
+from plaudit.tokens.rendering import (
+    ChatTemplate,
+    check_turns,
+    map_texts,
+    turn_text,
+    unused_word,
+    with_marked_calls,
+)
 from plaudit.tokens.tokenizer import TextPiece, TokenizerInfo, without_control
-
-_PLACEHOLDER = "plauditMarksThis"
-# As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
-_REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|thinking)\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChatTemplate:
-    """A Jinja chat template and the values that it may use.
-
-    Example: ``ChatTemplate(source="{% for m in messages %}…", variables={"bos_token": "<s>"})``
-    """
-
-    source: str
-    """The template."""
-    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
-
-    def render(self, messages: Sequence[Message], *, ask: bool) -> str:
-        """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
-        return _text_of_turns(self, tuple(messages), ask)
-
-    def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
-        """What the template's own ``{% generation %}`` markers enclose, in characters."""
-        return self._rendered(self.turn_fields(messages), ask=False, marked=True)[1]
-
-    def turn_fields(self, messages: Sequence[Message]) -> list[dict[str, str]]:
-        """The turns as the template reads them; thinking that it would leave out is refused."""
-        names = set(_REASONING_FIELD.findall(self.source))
-        turns: list[dict[str, str]] = []
-        for message in messages:
-            turn = {"role": message.role, "content": turn_text(message)}
-            if message.reasoning is not None:
-                if not names:
-                    raise UserError(
-                        "a turn has its thinking in a field of its own (reasoning_content), which this chat "
-                        "template does not read; write it into the content, or give another template"
-                    )
-                turn.update(dict.fromkeys(names, message.reasoning))
-            turns.append(turn)
-        return turns
-
-    def _rendered(
-        self, turns: list[dict[str, str]], *, ask: bool, marked: bool = False
-    ) -> tuple[str, tuple[tuple[int, int], ...]]:
-        try:
-            return render_template(
-                self.source, turns, self.variables, add_generation_prompt=ask, marked=marked
-            )
-        except UserError:
-            raise
-        except RENDERING_FAULTS as error:
-            roles = ", ".join(turn["role"] for turn in turns) or "none"
-            why = (
-                "it goes too deep"
-                if isinstance(error, RecursionError)
-                else str(error) or type(error).__name__
-            )
-            raise UserError(
-                f"the chat template refuses this conversation (roles: {roles}): {why}; "
-                "reshape the rows to what the model knows, or give another template"
-            ) from error
-
-
-@lru_cache(maxsize=16)
-def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: bool) -> str:
-    # The answers of one row share their prompt, which is rendered for each of them, and twice.
-    return template._rendered(template.turn_fields(messages), ask=ask, marked=False)[0]
-
-
-def turn_text(message: Message) -> str:
-    """The words of one turn; a picture is refused, since text templates would drop it in silence."""
-    if isinstance(message.content, str):
-        return message.content
-    for part in message.content:
-        if part.kind != "text":
-            raise UserError(
-                f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
-                "remove the row, or describe the picture in words"
-            )
-    return "".join(part.text or "" for part in message.content)
-
-
-def unused_word(text: str) -> str:
-    """A word that does not occur in the text."""
-    mark = _PLACEHOLDER
-    while mark in text:
-        # Longer until it is new: a row may well talk about plaudit's own placeholder.
-        mark += "X"
-    return mark
-
-
-@lru_cache(maxsize=1024)
-def check_roles(template: ChatTemplate, roles: tuple[str, ...]) -> bool:
-    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
-
-    A template may move a turn on purpose (some put the system turn before the *last* question);
-    then the answer is False. One that drops or repeats a turn would hide words from the model.
-    """
-    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
-    marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(roles))]
-    turns = [Message(role=role, content=mark) for role, mark in zip(roles, marks, strict=True)]
-    text = template.render(turns, ask=False)
-    role_list = ", ".join(roles)
-    for i, (role, mark) in enumerate(zip(roles, marks, strict=True)):
-        if mark not in text:
-            raise UserError(
-                f"the chat template leaves out turn {i + 1}, the {role} turn of a conversation of "
-                f"{role_list}, "
-                f"so the model would never see its words; {_advice(role)}"
-            )
-        if text.count(mark) > 1:
-            raise UserError(
-                f"the chat template repeats turn {i + 1}, the {role} turn of a conversation of {role_list}; "
-                "give a template that renders every turn once"
-            )
-    places = [text.index(mark) for mark in marks]
-    return places == sorted(places)
-
-
-def _advice(role: str) -> str:
-    if role == "system":
-        return "put the system words at the start of the first user turn, or give a template that knows them"
-    return f"give a template that knows the role '{role}', or remove such turns"
-
 
 Turns = Literal["all", "last"]
 """Which answers of a longer conversation are trained."""
@@ -208,15 +97,30 @@ class ChatFormat:
         An answer keeps those of its own (a mark of thinking, a call), for a model writes them itself.
         """
         return tuple(
-            replace(
-                message,
-                content=without_control(
-                    turn_text(message),
-                    self.turn_tokens if message.role == "assistant" else self.control,
-                ),
-            )
+            _turn_in_letters(message, self.turn_tokens if message.role == "assistant" else self.control)
             for message in messages
         )
+
+
+def _turn_in_letters(message: Message, tokens: Sequence[str]) -> Message:
+    def letters(text: str) -> str:
+        return without_control(text, tokens)
+
+    words = turn_text(message)
+    return replace(
+        message,
+        content=map_texts(words, letters) if message.role == TOOLS_ROLE else letters(words),
+        tool_calls=tuple(
+            ToolCall(
+                name=letters(call.name),
+                arguments=map_texts(call.arguments, letters),
+                id=None if call.id is None else letters(call.id),
+            )
+            for call in message.tool_calls
+        ),
+        tool_call_id=None if message.tool_call_id is None else letters(message.tool_call_id),
+        name=None if message.name is None else letters(message.name),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +175,7 @@ def render_conversation(
         if messages[i].role == "assistant" and messages[i].trained
     ]
     answers = answers[-1:] if turns == "last" else answers
-    if not check_roles(chat_format.template, tuple(message.role for message in messages)):
+    if not check_turns(chat_format.template, messages):
         notes.append(REORDERED_TURN)
     prompt_text = chat_format.template.render(messages[: answers[0]], ask=True)
     full = chat_format.template.render(messages, ask=False)
@@ -334,7 +238,7 @@ def _prepare_turns(
     in_letters = chat_format.in_letters(messages)
     if any(plain != message for plain, message in zip(in_letters, messages, strict=True)):
         notes.append(CONTROL_TOKEN_CUT)
-    if any(token in turn_text(message) for message in in_letters for token in chat_format.control):
+    if any(token in plain_text((message,)) for message in in_letters for token in chat_format.control):
         notes.append(CONTROL_TOKEN_TEXT)
     return in_letters, notes
 
@@ -346,32 +250,87 @@ def _answer_span(
     prompt_text = chat_format.template.render(messages[:i], ask=True)
     if not full.startswith(prompt_text):
         raise UserError(
-            f"the chat template rewrites turn {i + 1} or what stands before it once the conversation goes "
-            f"on, so the model would be trained on a prompt that it never sees; {_LAST_ANSWER_ADVICE}"
+            f"the chat template rewrites {_name_of_turn(messages, i)} or what stands before it once the "
+            "conversation goes on, so the model would be trained on a prompt that it never sees; "
+            f"{_LAST_ANSWER_ADVICE}"
         )
     # By a placeholder: searching for the answer's words would miss what the template trims or escapes.
-    before, after = _text_around(chat_format, messages, i)
+    if messages[i].tool_calls:
+        before, (after, token) = prompt_text, _text_after_calls(chat_format, messages, i)
+    else:
+        before, after = _text_around(chat_format, messages, i)
+        # Longest first (as `specials` are): a token that begins like another must not be taken for it.
+        token = control_token_after(after, chat_format.specials)
     if not full.endswith(after):
         raise UserError(
-            f"the chat template writes what follows turn {i + 1} differently for different answers"
+            f"the chat template writes what follows {_name_of_turn(messages, i)} differently for different "
+            "answers"
         )
     content_end = len(full) - len(after)
     answer_start = len(before) if prompt_text.startswith(before) else len(prompt_text)
     # Blanks aside, since most templates strip a turn.
-    thinking = messages[i].reasoning or ""
     written = _without_whitespace(full[answer_start:content_end])
-    if any(_without_whitespace(words) not in written for words in (turn_text(messages[i]), thinking)):
+    missing = [texts[0] for texts in _texts_of_answer(messages[i]) if not any(t in written for t in texts)]
+    if missing:
         raise UserError(
-            f"the chat template leaves out a part of the answer in turn {i + 1} (often the thinking of an "
-            f"earlier turn), so it would not be trained; {_LAST_ANSWER_ADVICE}"
+            f"the chat template leaves out a part of the answer in {_name_of_turn(messages, i)} (often the "
+            f"thinking of an earlier turn, or words beside a call), so it would not be trained: "
+            f"{missing[0][:40]!r}; {_LAST_ANSWER_ADVICE}"
         )
-    # Longest first (as `specials` are): a token that begins like another must not be taken for it.
-    token = control_token_after(after, chat_format.specials)
     if token is None or not _is_answer_end(chat_format, token, last=i == len(messages) - 1):
         return len(prompt_text), content_end, None
     # From the prompt's end and not from the words: blanks that the
     # template puts in between are the model's to say.
     return len(prompt_text), full.index(token, content_end) + len(token), token
+
+
+def _texts_of_answer(answer: Message) -> Iterator[tuple[str, ...]]:
+    """What must be written of an answer, each in the spellings that it may have, without blanks."""
+    yield from ((_without_whitespace(text),) for text in (turn_text(answer), answer.reasoning or ""))
+    for call in answer.tool_calls:
+        for text in (call.name, *_texts_within(json.loads(call.arguments))):
+            escaped = (json.dumps(text, ensure_ascii=False), json.dumps(text), repr(text))
+            spellings = (text, *(spelling[1:-1] for spelling in escaped))
+            yield tuple(map(_without_whitespace, spellings))
+
+
+def _texts_within(value: Any) -> Iterator[str]:
+    """Every text of a value of JSON, the names of fields too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _texts_within(item)
+
+
+def _text_after_calls(chat_format: ChatFormat, messages: Sequence[Message], i: int) -> tuple[str, str | None]:
+    """What stands behind a turn of calls, from the token on that ends it, and that token."""
+    mark = unused_word(plain_text(tuple(messages)))
+    words = mark if turn_text(messages[i]) else ""
+    marked = [*messages[:i], with_marked_calls(messages[i], words, mark), *messages[i + 1 :]]
+    text = chat_format.template.render(marked, ask=False)
+    # The next turn has another mark: an end behind that one would be its own.
+    parted = [with_marked_calls(turn, f"{mark}Y", f"{mark}Y") for turn in messages[i + 1 : i + 2]]
+    own = chat_format.template.render([*marked[: i + 1], *parted, *marked[i + 2 :]], ask=False)
+    own = own.partition(f"{mark}Y")[0]
+    start = own.rindex(mark) + len(mark)
+    ends = (chat_format.ending.text, *chat_format.stops)
+    places = {end: own.index(end, start) for end in ends if end in own[start:]}
+    if places:
+        token = min(places, key=lambda end: (places[end], -len(end)))
+        return text[places[token] :], token
+    if i + 1 < len(messages):
+        raise UserError(
+            f"the chat template writes no token that ends the calls of {_name_of_turn(messages, i)}, so the "
+            f"model would not learn to wait for their results; {_LAST_ANSWER_ADVICE}"
+        )
+    last = next((token for token in chat_format.specials if text.rstrip().endswith(token)), None)
+    return text[len(text.rstrip()) - len(last or "") :], last
+
+
+def _name_of_turn(messages: Sequence[Message], i: int) -> str:
+    """Which turn it is to those who count, to whom tools are none."""
+    return f"turn {i + 1 - len(split_tools(messages)[0])}"
 
 
 def _is_answer_end(chat_format: ChatFormat, token: str, *, last: bool) -> bool:
@@ -412,7 +371,9 @@ def _text_around(chat_format: ChatFormat, messages: Sequence[Message], i: int) -
     text = chat_format.template.render(marked, ask=False)
     before, separator, after = text.partition(mark)
     if not separator or mark in after:
-        raise UserError(f"the chat template does not write the words of turn {i + 1} exactly once")
+        raise UserError(
+            f"the chat template does not write the words of {_name_of_turn(messages, i)} exactly once"
+        )
     return before, after
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from plaudit.data.records import (
     Comparison,
@@ -25,6 +25,8 @@ from plaudit.data.records import (
     Text,
     assistant_turn,
     plain_text,
+    split_tools,
+    turns_of,
     user_turn,
 )
 from plaudit.errors import UserError
@@ -40,7 +42,8 @@ from plaudit.tokens.chat_template import (
     render_conversation,
     without_end,
 )
-from plaudit.tokens.rendering import EndlessTemplateError
+from plaudit.tokens.parallel import MANY_ROWS, Workshop
+from plaudit.tokens.rendering import EndlessTemplateError, syntax_fault
 from plaudit.tokens.tokenizer import (
     TEXT_SETTING,
     PromptContinuation,
@@ -87,11 +90,12 @@ def truncate_prompt(example: Example, max_tokens: int, *, bos: int | None = None
     max_prompt_tokens = max_tokens - longest
     if max_prompt_tokens >= len(example.prompt):
         return example
-    if example.prompt_extras:
+    if example.prompt_extras or example.has_tools:
+        shown = [*example.prompt_extras, *(["tools"] if example.has_tools else [])]
         return RefusedRow(
             origin=example.origin,
             reason=f"it has more than {max_tokens:,} tokens, and a prompt that shows "
-            f"{' and '.join(example.prompt_extras)} is never cut: the places of these could go with it; "
+            f"{' and '.join(shown)} is never cut: the places of these could go with it; "
             "allow longer rows, or shorten it",
         )
     if max_prompt_tokens < bos_count + 1:
@@ -171,6 +175,8 @@ class Encoder:
     """What a prompt in plain text is: a user's turn where there is a template, or raw text."""
     on_row: Callable[[], None] | None = None
     """Called before each row or prompt, for whoever shows how far it is."""
+    workshop: Workshop | None = None
+    """Where many rows are encoded on all cores; None: here, one after the other."""
 
     @property
     def asks_in_turns(self) -> bool:
@@ -268,17 +274,19 @@ class Encoder:
         )
         notes = [note for conversation in conversations for note in conversation.notes]
         notes += [BOUNDARY_MERGED for token in tokens if token.is_separate]
-        notes += [
-            END_TOKEN_ADDED
-            for conversation in conversations
-            if conversation.chat and conversation.end is None
-        ]
+        notes += [END_TOKEN_ADDED for rendered in conversations if rendered.chat and rendered.end is None]
         answers = tuple(
             self._with_end_token(conversation, token)
             for conversation, token in zip(conversations, tokens, strict=True)
         )
         return EncodedRow(
-            example=Example(prompt=tokens[0].prompt, completions=answers, origin=origin, extras=extras),
+            example=Example(
+                prompt=tokens[0].prompt,
+                completions=answers,
+                origin=origin,
+                extras=extras,
+                has_tools=bool(split_tools(turns_of(prompt))[0]),
+            ),
             notes=tuple(dict.fromkeys(notes)),
             bos=self.info.bos,
         )
@@ -316,8 +324,9 @@ class Encoder:
         if self.chat_format is None:
             raise UserError(
                 "the rows are conversations, but the model's tokenizer has no chat template; take a model "
-                "that was trained on chats, put a template into its folder as chat_template.jinja, or use "
-                "rows whose prompt and completion are plain text"
+                "that was trained on chats, give training a template (--template FILE), put one into the "
+                "model's folder as chat_template.jinja, or use rows whose prompt and completion are plain "
+                "text"
             )
         return self.chat_format
 
@@ -403,6 +412,8 @@ def read_template(path: Path) -> str:
         ) from error
     if not source.strip():
         raise UserError(f"--template {path}: the file is empty; it should hold a chat template in Jinja")
+    if fault := syntax_fault(source):
+        raise UserError(f"--template {path}: this is no template in Jinja: {fault}")
     return source
 
 
@@ -447,8 +458,8 @@ class EncodedRows(Generic[RowT]):
     Example: ``EncodedRows(examples=(Example(...),), refused=(), notes={PROMPT_TRUNCATED: 1})``
     """
 
-    examples: tuple[RowT, ...]
-    """The rows that can be trained, in order."""
+    examples: Sequence[RowT]
+    """The rows that can be trained, in order; of many they may lie on disk."""
     refused: tuple[RefusedRow, ...]
     """The rows that cannot, each with its reason: to be quarantined, counted and shown."""
     notes: Mapping[str, int]
@@ -456,7 +467,7 @@ class EncodedRows(Generic[RowT]):
 
 
 def encode_rows(
-    records: Iterable[AnsweredRecord], encoder: Encoder, max_tokens: int | None = None
+    records: Sequence[AnsweredRecord], encoder: Encoder, max_tokens: int | None = None
 ) -> EncodedRows[Example]:
     """All rows as tokens, each at most ``max_tokens`` long; a bad row is refused, none is lost."""
     return encode_each(
@@ -464,18 +475,50 @@ def encode_rows(
         lambda record: encode_record_with_notes(record, encoder),
         lambda _, example: example,
         max_tokens,
+        encoder.workshop,
     )
 
 
 def encode_each(
-    records: Iterable[RecordT],
+    records: Sequence[RecordT],
     encode: Callable[[RecordT], EncodedRow],
     finish: Callable[[RecordT, Example], RowT],
     max_tokens: int | None = None,
+    workshop: Workshop | None = None,
 ) -> EncodedRows[RowT]:
     """As `encode_rows`, with the caller's ``encode``; ``finish`` gets a record and its tokens when they
     fit.
     """
+
+    def encode_block(block: slice) -> tuple[Sequence[RowT], Mapping[str, Any]]:
+        part = _encode_here(records[block], encode, finish, max_tokens)
+        refused = [[row.origin, row.reason] for row in part.refused]
+        return part.examples, {"refused": refused, "notes": part.notes}
+
+    if workshop is None or (len(records) < MANY_ROWS and not workshop.on_disk):
+        return _encode_here(records, encode, finish, max_tokens)
+    try:
+        examples, reports = workshop.encode(len(records), encode_block)
+    except OSError:
+        if workshop.on_disk:
+            raise
+        # A full disk is no reason not to train on rows that memory holds.
+        return _encode_here(records, encode, finish, max_tokens)
+    notes: Counter[str] = Counter()
+    for report in reports:
+        notes.update(report["notes"])
+    refused = [
+        RefusedRow(origin=origin, reason=reason) for report in reports for origin, reason in report["refused"]
+    ]
+    return EncodedRows(examples=examples, refused=tuple(refused), notes=dict(notes))
+
+
+def _encode_here(
+    records: Sequence[RecordT],
+    encode: Callable[[RecordT], EncodedRow],
+    finish: Callable[[RecordT, Example], RowT],
+    max_tokens: int | None,
+) -> EncodedRows[RowT]:
     rows: list[RowT] = []
     refused: list[RefusedRow] = []
     notes: Counter[str] = Counter()

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from plaudit.tokens.batch import Example, TokenBatch
+from plaudit.tokens.batch import Example, TokenBatch, move_together
 
 
 @runtime_checkable
@@ -222,20 +222,19 @@ class ForwardInputs:
     packed row or each padded row, and items as often as their prompt stands there."""
 
     def to(self, device: torch.device) -> ForwardInputs:
-        """The same on another device; what is read on the host is copied there without waiting."""
+        """The same on another device."""
+        return self.to_with(device, ())[0]
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=tensor.device.type == "cpu")
+    def to_with(self, device: torch.device, more: Sequence[Tensor]) -> tuple[ForwardInputs, list[Tensor]]:
+        """The same on another device together with more tensors, in one copy."""
+        tensors = {name: value for name in _TENSORS if (value := getattr(self, name)) is not None}
+        moved = move_together([*tensors.values(), *more], device)
+        extras = {name: value.to(device, non_blocking=True) for name, value in self.extras.items()}
+        inputs = replace(self, **dict(zip(tensors, moved, strict=False)), extras=extras)
+        return inputs, moved[len(tensors) :]
 
-        return replace(
-            self,
-            ids_RS=move(self.ids_RS),
-            position_RS=move(self.position_RS),
-            real_RS=None if self.real_RS is None else move(self.real_RS),
-            state_NT=move(self.state_NT),
-            own_NT=move(self.own_NT),
-            extras={name: move(value) for name, value in self.extras.items()},
-        )
+
+_TENSORS = ("ids_RS", "position_RS", "real_RS", "state_NT", "own_NT")
 
 
 def layout_batch(batch: TokenBatch, layout: Layout, *, share_prompts: bool = True) -> ForwardInputs:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import Any
 
 from plaudit.data.records import Comparison, Ranking, Rating, Steps, Text, assistant_turn
 from plaudit.data.transforms import preference_probability
 from plaudit.errors import UserError
-from plaudit.tokens.batch import Example
+from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.encode import EncodedRow, EncodedRows, Encoder, encode_each, encode_record_with_notes
 
 JudgedRecord = Comparison | Ranking | Rating | Steps
@@ -106,6 +107,13 @@ class JudgedRow:
         return self.example.origin
 
 
+ROW_CLASSES: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Example, Completion, JudgedRow, PairLabel, RankingLabel, RatingLabel, StepLabels)
+}
+"""What encoded rows are made of, as `plaudit.files.stored` puts them away."""
+
+
 def muted(row: JudgedRow) -> JudgedRow:
     """The same row without weight in the loss."""
     return replace(row, counts=False)
@@ -152,7 +160,7 @@ def row_rankings(row: JudgedRow) -> list[tuple[float, tuple[float, ...]]]:
 
 
 def encode_judged(
-    records: Iterable[JudgedRecord], encoder: Encoder, max_tokens: int | None = None
+    records: Sequence[JudgedRecord], encoder: Encoder, max_tokens: int | None = None
 ) -> EncodedRows[JudgedRow]:
     """All judged records as rows; one that cannot be used is refused with its reason."""
 
@@ -164,7 +172,7 @@ def encode_judged(
     def finish(record: JudgedRecord, example: Example) -> JudgedRow:
         return JudgedRow(example=example, judgement=_judgement_of(record, example, encoder))
 
-    return encode_each(records, encode, finish, max_tokens)
+    return encode_each(records, encode, finish, max_tokens, encoder.workshop)
 
 
 def _judgement_of(record: JudgedRecord, example: Example, encoder: Encoder) -> Judgement:

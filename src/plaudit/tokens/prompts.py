@@ -10,9 +10,8 @@ from plaudit.data.judging import Task
 from plaudit.data.records import Demonstration, Prompt, Record, Text, assistant_turn, pictures, plain_text
 from plaudit.errors import UserError
 from plaudit.tokens.batch import Extra, Extras, prompt_id
-from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow
-from plaudit.tokens.rendering import EndlessTemplateError
+from plaudit.tokens.rendering import EndlessTemplateError, check_turns
 
 REPEATED_PROMPT = "a prompt that an earlier row has too is asked only once"
 """Said of rows with the prompt of an earlier one."""
@@ -121,7 +120,7 @@ def encode_prompt(prompt: Text, encoder: Encoder) -> EncodedPrompt:
     _refuse_unanswerable(turns)
     if not isinstance(turns, str) and chat_format is not None:
         # Said when rows are read: at sampling time a lost system turn would just give odd answers.
-        check_roles(chat_format.template, tuple(turn.role for turn in turns))
+        check_turns(chat_format.template, turns)
     return EncodedPrompt(
         text=prompt, prompt=encoder.encode_prompt(turns), extras=encoder.prompt_extras(turns)
     )

@@ -1,7 +1,8 @@
 """Chat templates as programs of strangers: sandboxed as transformers does it, and bounded in time and size.
 
 The sandbox keeps a template from the system, not from looping: each loop and each macro is made to count, and
-what multiplies text or numbers is asked how large the result will be.
+what multiplies text or numbers is asked how large the result will be. What a template does with conversations
+is found out with marks in place of all words: each turn, each call and each tool has to be in the text.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
+from itertools import count
 from typing import Any, NoReturn
 
-from jinja2 import Environment, Template, TemplateError, nodes, pass_context
+from jinja2 import Environment, Template, TemplateError, TemplateSyntaxError, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -23,7 +26,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
+from plaudit.data.records import TOOLS_ROLE, Message, split_tools, tool_fields, tool_schemas
 from plaudit.errors import UserError
+from plaudit.tokens.tokenizer import CUT
 
 MAX_STEPS = 1_000_000
 """The most turns of all loops in one rendering."""
@@ -230,6 +235,19 @@ def _compiled(source: str) -> Template:
     return Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
 
 
+def syntax_fault(source: str) -> str:
+    """What is wrong with the Jinja of a template, and in which line; empty where it can be read.
+
+    >>> syntax_fault("{% for turn in messages %}{{ turn.content }}")[:47]
+    'line 1: Unexpected end of template. Jinja was l'
+    """
+    try:
+        _compiled(source)
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    return ""
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     """The environment of transformers' own renderer, by what its templates can see of it."""
@@ -261,9 +279,11 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     # Jinja's own would write < and & as for a web page.
-    return json.dumps(
+    text = json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+    # Escaped, it would be six letters of a text that nobody wrote.
+    return text.replace(json.dumps(CUT)[1:-1], CUT)
 
 
 def _raise(message: str) -> NoReturn:
@@ -272,3 +292,209 @@ def _raise(message: str) -> NoReturn:
 
 def _strftime_now(layout: str) -> str:
     return datetime.now().strftime(layout)
+
+
+_PLACEHOLDER = "plauditMarksThis"
+# As ``message.reasoning_content`` or ``message['thinking']``, and not as the setting ``enable_thinking``.
+_REASONING_FIELD = re.compile(r"(?:\.|\[\s*['\"])(reasoning_content|reasoning|thinking)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChatTemplate:
+    """A Jinja chat template and the values that it may use.
+
+    Example: ``ChatTemplate(source="{% for m in messages %}…", variables={"bos_token": "<s>"})``
+    """
+
+    source: str
+    """The template."""
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The special tokens by name, and the user's own settings such as ``enable_thinking``."""
+
+    def render(self, messages: Sequence[Message], *, ask: bool) -> str:
+        """The turns as text; with ``ask``, up to where the assistant would begin to speak."""
+        return _text_of_turns(self, tuple(messages), ask)
+
+    def marked_spans(self, messages: Sequence[Message]) -> tuple[tuple[int, int], ...]:
+        """What the template's own ``{% generation %}`` markers enclose, in characters."""
+        return self._rendered(messages, ask=False, marked=True)[1]
+
+    def turn_fields(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """The turns as the template reads them, without the tools; thinking that it would leave out is
+        refused."""
+        names = set(_REASONING_FIELD.findall(self.source))
+        turns: list[dict[str, Any]] = []
+        for message in split_tools(messages)[1]:
+            if message.role == TOOLS_ROLE:
+                raise UserError("the schemas of tools stand behind other turns; they come before all of them")
+            turn = {"role": message.role, "content": turn_text(message), **tool_fields(message)}
+            if message.reasoning is not None:
+                if not names:
+                    raise UserError(
+                        "a turn has its thinking in a field of its own (reasoning_content), which this chat "
+                        "template does not read; write it into the content, or give another template"
+                    )
+                turn.update(dict.fromkeys(names, message.reasoning))
+            turns.append(turn)
+        return turns
+
+    def _rendered(
+        self, messages: Sequence[Message], *, ask: bool, marked: bool = False
+    ) -> tuple[str, tuple[tuple[int, int], ...]]:
+        turns, tools = self.turn_fields(messages), tool_schemas(messages)
+        given = self.variables if tools is None else {**self.variables, "tools": tools}
+        try:
+            return render_template(self.source, turns, given, add_generation_prompt=ask, marked=marked)
+        except UserError:
+            raise
+        except RENDERING_FAULTS as error:
+            roles = ", ".join(turn["role"] for turn in turns) or "none"
+            why = (
+                "it goes too deep"
+                if isinstance(error, RecursionError)
+                else str(error) or type(error).__name__
+            )
+            raise UserError(
+                f"the chat template refuses this conversation (roles: {roles}): {why}; "
+                "reshape the rows to what the model knows, or give another template"
+            ) from error
+
+
+@lru_cache(maxsize=16)
+def _text_of_turns(template: ChatTemplate, messages: tuple[Message, ...], ask: bool) -> str:
+    # The answers of one row share their prompt, which is rendered for each of them, and twice.
+    return template._rendered(messages, ask=ask)[0]
+
+
+def turn_text(message: Message) -> str:
+    """The words of one turn; a picture is refused, since text templates would drop it in silence."""
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.kind != "text":
+            raise UserError(
+                f"a turn of the {message.role} holds an {part.kind} part; only text parts can be tokenised: "
+                "remove the row, or describe the picture in words"
+            )
+    return "".join(part.text or "" for part in message.content)
+
+
+def unused_word(text: str) -> str:
+    """A word that does not occur in the text."""
+    mark = _PLACEHOLDER
+    while mark in text:
+        # Longer until it is new: a row may well talk about plaudit's own placeholder.
+        mark += "X"
+    return mark
+
+
+def map_texts(text: str, change: Callable[[str], str]) -> str:
+    """JSON with each text within it changed, the names of fields too.
+
+    >>> map_texts('{"city": ["Oslo", 3]}', str.upper)
+    '{"CITY": ["OSLO", 3]}'
+    """
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {change(name): changed(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [changed(item) for item in value]
+        return change(value) if isinstance(value, str) else value
+
+    return json.dumps(changed(json.loads(text)), ensure_ascii=False)
+
+
+def with_marked_calls(message: Message, words: str, mark: str) -> Message:
+    """The turn with other words, and each name and argument of its calls a number before the mark.
+
+    >>> from plaudit.data.records import ToolCall
+    >>> turn = Message(role="assistant", content="", tool_calls=(ToolCall(name="f", arguments='{"a": 1}'),))
+    >>> with_marked_calls(turn, "", "End").tool_calls[0]
+    ToolCall(name='x0End', arguments='{"a": "x1End"}', id=None)
+    """
+    n = count()
+    calls = tuple(
+        replace(
+            call,
+            name=f"x{next(n)}{mark}",
+            arguments=json.dumps({name: f"x{next(n)}{mark}" for name in json.loads(call.arguments)}),
+        )
+        for call in message.tool_calls
+    )
+    return replace(message, content=words, tool_calls=calls)
+
+
+def check_turns(template: ChatTemplate, messages: Sequence[Message]) -> bool:
+    """Whether every turn of such a conversation is rendered in its place; a lost one is an error.
+
+    A template may move a turn on purpose (some put the system turn before the *last* question);
+    then the answer is False. One that drops or repeats a turn would hide words from the model, and so would
+    one that drops tools, calls, or words beside calls.
+    """
+    return _check_shapes(template, tuple(map(_shape_of, messages)))
+
+
+def _shape_of(message: Message) -> Message:
+    if message.role == TOOLS_ROLE:
+        return message
+    says = not message.tool_calls or turn_text(message)
+    return replace(with_marked_calls(message, "says" if says else "", ""), reasoning=None, trained=True)
+
+
+@lru_cache(maxsize=1024)
+def _check_shapes(template: ChatTemplate, shapes: tuple[Message, ...]) -> bool:
+    """As `check_turns`, of turns without words of their own: of many rows they are the same."""
+    tools, turns = split_tools(shapes)
+    # "End" keeps the mark of turn 1 from being found inside that of turn 12.
+    marks = [f"{_PLACEHOLDER}{i}End" for i in range(len(turns))]
+    schemas = [_marked_schema(schema, n) for n, schema in enumerate(tool_schemas(shapes) or ())]
+    marked = [
+        *(replace(turn, content=json.dumps(schemas)) for turn in tools),
+        *(
+            with_marked_calls(turn, mark if turn.content else "", f"{_PLACEHOLDER}{i}Call")
+            for i, (turn, mark) in enumerate(zip(turns, marks, strict=True))
+        ),
+    ]
+    text = template.render(marked, ask=False)
+    if not all(schema["function"]["name"] in text for schema in schemas):
+        raise UserError(
+            "the chat template does not show the tools of a conversation, so the model would never know of "
+            "them; give a template that knows tools, or leave the field out (--leave-out tools)"
+        )
+    roles = ", ".join(turn.role for turn in turns)
+    places = [_place_of(turn, i, text, roles) for i, turn in enumerate(marked[len(tools) :])]
+    return places == sorted(places)
+
+
+def _marked_schema(schema: Any, n: int) -> dict[str, Any]:
+    return {**schema, "function": {**schema["function"], "name": f"{_PLACEHOLDER}{n}Tool"}}
+
+
+def _place_of(turn: Message, i: int, text: str, roles: str) -> int:
+    """Where a turn of marks begins in the text; one that is not there as a whole, and once, is refused."""
+    where = f"turn {i + 1}, the {turn.role} turn of a conversation of {roles}"
+    calls = [part for call in turn.tool_calls for part in (call.name, *json.loads(call.arguments).values())]
+    if any(call not in text for call in calls):
+        raise UserError(
+            f"the chat template leaves out calls of {where}, so the model would never see them; give a "
+            "template that knows tool calls, or write the calls into the content"
+        )
+    words = turn_text(turn)
+    if words not in text:
+        addition = " beside its calls" if calls else ""
+        raise UserError(
+            f"the chat template leaves out {where}{addition}, so the model would never see its words; "
+            f"{_advice(turn)}"
+        )
+    if words and text.count(words) > 1:
+        raise UserError(f"the chat template repeats {where}; give a template that renders every turn once")
+    return text.index(words or calls[0])
+
+
+def _advice(turn: Message) -> str:
+    if turn.tool_calls:
+        return "let such a turn only call, or give a template that writes both"
+    if turn.role == "system":
+        return "put the system words at the start of the first user turn, or give a template that knows them"
+    return f"give a template that knows the role '{turn.role}', or remove such turns"

@@ -8,33 +8,48 @@ from __future__ import annotations
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
 from plaudit.data.judging import Task
-from plaudit.data.read import read_records
+from plaudit.data.read import ReadOptions, read_records
 from plaudit.data.records import Text, assistant_turn
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN
 from plaudit.evaluation.policies.evaluate import EvaluationSettings, Scorers, evaluate_policies
-from plaudit.evaluation.policies.generate import EvaluationPrompt, GenerationSettings, evaluation_prompts
-from plaudit.evaluation.policies.judge import GOLD, JudgeSettings, check_judge, load_judge
+from plaudit.evaluation.policies.generate import (
+    Contestant,
+    EvaluationPrompt,
+    GenerationSettings,
+    evaluation_prompts,
+)
+from plaudit.evaluation.policies.judge import (
+    GOLD,
+    JudgeSettings,
+    agreement_with_people,
+    check_judge,
+    compares_pairs,
+    load_judge,
+)
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, read_choices
-from plaudit.evaluation.policies.result import PolicyEvaluation
+from plaudit.evaluation.policies.result import Contest, PolicyEvaluation
+from plaudit.evaluation.policies.win_rate import JudgedPair
 from plaudit.evaluation.reward_models.evaluate import (
     EvaluatedReward,
     RewardEvaluationData,
     evaluate_reward,
     read_reward_data,
 )
-from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index
+from plaudit.evaluation.reward_models.pairs import PreferenceRecord, all_answers, group_index, scored_pairs
 from plaudit.evaluation.reward_models.result import Ceiling
 from plaudit.evaluation.stats import Resampling, bootstrap_mean
 from plaudit.rewards.base import FunctionReward, Reward
+from plaudit.rewards.http import RetryPolicy
 from plaudit.rewards.load import load_reward
 from plaudit.rewards.registry import UserFunctionReward, resolve_reward
 from plaudit.rollouts.sampler import Answer, SamplingSettings, TextSampler
@@ -202,23 +217,29 @@ def _pool_of(names: set[str]) -> tuple[str, tuple[Annotator, ...]] | None:
 
 
 def evaluate_requested_policies(
-    settings: EvaluateSettings, models: Mapping[str, Path], *, on_progress: Callable[[str], None]
+    settings: EvaluateSettings, models: Mapping[str, Contestant], *, on_progress: Callable[[str], None]
 ) -> PolicyEvaluation:
     """The policies, each under its name, compared on the prompts that were asked for."""
-    names = {folder: name for name, folder in models.items()}
+    # A prompted policy is called by its own name alone.
+    names = {str(model.folder or WRITTEN): name for name, model in models.items() if not model.has_context}
     for word in settings.judge:
         check_judge(word, has_gold=settings.true_worth is not None)
     sampling = SamplingSettings(temperature=settings.temperature, max_tokens=settings.max_tokens)
     seeds = tuple(range(settings.seed, settings.seed + settings.seeds))
     drawing = GenerationSettings(
-        sampling=sampling, answers=settings.answers, seeds=seeds, device=settings.device
+        sampling=sampling,
+        answers=settings.answers,
+        seeds=seeds,
+        device=settings.device,
+        dtype=settings.dtype,
     )
     evaluation_settings = EvaluationSettings(
         drawing=drawing,
-        against=tuple(names[Path(folder)] for folder in settings.against),
+        against=tuple(names.get(folder, folder) for folder in settings.against),
         resampling=Resampling(times=settings.bootstrap, seed=settings.seed),
         best_of=settings.best_of or 0,
         closed=_requested_choices(settings),
+        pass_at=settings.pass_at,
     )
     return evaluate_policies(
         models,
@@ -234,7 +255,8 @@ def _requested_prompts(settings: EvaluateSettings) -> tuple[EvaluationPrompt, ..
     if settings.prompts is None:
         available = len(prompts(split=settings.split, categories=CATEGORIES))
         return exam_prompts(min(settings.n, available), split=settings.split, seed=settings.seed)
-    in_file = evaluation_prompts(read_records(settings.prompts).records)
+    options = ReadOptions(columns=settings.columns, leave_out=settings.leave_out)
+    in_file = evaluation_prompts(read_records(settings.prompts, options=options).records)
     rng = random.Random(f"prompts {settings.seed}")
     return tuple(
         in_file[index] for index in sorted(rng.sample(range(len(in_file)), min(settings.n, len(in_file))))
@@ -256,29 +278,65 @@ def _requested_scorers(settings: EvaluateSettings) -> Scorers:
     if worth is not None:
         rewards[GOLD] = gold_reward() if worth == "world" else resolve_reward(worth)
     if settings.reward is not None:
-        rewards[str(settings.reward)] = load_reward(settings.reward, device=settings.device)
-    judge_settings = JudgeSettings(device=settings.device)
+        learnt = load_reward(settings.reward, device=settings.device, dtype=settings.dtype)
+        rewards[str(settings.reward)] = learnt
+    judge_settings = JudgeSettings(
+        device=settings.device,
+        dtype=settings.dtype,
+        retry_policy=RetryPolicy(token_from=settings.token_from),
+    )
     return Scorers(
         gold=rewards.get(GOLD),
         reward=rewards.get(str(settings.reward)),
         judges={word: load_judge(word, rewards, judge_settings) for word in settings.judge},
+        right=None if settings.right is None else resolve_reward(settings.right, device=settings.device),
     )
 
 
-def evaluate_requested_rewards(
-    settings: JudgeRewardSettings, names: Sequence[str]
-) -> tuple[list[EvaluatedReward], tuple[str, ...]]:
-    """The rewards, each under its name, on the comparisons that were asked for; and notes on these."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedModels:
+    """What was found of rewards and judges on the same comparisons.
+
+    Example: ``evaluate_requested_rewards(settings, ["length:1-20"]).rewards[0].evaluation.accuracy``
+    """
+
+    rewards: list[EvaluatedReward]
+    """The rewards, each under its name."""
+    judges: list[tuple[Contest, tuple[JudgedPair, ...]]]
+    """How far judges that compare agree with people, with every verdict."""
+    notes: tuple[str, ...]
+    """What there is to say of the comparisons."""
+
+
+def evaluate_requested_rewards(settings: JudgeRewardSettings, names: Sequence[str]) -> EvaluatedModels:
+    """The rewards and judges, each under its name, on the comparisons that were asked for."""
     resampling = Resampling(times=settings.bootstrap, seed=settings.seed)
-    source = read_reward_data(settings.data, threshold=settings.threshold, n=settings.n, seed=settings.seed)
+    source = read_reward_data(
+        settings.data,
+        threshold=settings.threshold,
+        n=settings.n,
+        seed=settings.seed,
+        options=ReadOptions(columns=settings.columns, leave_out=settings.leave_out),
+    )
     evidence = source.data
     if settings.world:
         evidence = add_world_knowledge(evidence, answers=settings.best_of or 16, resampling=resampling)
     evaluated: list[EvaluatedReward] = []
+    judges = [word for word in settings.models if ":" in word and compares_pairs(word)]
     for word, name in zip(settings.models, names, strict=True):
+        if word in judges:
+            continue
         result = evaluate_reward(_requested_reward(word, settings.device), evidence, resampling)
         evaluated.append(replace(result, evaluation=replace(result.evaluation, model=name)))
-    return evaluated, tuple(source.notes)
+    judge_settings = JudgeSettings(
+        device=settings.device, retry_policy=RetryPolicy(token_from=settings.token_from)
+    )
+    # Judges score nothing: the pairs are wanted for what people said of them.
+    pairs = scored_pairs(source.data.records, defaultdict(lambda: None)) if judges else ()
+    agreements = [
+        agreement_with_people(load_judge(word, {}, judge_settings), pairs, resampling) for word in judges
+    ]
+    return EvaluatedModels(rewards=evaluated, judges=agreements, notes=tuple(source.notes))
 
 
 def _requested_reward(word: str, device: str) -> Reward:

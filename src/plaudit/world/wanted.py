@@ -15,6 +15,7 @@ from plaudit.data.files import file_ending
 from plaudit.data.records import Record
 from plaudit.data.write import check_output_path, write_records
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import WRITTEN, PolicyWord
 from plaudit.world.annotators import ASPECTS, POOLS, Aspect, annotator_pool
 from plaudit.world.prompts import Split
 from plaudit.world.questions import CATEGORIES, Category
@@ -171,16 +172,24 @@ class EvaluateSettings:
     Example: ``EvaluateSettings(policies=("$sft", "$dpo"), against=("$sft",), judge=("gold",))``
     """
 
-    policies: tuple[str, ...]
-    """The models, in the order of the tables."""
+    policies: tuple[str, ...] = ()
+    """The models, in the order of the tables; written: the answers that the rows of prompts hold."""
+    policy: tuple[str, ...] = ()
+    """Prompted policies: NAME=MODEL,system=TEXT or FILE,shots=FILE of demonstrations."""
     against: tuple[str, ...] = ()
     """Those that all others are compared with; the first is the reference of KL. None: the first policy."""
     judge: tuple[str, ...] = ("gold",)
     """Who compares: gold (the world's truth), a reward, module:function, openai:http://host/v1#model."""
+    token_from: str | None = None
+    """Environment variable with the token of an openai: judge."""
     reward: Path | None = None
     """A learnt reward whose scores are shown beside."""
     prompts: Path | None = None
     """Rows with prompts; none: the world's, of a split."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
     choices: Path | None = None
     """Questions with a closed set of answers, {"prompt", "choices", "right"}; none: of the world its
     facts and sums, of other prompts nothing."""
@@ -200,10 +209,16 @@ class EvaluateSettings:
     """An answer that has not ended after so many tokens is cut."""
     best_of: int | None = None
     """Answers of the reference from which the reward takes the best; none: those that are drawn anyway."""
+    right: str | None = None
+    """A rule that says which answers are right: pass@k, with several answers."""
+    pass_at: tuple[int, ...] = ()
+    """The k of pass@k; none: 1, 2, 4 … and all answers to a prompt."""
     bootstrap: int = 1000
     """How often prompts are drawn anew for an interval."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Numbers of the matrix products."""
     seed: int = 0
     """The seed of all random numbers."""
 
@@ -214,15 +229,31 @@ class EvaluateSettings:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.bootstrap < 2:
             raise UserError(f"bootstrap {self.bootstrap}: 2 or more, 1000 for a steady interval")
-        if len(set(self.policies)) < len(self.policies) or not self.policies:
-            raise UserError("policies: name each model once, and at least one")
-        for other in self.against:
-            if other not in self.policies:
-                raise UserError(f"against {other}: it is none of the policies {', '.join(self.policies)}")
+        self._refuse_bad_names()
+        if self.pass_at and self.right is None:
+            raise UserError("pass_at needs a rule that says which answers are right: right: RULE")
+        if not all(1 <= k <= self.answers * self.seeds for k in self.pass_at):
+            raise UserError(
+                f"pass_at {', '.join(map(str, self.pass_at))}: from 1 to the {self.answers * self.seeds} "
+                "answers to every prompt (answers, times seeds)"
+            )
         if self.true_worth is None and "gold" in self.judge:
             raise UserError(
                 "judge gold: nobody knows the true worth of answers to these prompts; say gold: world, a "
                 "rule or module:function, or name another judge"
+            )
+
+    def _refuse_bad_names(self) -> None:
+        named = (*self.policies, *(PolicyWord.parse(word).name for word in self.policy))
+        if len(set(named)) < len(named) or not named:
+            raise UserError("policies: name each model once, and at least one")
+        for other in self.against:
+            if other not in named:
+                raise UserError(f"against {other}: it is none of the policies {', '.join(named)}")
+        if WRITTEN in self.policies and self.prompts is None:
+            raise UserError(
+                f"policies: {WRITTEN} are the answers that rows hold, and the world's prompts have none: "
+                "give prompts: FILE"
             )
 
     @property
@@ -239,9 +270,15 @@ class JudgeRewardSettings:
     """
 
     models: tuple[str, ...]
-    """The rewards that are evaluated."""
+    """The rewards that are evaluated, and judges that compare: a function, openai:http://host/v1#model."""
+    token_from: str | None = None
+    """Environment variable with the token of an openai: judge."""
     data: Path
     """Comparisons or rankings."""
+    columns: tuple[str, ...] = ()
+    """What fields of the rows are called here: prompt=question system=system."""
+    leave_out: tuple[str, ...] = ()
+    """Fields of the rows that are left unread on purpose."""
     world: bool = False
     """Whether the prompts are the world's: then the true utility is looked at too."""
     best_of: int | None = None

@@ -84,7 +84,7 @@ def the_first_ranks_tensors_go_to_all(ranks: Ranks) -> None:
 
 def shards_of_every_size_come_back_whole(ranks: Ranks) -> None:
     module = nn.ParameterList(nn.Parameter(torch.zeros(rows, 3)) for rows in (1, 2, 3, 4, 5, 7))
-    shard_module(module, [], device=ranks.device.type, world=ranks.world_size)
+    shard_module(module, [], ranks=ranks)
     for parameter in module:
         values = torch.arange(parameter.numel(), dtype=torch.float32).view(parameter.shape) + 1
         assert isinstance(parameter, DTensor)
@@ -104,7 +104,7 @@ def a_tensor_that_is_not_sharded_is_put_as_it_is(ranks: Ranks) -> None:
 
 def sharded_gradients_are_sums_too(ranks: Ranks) -> None:
     plain, divided = net(), net()
-    shard_module(divided, divided.blocks, device=ranks.device.type, world=ranks.world_size)
+    shard_module(divided, divided.blocks, ranks=ranks)
     assert is_sharded(divided)
     assert not is_sharded(plain)
     rows = torch.arange(10.0, dtype=torch.float64).view(2, 5) / 10
@@ -119,7 +119,7 @@ def sharded_gradients_are_sums_too(ranks: Ranks) -> None:
 
 def a_look_without_gradients_leaves_weights_divided(ranks: Ranks) -> None:
     module = net()
-    shard_module(module, module.blocks, device=ranks.device.type, world=ranks.world_size)
+    shard_module(module, module.blocks, ranks=ranks)
     with torch.no_grad():
         module(torch.ones(1, 5, dtype=torch.float64))
     assert all(isinstance(p, DTensor) for p in module.parameters())
@@ -127,7 +127,7 @@ def a_look_without_gradients_leaves_weights_divided(ranks: Ranks) -> None:
 
 def gathered_weights_serve_calls_that_go_around_the_module(ranks: Ranks) -> None:
     plain, module = net(), net()
-    shard_module(module, module.blocks, device=ranks.device.type, world=ranks.world_size)
+    shard_module(module, module.blocks, ranks=ranks)
     x = torch.ones(1, 5, dtype=torch.float64)
     with torch.no_grad():
         expected = plain(x)

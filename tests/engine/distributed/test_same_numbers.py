@@ -32,14 +32,21 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "untied, one by one": (*EXACT, "--batch-size", "1"),
     "best": (*EXACT, "--keep.use-best", "--evaluate-every", "1", "--learning-rate", "0.3"),
     "distil": EXACT,
+    "judged": (*EXACT, "--judge.by", "length:1-20", "--judge.tokens", "8", "--evaluate-every", "2"),
     "lora": (*EXACT, "--lora.rank", "2"),
+    "four bits": (*EXACT, "--lora.rank", "2", "--lora.base", "4bit"),
     "float32": ("--dtype", "float32"),
     "bfloat16": ("--dtype", "bfloat16"),
 }
 WAYS = ("data", "shard")
 QUICK = ("plain", "untied, one by one", "lora")
 """The others are slow."""
-PAIRS = [(manner, way) for manner in MANNERS for way in WAYS if (manner, way) != ("lora", "shard")]
+PAIRS = [
+    (manner, way)
+    for manner in MANNERS
+    for way in WAYS
+    if (way, bool({"--lora.rank", "--judge.by"} & {*MANNERS[manner]})) != ("shard", True)
+]
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 
 

@@ -21,8 +21,10 @@ from plaudit.data.write import write_records
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.generate import Contestant, evaluation_prompts
 from plaudit.evaluation.policies.result import read_policy_evaluation
+from plaudit.methods.models import write_tokenizer
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.tokens.encode import encode_record, make_encoder
 from tests.rollouts.talkers import write_talker
 
 SYSTEM = Message(role="system", content="w30 w31")
@@ -54,6 +56,30 @@ def complaint(capsys, *words: object) -> str:
     return capsys.readouterr().err
 
 
+def test_prompts_may_have_a_field_of_another_name(capsys, model, tmp_path):
+    data = tmp_path / "named.jsonl"
+    data.write_text("".join(f'{{"ask": "{word}"}}\n' for word in ASKED))
+    out = tmp_path / "out"
+    run(capsys, model, "--prompts", data, "--columns", "prompt=ask", "--out", out)
+    assert read_policy_evaluation(out).prompts == len(ASKED)
+
+
+def test_prompts_that_a_run_was_trained_on_are_told_first(capsys, model, tmp_path):
+    rows = [Demonstration(prompt=user_turn(p), completion=assistant_turn("w8")) for p in ASKED]
+    seen, unseen = (write_records(rows[i:], tmp_path / f"{i}.jsonl").path for i in (0, 1))
+    words = ("train", "sft", "--model", model, "--data", seen, "--out", tmp_path / "run", "--steps", 1)
+    assert main([*map(str, words), "--device", "cpu", "--max-length", "64", "--batch-size", "4"]) == 0
+    capsys.readouterr()
+    out = tmp_path / "out"
+    for folder in ("run", "run/model"):
+        run(capsys, f"{tmp_path}/{folder}", model, "--prompts", seen, "--out", out, "--device", "cpu")
+        first, *others = read_policy_evaluation(out).notes
+        assert f"was trained on {seen}, whose prompts are asked here" in first
+        assert not any("was trained on" in note for note in others)
+    run(capsys, tmp_path / "run", "--prompts", unseen, "--out", out, "--device", "cpu")
+    assert not any("was trained on" in note for note in read_policy_evaluation(out).notes)
+
+
 def test_a_prompted_policy_is_asked_with_its_system_turn_and_examples(capsys, model, shots, tmp_path):
     data = write_records([Prompt(prompt=user_turn(p)) for p in ASKED], tmp_path / "asked.jsonl").path
     system = tmp_path / "system.txt"
@@ -73,14 +99,23 @@ def test_a_prompted_policy_is_asked_with_its_system_turn_and_examples(capsys, mo
         assert [answer.text for answer in row.answers] == [one.text, other.text]
     assert [row.prompt for row in found.all_answers] == ASKED, "a judge sees the row, and no example"
     assert [policy.name for policy in found.policies] == ["talker", "prompted"]
-    assert found.policies[1].kl is None
+    assert found.policies[1].kl is not None
     assert f"prompted is {model} with a system turn and 2 examples before every prompt" in text
-    assert "no KL of prompted from talker: what stands before their prompts differs" in text
+    assert "KL of prompted from talker is that of its answers to the same questions" in text
     assert f"Against talker, by {LONGER}" in text
 
 
-def test_a_model_without_a_chat_template_reads_its_examples_as_text(capsys, tmp_path):
-    plain = write_talker(tmp_path / "plain", seed=1, chats=False)
+def raw_talker(folder: Path, *, template: bool) -> Path:
+    """A model that is asked in plain text: it has no template, or was trained outside of the one it has."""
+    write_talker(folder, seed=1, chats=template)
+    if template:
+        write_tokenizer(make_encoder(folder, text="raw"), folder)
+    return folder
+
+
+@pytest.mark.parametrize("template", [False, True])
+def test_a_model_that_is_asked_in_plain_text_reads_its_examples_as_text(capsys, tmp_path, template):
+    plain = raw_talker(tmp_path / "plain", template=template)
     shots = [Demonstration(prompt="w7", completion=" w8"), Demonstration(prompt="w9", completion=" w10")]
     given = write_records(shots, tmp_path / "shots.jsonl").path
     data = write_records([Prompt(prompt=p) for p in ASKED], tmp_path / "asked.jsonl").path
@@ -97,7 +132,7 @@ def test_a_model_without_a_chat_template_reads_its_examples_as_text(capsys, tmp_
     assert [row.answers[0].text for row in found.all_answers] == [answer.text for (answer,) in wanted]
     turned = write_records(SHOTS, tmp_path / "turned.jsonl").path
     said = complaint(capsys, "--policy", f"few={plain},shots={turned}", "--prompts", data, "--device", "cpu")
-    assert "the examples before it are conversations, and the model has no chat template" in said
+    assert "the examples before it are conversations, and the model is asked in plain text" in said
 
 
 def test_a_system_turn_of_the_row_and_one_of_the_policy_are_not_mixed():
@@ -119,6 +154,22 @@ def test_a_row_has_the_answer_that_it_holds():
         Demonstration(prompt=user_turn("f"), completion=(*assistant_turn("w8"), *user_turn("w9"))),
     ]
     assert [one.written for one in evaluation_prompts(rows)] == ["w8", "w8", "w9 w9", "w8", None, None]
+
+
+@pytest.mark.parametrize("template", [False, True])
+def test_written_answers_in_plain_text_are_counted_as_plain_text(capsys, tmp_path, template):
+    plain = raw_talker(tmp_path / "plain", template=template)
+    rows = [Demonstration(prompt=p, completion=" w8 w8 w8") for p in ASKED]
+    data = write_records(rows, tmp_path / "rows.jsonl").path
+    out = tmp_path / "e"
+    run(capsys, plain, "written", "--prompts", data, "--answers", 2, "--out", out, "--device", "cpu")
+    encoder = make_encoder(plain)
+    asked = encoder.encode_prompt(ASKED[0])
+    assert encoder.info.decode(asked) == ASKED[0]
+    whole = encode_record(rows[0], encoder)
+    assert whole.prompt == asked
+    written = {policy.name: policy for policy in read_policy_evaluation(out).policies}["written"]
+    assert written.length.value == len(whole.completions[0].ids)
 
 
 @pytest.mark.parametrize("first", ["model", "written"])

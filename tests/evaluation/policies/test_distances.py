@@ -7,13 +7,21 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 
-from plaudit.evaluation.policies.generate import GenerationSettings, generate_completions, load_policy_folder
+from plaudit.data.records import Message
+from plaudit.evaluation.policies.evaluate import EvaluationSettings, evaluate_policies
+from plaudit.evaluation.policies.generate import (
+    Contestant,
+    GenerationSettings,
+    generate_completions,
+    load_policy_folder,
+)
 from plaudit.evaluation.policies.kl import CompletionScore, estimate_kl, mean_entropy, score_rollouts
 from plaudit.evaluation.reward_models.accuracy import best_of_n_exact_kl
 from plaudit.evaluation.stats import Resampling
 from plaudit.proofs.exact import make_language
 from plaudit.rollouts.sampler import SamplingSettings
 from tests.evaluation.policies.tiny import ASKED, all_answers, as_rollout, chances, policy, prompts
+from tests.models.reward_zoo import encoder_of
 
 RESAMPLING = Resampling(times=100)
 
@@ -57,6 +65,30 @@ def test_kl_of_drawn_answers_is_the_sum_over_all_answers_within_its_error(folder
     tokens = sum(one.tokens for group in said.scores for one in group)
     assert found.kl_token.value * tokens == pytest.approx(found.kl.value * found.kl.n)
     assert (found.kl.prompts, found.kl.n) == (2, 3000)
+
+
+def test_kl_of_a_prompted_policy_is_that_of_both_asked_in_their_own_ways(folders):
+    folder, system = folders[0], Message(role="system", content="w9 w30 w31")
+    drawing = GenerationSettings(
+        sampling=SamplingSettings(max_tokens=2), answers=1500, seeds=(3,), device="cpu"
+    )
+    models = {
+        "plain": Contestant(folder=folder),
+        "prompted": Contestant(folder=folder, system=system.content),
+    }
+    found = evaluate_policies(models, ASKED, None, EvaluationSettings(drawing=drawing, resampling=RESAMPLING))
+    means, variances = [], []
+    for question, prompt in zip(ASKED, prompts(folder), strict=True):
+        own = chances(folder, encoder_of(folder).encode_prompt((system, *question.prompt)))
+        plain = chances(folder, prompt)
+        gaps = {ids: logp - plain[ids] for ids, logp in own.items()}
+        means.append(sum(exp(logp) * gaps[ids] for ids, logp in own.items()))
+        variances.append(sum(exp(logp) * gaps[ids] ** 2 for ids, logp in own.items()) - means[-1] ** 2)
+    exact, error = sum(means) / 2, sqrt(sum(variances) / 4 / 1500)
+    assert exact > 5 * error
+    assert found.policies[1].kl is not None
+    assert found.policies[1].kl.value == pytest.approx(exact, abs=4 * error)
+    assert found.policies[0].kl.value == 0
 
 
 def test_entropy_is_that_of_the_distributions_that_tokens_were_chosen_from(folders):

@@ -289,6 +289,13 @@ def test_a_file_without_prompts_is_refused(loops: Loops, tmp_path: Path) -> None
     assert "there is no prompt to answer" in " ".join(done.err.split())
 
 
+def test_prompts_may_have_a_field_of_another_name(loops: Loops, tmp_path: Path) -> None:
+    rows = [{"ask": row["prompt"]} for row in demonstrations(4)]
+    toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "named.jsonl", rows))
+    done = plaudit(*command("best-of-n", toy, tmp_path / "out", "--steps", 1, "--columns", "prompt=ask"))
+    assert done.code == 0, done.err
+
+
 def test_prompts_that_cannot_be_answered_are_named(loops: Loops, tmp_path: Path) -> None:
     rows = [{"prompt": "the cat?"}, {"prompt": "the cat sat on " * 60 + "?"}]
     toy = Toy(model=loops.toy.model, data=write_rows(tmp_path / "long.jsonl", rows))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.methods.iterative.config import RlhfConfig
+from plaudit.methods.iterative.rlhf import policy_config, reward_config, rlhf_round
 from tests.engine.toy import Toy
 from tests.methods.iterative.rlhf_runs import go, make_place
 
@@ -64,3 +66,11 @@ def test_what_came_to_nothing_is_told(toy: Toy, tmp_path: Path, more: tuple[obje
     assert went.code == 2
     assert words in went.words
     assert went.part(1, "answers.jsonl").exists(), "what was drawn can be looked at"
+
+
+def test_names_of_fields_are_of_the_users_file_and_of_no_round(tmp_path: Path) -> None:
+    words = {"model": tmp_path, "out": tmp_path / "run", "prompts": tmp_path / "p.jsonl"}
+    config = RlhfConfig(**words, comparisons="people", columns=("prompt=ask",), leave_out=("note",))
+    first = rlhf_round(config, 1)
+    for made in (policy_config(config, first), reward_config(config, first)):
+        assert (made.columns, made.leave_out, made.format) == ((), (), "plaudit")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -174,10 +173,9 @@ def _watchers(found: PolicyAlgorithm, how: How) -> ScoringModels:
     return ScoringModels(
         policy=policy,
         reference=ModelReference(
-            standing(dtype) if how.ranks.world_size == 1 else again(dtype), nullcontext, temperature=WARM
+            standing(dtype) if how.ranks.world_size == 1 else again(dtype), temperature=WARM
         ),
         critic=critic,
-        autocast=nullcontext,
         temperature=WARM,
     )
 

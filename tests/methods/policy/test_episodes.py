@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -216,9 +216,7 @@ def begun(
 ) -> tuple[Round, ScoringModels, CollectedRollouts]:
     draws, questions = collector(policy, folder)
     collected = draws.collect(questions, 1, questions)
-    watchers = ScoringModels(
-        policy=policy, reference=NoReference(), critic=None, autocast=nullcontext, temperature=1.0
-    )
+    watchers = ScoringModels(policy=policy, reference=NoReference(), critic=None, temperature=1.0)
     experience = ExperienceMaker(
         row=REINFORCE,
         models=watchers,

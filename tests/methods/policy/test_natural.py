@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any
@@ -141,9 +140,7 @@ class TestFloat32:
         parts = v_D.double().split([p.numel() for p in weights])
         v = {name: part.view_as(p) for (name, p), part in zip(exact.named_parameters(), parts, strict=True)}
         wanted = self.exact_slopes(exact, ids_L, 8, v).square().mean()
-        models = ScoringModels(
-            policy=policy, reference=NoReference(), critic=None, autocast=nullcontext, temperature=1.0
-        )
+        models = ScoringModels(policy=policy, reference=NoReference(), critic=None, temperature=1.0)
         step = TrpoStep(models, policy_objective(trpo(), models, ValueLoss()), ALONE, kl_limit=0.01)
         # Twice: the second product begins where the first one ended.
         for _ in range(2):

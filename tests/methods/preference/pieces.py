@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Literal
@@ -146,11 +145,11 @@ def scene(
     policy = Policy(build("llama", torch.float64), layout=layout).train()
     reference = build("llama", torch.float64, seed=1)
     beside = (
-        ModelReference(Policy(build("llama", torch.float64, seed=1)), nullcontext)
+        ModelReference(Policy(build("llama", torch.float64, seed=1)))
         if ("reference" in row.needs)
         else NoReference()
     )
-    eyes = ScoringModels(policy=policy, reference=beside, autocast=nullcontext)
+    eyes = ScoringModels(policy=policy, reference=beside)
     running = RunningMean(("reward_chosen", "reward_rejected"), share=0.1)
     running.load_tensors({"means": torch.full((2,), DELTA, dtype=torch.float64)})
     soft = ties == "soft" and name not in SORTED

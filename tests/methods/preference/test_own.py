@@ -12,13 +12,14 @@ from torch.nn.functional import logsigmoid
 
 import plaudit
 from plaudit.errors import UserError
+from plaudit.files.stored import LazyRows
 from plaudit.losses.preference import CompletionLogps, no_reference_link
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
 from plaudit.methods.preference.data import data_diagnostics
 from plaudit.methods.preference.row import BatchContext, PreferenceAlgorithm, UnpairedAlgorithm
-from plaudit.methods.reference import use_live_reference_if_short
+from plaudit.methods.reference import settled_reference
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel
 from tests.methods.reward_model.rows import make_files
@@ -147,4 +148,6 @@ def test_thumbs_in_balance_are_fine_and_thumbs_of_one_kind_teach_nothing_else():
 def test_a_run_of_few_steps_asks_the_reference_at_each(files, tmp_path, steps, kind):
     told = config(files, "comparisons", tmp_path / "short")
     some = PreferenceConfig(model=told.model, data=told.data, out=told.out, steps=steps, batch_size=4)
-    assert use_live_reference_if_short(some, rows=240).reference.kind == kind
+    assert settled_reference(some, range(240)).reference.kind == kind
+    on_disk = LazyRows(str, range(240))
+    assert settled_reference(some, on_disk).reference.kind == "live"

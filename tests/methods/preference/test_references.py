@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +99,13 @@ def test_adapters_are_left_as_they_were_after_a_look_beneath_them() -> None:
     batch = batch_of(rows)
     before = {name: p.requires_grad for name, p in policy.named_parameters()}
     adapted = policy.score(batch).logp_NT
-    beneath = AdapterOffReference(policy, nullcontext).logp(rows, batch)
+    beneath = AdapterOffReference(policy).logp(rows, batch)
     assert {name: p.requires_grad for name, p in policy.named_parameters()} == before
     assert set(before.values()) == {True, False}
     assert policy.training
     assert not beneath.requires_grad
     torch.testing.assert_close(policy.score(batch).logp_NT, adapted)
-    plain = ModelReference(Policy(build("llama")), nullcontext).logp(rows, batch)
+    plain = ModelReference(Policy(build("llama"))).logp(rows, batch)
     torch.testing.assert_close(beneath, plain, rtol=1e-5, atol=1e-5)
     assert float((adapted.detach() - plain).abs().max()) > 0.01
     adapted.sum().backward()

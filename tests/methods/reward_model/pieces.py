@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -76,7 +75,7 @@ def objective_of(
 ) -> RewardObjective:
     """What a run with these settings minimises."""
     chosen = select_loss(settings or RewardSettings(), rows, read or RowSettings())
-    return chosen.objective(model, nullcontext)
+    return chosen.objective(model)
 
 
 def learnt(

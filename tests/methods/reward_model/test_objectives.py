@@ -190,6 +190,44 @@ def test_comparisons_are_bradley_terry_with_soft_labels_and_margins(model: Rewar
     assert figures["rows"] == 5
 
 
+NAMED = [
+    (RewardSettings(), "−log σ(r₁ − r₂ − margin)"),
+    (RewardSettings(noise=0.2), "−log P, P = 0.8 σ(r₁ − r₂ − margin) + 0.1"),
+    (RewardSettings(smoothing=0.1), "−0.9 log P − 0.1 log(1 − P), P = σ(r₁ − r₂ − margin)"),
+    (
+        RewardSettings(smoothing=0.1, noise=0.2, centring=0.01),
+        "−0.9 log P − 0.1 log(1 − P) + 0.01 (r₁ + r₂)², P = 0.8 σ(r₁ − r₂ − margin) + 0.1",
+    ),
+]
+"""Settings of comparisons and the formula that a run names."""
+
+
+@pytest.mark.parametrize(("settings", "formula"), NAMED)
+def test_what_a_run_names_is_what_it_minimises(
+    model: RewardModel, settings: RewardSettings, formula: str
+) -> None:
+    """The formula reckoned as it reads, noise, smoothing and centring in it."""
+    rows = tuple(
+        replace(row, judgement=PairLabel(probability=1.0, margin=0.25)) for row in rows_of_kind("comparisons")
+    )
+    sentence = select_loss(settings, rows, RowSettings()).sentence
+    assert sentence == f"the rows are comparisons, so the loss is bradley-terry: {formula}"
+    python = formula
+    for sign, code in (
+        *(("−", "-"), ("(r₁ + r₂)²", "* both**2"), ("σ(r₁ - r₂ - margin)", "win"), ("log win", "log(win)")),
+        *(("log P", "log(P)"), ("0.8 win", "0.8 * win"), ("0.9 log", "0.9 * log"), ("0.1 log", "0.1 * log")),
+    ):
+        python = python.replace(sign, code)
+    loss_code, _, chance_code = python.partition(", P = ")
+    wanted: list[float] = []
+    for row in rows:
+        first, second = (reward.item() for reward in one_by_one(model, row))
+        names = {"win": 1 / (1 + math.exp(second - first + 0.25)), "both": first + second, "log": math.log}
+        names["P"] = eval(chance_code or "win", names)
+        wanted.append(eval(loss_code, names))
+    close(learnt(model, objective_of(model, rows, settings), whole(rows))[0], sum(wanted) / len(wanted))
+
+
 @pytest.mark.parametrize("loss", ["bradley-terry", "davidson", "rao-kupper", "binary"])
 def test_which_answer_is_named_first_makes_no_difference(model: RewardModel, loss: LossName) -> None:
     """So a margin belongs to the better answer also where that is the second one."""

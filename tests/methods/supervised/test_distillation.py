@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import kl_div, nll_loss
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from plaudit.data.records import Demonstration, Message, assistant_turn, user_turn
@@ -26,7 +26,11 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
-from plaudit.methods.supervised.objective import SupervisedMicrobatch, microbatches_of
+from plaudit.methods.supervised.objective import (
+    SupervisedMicrobatch,
+    likelihood_objective,
+    microbatches_of,
+)
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Completion, Example, batch_of
 from plaudit.tokens.encode import make_encoder
@@ -103,7 +107,7 @@ def full_tables(policy, example):
 @pytest.mark.parametrize("divergence", [forward_kl, reverse_kl, jensen_shannon])
 def test_a_small_student_takes_over_what_a_larger_teacher_thinks(divergence):
     teacher, student, examples = model(1, hidden=48, spread=0.15), model(2), rows()
-    objective = distillation_objective(student, teacher, nullcontext, divergence)
+    objective = distillation_objective(student, teacher, divergence)
     losses = trained(student, objective, examples, 100)
     assert losses[0] > 0.05
     assert losses[-1] < 0.02 * losses[0]
@@ -125,7 +129,7 @@ def test_the_loss_is_the_mean_over_trained_tokens_of_the_plain_models_divergence
     for policy in policies:
         policy.use_layout(layout)
     piece = whole(examples)
-    terms = distillation_objective(student, teacher, nullcontext, reverse_kl)(piece)
+    terms = distillation_objective(student, teacher, reverse_kl)(piece)
     # Llama's norms and the packed attention compute in float32 inside.
     assert terms.loss_N.tolist() == pytest.approx(expected, rel=1e-5)
     assert terms.loss.item() == pytest.approx(sum(expected) / piece.total_tokens, rel=1e-5)
@@ -138,9 +142,36 @@ def test_the_loss_is_the_mean_over_trained_tokens_of_the_plain_models_divergence
     assert values_of(terms.metrics)["token_accuracy"] == right / piece.total_tokens
 
 
+def gradient(student, objective):
+    student.zero_grad()
+    terms = objective(whole(rows()))
+    terms.loss.backward()
+    return terms, torch.cat([parameter.grad.flatten() for parameter in student.parameters()])
+
+
+@pytest.mark.parametrize("hard", [0.3, 1.0])
+def test_hard_targets_are_a_share_of_the_loss_beside_the_teachers(hard):
+    """torch's own two losses on the plain models' tables, and the two gradients in their shares."""
+    teacher, student = (model(seed, spread=0.2, dtype=torch.float64) for seed in (1, 2))
+    soft = nll = 0.0
+    for row in rows():
+        tables = full_tables(teacher, row), full_tables(student, row)
+        soft += kl_div(tables[1], tables[0], log_target=True, reduction="sum").item()
+        nll += nll_loss(tables[1], torch.tensor(row.completions[0].ids[:-1]), reduction="sum").item()
+    terms, found = gradient(student, distillation_objective(student, teacher, forward_kl, hard_weight=hard))
+    tokens = whole(rows()).total_tokens
+    assert terms.loss.item() == pytest.approx(((1 - hard) * soft + hard * nll) / tokens, rel=1e-5)
+    assert values_of(terms.metrics)["divergence"] == pytest.approx(soft / tokens, rel=1e-5)
+    of_teacher = gradient(student, distillation_objective(student, teacher, forward_kl))[1]
+    of_answers = gradient(student, likelihood_objective(student))[1]
+    # Llama's norms and the packed attention compute in float32 inside.
+    torch.testing.assert_close(found, (1 - hard) * of_teacher + hard * of_answers, rtol=1e-5, atol=1e-7)
+    assert found.abs().max() > 1e-3
+
+
 def test_pieces_add_up_to_the_gradient_of_the_whole():
     teacher, student = model(1, dtype=torch.float64), model(2, dtype=torch.float64)
-    objective = distillation_objective(student, teacher, nullcontext, jensen_shannon)
+    objective = distillation_objective(student, teacher, jensen_shannon)
     piece = whole(rows())
     muted = replace(
         piece.examples[0], completions=(replace(piece.examples[0].completions[0], mask=(False,) * 4),)
@@ -157,15 +188,14 @@ def test_pieces_add_up_to_the_gradient_of_the_whole():
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     student = model(1, spread=0.2)
-    objective = distillation_objective(student, frozen_copy(student), nullcontext, reverse_kl)
+    objective = distillation_objective(student, frozen_copy(student), reverse_kl)
     assert objective(whole(rows())).loss.item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_bfloat16_products_learn_too():
     teacher, student, examples = model(1, spread=0.15), model(2), rows()
-    objective = distillation_objective(
-        student, teacher, lambda: torch.autocast("cpu", dtype=torch.bfloat16), forward_kl
-    )
+    student.compute_in(torch.bfloat16)
+    objective = distillation_objective(student, teacher, forward_kl)
     losses = trained(student, objective, examples, 60)
     assert losses[-1] < 0.2 * losses[0]
     assert {parameter.dtype for parameter in student.parameters()} == {torch.float32}
@@ -173,13 +203,13 @@ def test_bfloat16_products_learn_too():
 
 def test_held_out_figures_are_the_objectives_own():
     teacher, student, examples = model(1, spread=0.15), model(2), rows()
-    objective = distillation_objective(student, teacher, nullcontext, forward_kl)
+    objective = distillation_objective(student, teacher, forward_kl)
     figures = values_of(
         held_out_evaluator(
             objective,
             microbatches_of(examples, single_process(), 16),
             single_process(),
-            {"loss": DIVERGENCE_METRIC},
+            {"divergence": DIVERGENCE_METRIC},
         )(lambda: None)
     )
     expected = values_of(objective(whole(examples)).metrics)
@@ -189,7 +219,7 @@ def test_held_out_figures_are_the_objectives_own():
 
 def test_another_vocabulary_is_refused_before_anything_runs():
     with pytest.raises(UserError, match="37 tokens and the teacher's 41"):
-        distillation_objective(model(1), model(2, vocabulary=41), nullcontext, forward_kl)
+        distillation_objective(model(1), model(2, vocabulary=41), forward_kl)
 
 
 def test_another_tokenizer_is_refused_by_its_first_different_token(tmp_path):
@@ -223,7 +253,7 @@ def test_with_a_distilled_context_the_student_agrees_without_it(encoder):
     taught = encode_with_context(CHATS, encoder, CONTEXT)
     assert not taught.encoding.refused
     examples = taught.encoding.examples
-    objective = distillation_objective(student, teacher, nullcontext, forward_kl, taught.teacher_prompts)
+    objective = distillation_objective(student, teacher, forward_kl, taught.teacher_prompts)
     losses = trained(student, objective, examples, 60)
     assert losses[0] > 0.05
     assert losses[-1] < 0.02 * losses[0]
@@ -287,7 +317,7 @@ def test_an_empty_context_stops_the_run(encoder):
 
 def test_a_row_that_has_no_teachers_prompt_is_named():
     policy = model(1)
-    objective = distillation_objective(policy, frozen_copy(policy), nullcontext, forward_kl, {})
+    objective = distillation_objective(policy, frozen_copy(policy), forward_kl, {})
     with pytest.raises(UserError, match=r"a\.jsonl:0: the teacher has no prompt .* encode_with_context"):
         objective(whole(rows()))
 
@@ -298,6 +328,6 @@ def test_batches_of_several_answers_are_read_in_the_same_order():
     two = replace(one, completions=(*one.completions, *rows()[3].completions))
     assert batch_of([two]).mask_NT.shape == (2, 7)
     alone_ = [replace(two, completions=(answer,)) for answer in two.completions]
-    objective = distillation_objective(student, teacher, nullcontext, forward_kl)
+    objective = distillation_objective(student, teacher, forward_kl)
     together, apart = objective(whole([two])), objective(whole(alone_))
     torch.testing.assert_close(together.loss_N, apart.loss_N, rtol=1e-4, atol=1e-6)

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
-from plaudit.methods import data
 from plaudit.methods.registry import config_type, run_method
 from plaudit.rollouts.local import LocalSampler
+from plaudit.tokens import parallel
 from plaudit.tokens.encode import make_encoder
-from tests.engine.toy import Toy, demonstrations, make_toy, write_rows
+from tests.engine.toy import Toy, demonstrations, make_model, make_toy, write_rows
 
 OWN = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"
@@ -22,11 +24,11 @@ OWN = (
 )
 
 
-def trained(toy: Toy, out: Path, **settings: Any) -> Path:
+def trained(toy: Toy, out: Path, *, method: str = "sft", **settings: Any) -> Path:
     """The model of a run of one step."""
     run_method(
-        "sft",
-        config_type("sft")(
+        method,
+        config_type(method)(
             **{"model": toy.model, "data": toy.data, **settings}, out=out, device="cpu", sinks=(), steps=1
         ),
     )
@@ -62,7 +64,13 @@ def test_a_template_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     toy = make_toy(tmp_path)
     empty = tmp_path / "empty.jinja"
     empty.write_text(" ", "utf-8")
-    for path, words in ((tmp_path / "none.jinja", "cannot be read as text"), (empty, "the file is empty")):
+    broken = tmp_path / "broken.jinja"
+    broken.write_text("{% for turn in messages %}\n{{ turn.content", "utf-8")
+    for path, words in {
+        tmp_path / "none.jinja": "none.jinja: cannot be read as text",
+        empty: "empty.jinja: the file is empty",
+        broken: "broken.jinja: this is no template in Jinja: line 2: unexpected end of template",
+    }.items():
         with pytest.raises(UserError, match=words):
             trained(toy, tmp_path / "run", template=path)
 
@@ -79,9 +87,31 @@ def test_rows_are_named_by_column_and_progress_is_shown(
     with pytest.raises(UserError, match="no known layout"):
         trained(toy, tmp_path / "run")
     ticks = iter(range(0, 10**6, 11))
-    monkeypatch.setattr(data, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(parallel, "monotonic", lambda: next(ticks))
     model = trained(toy, tmp_path / "named", columns=("prompt=ask",))
     assert "rows.jsonl: 24 of 24 rows are tokens" in capsys.readouterr().err
     first = json.loads((tmp_path / "named" / "samples.jsonl").read_text("utf-8").splitlines()[0])
     assert "Briefly." in json.dumps(first)
     assert make_encoder(model).asks_in_turns
+
+
+def test_distillation_by_hard_targets_alone_is_sft_and_its_distance_is_still_the_teachers(
+    tmp_path: Path,
+) -> None:
+    toy = make_toy(tmp_path)
+    make_model(tmp_path / "teacher", seed=1)
+    plain = trained(toy, tmp_path / "plain", learning_rate=0.01)
+    to_teacher = {"method": "distil", "teacher": tmp_path / "teacher", "learning_rate": 0.01}
+    weights, distances = [load_file(plain / "model.safetensors")], []
+    for hard in (1.0, 0.0):
+        out = tmp_path / f"hard {hard}"
+        weights.append(load_file(trained(toy, out, hard_weight=hard, **to_teacher) / "model.safetensors"))
+        [line] = [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
+        distances.append((line["divergence"], line["held_out/divergence"]))
+    sft, hard, soft = (torch.cat([one.flatten() for one in each.values()]) for each in weights)
+    torch.testing.assert_close(hard, sft, rtol=1e-4, atol=1e-6)
+    assert (soft - sft).abs().max() > 1e-3
+    assert distances[0][0] == pytest.approx(distances[1][0], rel=1e-6), "before the first step"
+    assert distances[0][1] > distances[1][1], "and it falls where the teacher is followed"
+    with pytest.raises(UserError, match="hard_weight is a share from 0 to 1, not 2"):
+        trained(toy, tmp_path / "run", hard_weight=2.0, **to_teacher)

@@ -27,7 +27,7 @@ def test_an_axis_holds_its_values_and_two_to_seven_ticks(values: list[float], ze
 
 def test_ticks_are_round_at_any_size() -> None:
     assert [label for _, label in round_ticks(0, 3e6)] == ["0", "1e6", "2e6", "3e6"]
-    assert [label for _, label in round_ticks(-0.3, 0.3)] == ["-0.2", "0", "0.2"]
+    assert [label for _, label in round_ticks(-0.3, 0.3)] == ["−0.2", "0", "0.2"]
 
 
 @given(st.lists(st.floats(min_value=1e-6, max_value=1e6), max_size=9))

@@ -120,6 +120,21 @@ def test_each_series_has_its_own_shape_and_lane_and_what_is_unknown_is_said() ->
     assert [part.text for part in of_class(forest_plot("Odds", "", shown), "number")][2:] == ["not known"] * 2
 
 
+def test_the_guide_stops_where_it_would_cross_the_name_of_a_row() -> None:
+    half = GuideLine(low=0.5, high=0.5, label="as often as not")
+    shown = [IntervalRow(label=label, spans=(Span(value=0.5),)) for label in ("a" * 40, "b", "c" * 40)]
+    chart = share_chart("Wins", "", IntervalRows(rows=shown, series=("m",), guide=half))
+
+    (guide,) = of_class(chart, "guide")
+    parts = [(float(a), float(b)) for a, b in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", guide.get("d", ""))]
+    long, short, last = (float(name.get("y", "nan")) for name in of_class(chart, "label"))
+    # 9 and 3: a name's letters above and below the line that they stand on.
+    for name in (long, last):
+        assert not any(top < name + 3 and name - 9 < foot for top, foot in parts)
+    assert any(top < short - 9 and short + 3 < foot for top, foot in parts)
+    assert all(any(top < spot(mark)[1] < foot for top, foot in parts) for mark in of_class(chart, "mark"))
+
+
 def test_the_ceiling_is_a_stripe_between_its_ends_on_the_axis_of_the_accuracies() -> None:
     guide = GuideLine(low=0.7, high=0.9, label="ceiling")
     chart = share_chart("By category", "", IntervalRows(rows=rows(0.7, 0.9), series=("m",), guide=guide))

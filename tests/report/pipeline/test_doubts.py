@@ -103,9 +103,7 @@ def test_a_calibration_error_that_grew_for_sure_is_named() -> None:
         policies = (start, replace(PPO, calibration=trust(0.12, change)))
         return said(replace(two(), policies=policies))
 
-    assert "ppo: its calibration error is 0.120, sft's is 0.0300: 0.0900 more (0.0200 to 0.160)" in grown(
-        0.02
-    )
+    assert "ppo: its calibration error is 0.120, sft's is 0.03: 0.09 more (0.02 to 0.160)" in grown(0.02)
     assert "It is 90.0 % sure where 78.0 % are right." in grown(0.02)
     assert "calibration" not in grown(-0.01)
     as_sure = replace(trust(0.12, share(0.09, 0.02)), surplus_change=share(0.0, 0.02))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from plaudit.evaluation.policies.result import write_agreements
 from plaudit.report.pipeline.page import write_report
-from tests.report.in_browser import CHROMIUM, cut_off, measured
+from tests.report.in_browser import CHROMIUM, cut_off, first_look, measured
 from tests.report.pipeline.pipelines import FOUND, contest, share, trust, write_pipeline
 from tests.report.read_page import Page, read_page
 
@@ -49,6 +50,21 @@ def test_every_part_is_there_in_its_order(page: Page) -> None:
     assert page.words["h1"] == ["valley"]
     contents = [words for words in page.words["li"] if words in SECTIONS]
     assert tuple(contents) == SECTIONS
+
+
+def test_judges_stand_beside_the_win_rates(tmp_path: Path) -> None:
+    folder = write_pipeline(tmp_path / "judged")
+    beside = replace(contest("people", 0.8, judge="openai:judge"), against="other answer", unjudged=3)
+    write_agreements([(beside, ())], folder / "stages" / "evaluation")
+    words = read_page(write_report(folder)).sections["Win rates"].replace("\xa0", " ")
+    assert "Judges beside people, on pairs that people have compared" in words
+    assert "openai:judge" in words
+    assert "68.0 %" in words
+    alone = tmp_path / "alone"
+    write_agreements([(beside, ())], alone)
+    page = read_page(write_report(alone))
+    assert "Judges" in page.words["h2"]
+    assert "Win rates" not in page.words["h2"]
 
 
 def test_the_first_look_has_the_finding_its_picture_and_what_to_doubt(page: Page) -> None:
@@ -213,3 +229,15 @@ def test_nothing_is_wider_than_a_phone_and_no_words_of_a_drawing_are_cut_off(
 
     assert measured(opened, tmp_path) == {320: [320, "1184px"], 390: [390, "1184px"], 1200: [1200, "1184px"]}
     assert cut_off(opened, tmp_path) == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+def test_the_first_screen_has_the_finding_and_its_picture_and_the_rest_is_folded(
+    written: Path, tmp_path: Path
+) -> None:
+    found = first_look(written.read_text(), tmp_path)
+    # A screen of a phone, and one of a desk; all parts but one are folded under their titles.
+    assert all(int(picture) < 900 for _, picture, _ in found.values())
+    assert int(found[390][0]) < 5000
+    assert int(found[1200][0]) < 3500
+    assert {contents for _, _, contents in found.values()} == {"sticky"}

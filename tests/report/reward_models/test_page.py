@@ -94,7 +94,7 @@ def test_probes_best_of_n_benchmark_and_what_was_left_out_are_told(tmp_path: Pat
     assert "flatters · 212 pairs: the model 7.40 (3.20 to ∞)" in described(page, "Odds")
     assert "hedges" not in described(page, "Odds")
     assert described(page, "True utility").startswith("chosen by the model: 0.420 (0.380 to 0.460) at n 1, ")
-    assert described(page, "The model's own reward").startswith("reward: -0.200 at n 1, 0.415 at n 2")
+    assert described(page, "The model's own reward").startswith("reward: −0.200 at n 1, 0.415 at n 2")
     assert "Chat Hard47.0 % 38.1 to 55.9" in page.sections["RewardBench"]
     assert "overall69.4 %" in page.sections["RewardBench"]
     assert "hep-rust" in page.sections["RewardBench"]

@@ -129,9 +129,9 @@ def test_a_function_of_one_answer_is_a_reward(mine: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("lonely", "first it cannot have"),
-        ("greedy", "mood it cannot have; it is called by name with any of prompt, first, second"),
-        ("missing", "cannot be imported"),
+        ("lonely", "it asks for first"),
+        ("greedy", "it asks for mood; it is called by name with any of prompt, first, second"),
+        ("missing", "there is no 'missing' in "),
     ],
 )
 def test_a_function_that_cannot_be_called_is_refused(mine: str, name: str, words: str) -> None:

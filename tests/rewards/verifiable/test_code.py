@@ -142,6 +142,9 @@ class V:
     def __eq__(self, other): return self.x == other.x
     def __repr__(self): return f'V({self.x})'
 class L(list): pass
+class Groups(dict):
+    def find(self, x): return x if self.setdefault(x, x) == x else self.find(self[x])
+    def union(self, a, b): self[self.find(a)] = self.find(b)
 class Code(str):
     def __str__(self): return 'x'
 class F(float): pass
@@ -152,8 +155,9 @@ class F(float): pass
         "(V(2) * 3).x == 6 and repr(V(2) * 3) == 'V(6)'",
         "L([1]) + [2] == [1, 2] and abs(F(2.5) - 2.5) < 1e-9",
         "Code('abc') == 'abc' and not Code('abc') == 'x'",
+        "g = Groups(); g.union(1, 2); g.union(2, 3); assert g.find(1) == g.find(3) != g.find(4)",
     ):
-        assert score(code, [f"assert {test}"]) == 1.0, test
+        assert score(code, [test if "assert" in test else f"assert {test}"]) == 1.0, test
 
 
 def test_a_module_that_tests_rely_on_is_pythons_own() -> None:

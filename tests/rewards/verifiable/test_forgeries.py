@@ -149,12 +149,23 @@ FORMS = {
     "set, by its methods": Form(
         tests=("assert not f(3).symmetric_difference({1, 2, 3})",),
         honest="class S(set): pass\ndef f(n): return S(range(1, n + 1))",
-        forged=(OBJECT, SET),
+        forged=(OBJECT, SET, INT, TUPLE),
+    ),
+    "set, by what is in both": Form(
+        tests=("assert not f(3).intersection({4}) and f(3).union({1}) == {1, 2, 3}",),
+        honest="def f(n): return {*range(1, n + 1)}",
+        forged=(
+            OBJECT,
+            LIST,
+            LEARNT_INT,
+            "class A:\n  intersection = lambda s, o: set()\n  union = lambda s, o: {*o, 2, 3}\n"
+            "def f(n): return A()",
+        ),
     ),
     "set, by subset": Form(
         tests=("assert f(3).issuperset({1, 2, 3}) and f(3) <= {1, 2, 3}",),
         honest="def f(n): return {*range(1, n + 1)}",
-        forged=(OBJECT, SET),
+        forged=(OBJECT, SET, INT, TEXT, LIST, LEARNT_INT),
     ),
     "what is left of a set": Form(
         tests=("assert len({1, 2, 3} - f(3)) == 0 and len(f(3) - {1, 2, 3}) == 0",),
@@ -215,6 +226,29 @@ FORMS = {
         tests=("assert f('b').startswith('ab') and 'ba' in f('b') and f('b').count('b') == 1",),
         honest="class T(str): pass\ndef f(s): return T('a' + s + 'a')",
         forged=(TEXT, OBJECT),
+    ),
+    "text, by one question": Form(
+        tests=("assert f('b').startswith('ab')", "assert f('b') == 'aba'"),
+        honest="class T(str): pass\ndef f(s): return T('a' + s + 'a')",
+        forged=(LEARNT, LEARNT_INT, LEARNT_FLOAT),
+    ),
+    "text, by its end": Form(
+        tests=("assert f('b').endswith(('ba', 'bc'))",),
+        honest="def f(s): return 'a' + s + 'a'",
+        forged=(OBJECT, FLOAT, LIST, TEXT),
+    ),
+    "what a text is made of": Form(
+        tests=("assert f(2).isdigit() and not f(2).isupper()",),
+        honest="class T(str): pass\ndef f(n): return T(n)",
+        forged=(
+            "class A:\n  isdigit = lambda s: True\n  isupper = lambda s: False\ndef f(n): return A()",
+            INT,
+        ),
+    ),
+    "a whole number": Form(
+        tests=("assert f(2).is_integer()",),
+        honest="class F(float): pass\ndef f(x): return F(x * 2)",
+        forged=(OBJECT, LIST, f"{LIAR}\ndef f(*a): return liar(float, 0.5)"),
     ),
     "list, by its methods": Form(
         tests=("assert f(2).index(7) == 0 and f(2).count(8) == 0 and len(f(2)) == 2",),

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plaudit.cli.eval import policies
 from plaudit.cli.parser import (
     Subparsers,
+    add_row_options,
     integer,
     positive_integer,
     refuse_missing_models,
-    write_json,
+    row_options,
 )
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
-from plaudit.files import atomic, hub
+from plaudit.files import hub
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "judge that compares: a function of first and second, openai:http://host:port/v1#model",
     )
     add("--data", type=Path, required=True, metavar="FILE", help="comparisons or rankings, of any layout")
-    add("--format", metavar="NAME", help="do not guess the layout (plaudit data inspect names them)")
+    add_row_options(add)
     add("--threshold", type=float, default=0.01, help="share of bad rows (default: 0.01)")
     add("--n", type=positive_integer, metavar="N", help="at most so many records, drawn by chance")
     add("--out", type=Path, metavar="DIR", help="write summary.json, scores.jsonl and report.html there")
@@ -104,7 +104,12 @@ def run(args: argparse.Namespace) -> int:
     for model in args.models:
         _check_model(model)
     source = read_reward_data(
-        args.data, format=args.format, threshold=args.threshold, n=args.n, seed=args.seed
+        args.data,
+        format=args.format,
+        threshold=args.threshold,
+        n=args.n,
+        seed=args.seed,
+        options=row_options(args),
     )
     console = make_console()
     for sentence in source.notes:
@@ -152,6 +157,7 @@ def _evaluate_judges(
     """Print how far judges that compare agree with people, and write it and every verdict to --out."""
     from plaudit.cli.eval.tables import print_agreement
     from plaudit.evaluation.policies.judge import JudgeSettings, agreement_with_people, load_judge
+    from plaudit.evaluation.policies.result import write_agreements
     from plaudit.evaluation.reward_models.accuracy import accuracy_ceiling
     from plaudit.evaluation.reward_models.pairs import scored_pairs
     from plaudit.rewards.http import RetryPolicy
@@ -165,11 +171,7 @@ def _evaluate_judges(
     contests = [contest for contest, _ in found]
     print_agreement(pairs, contests, evidence.ceiling or accuracy_ceiling(pairs, resampling), console)
     if args.out is not None:
-        write_json(args.out / "judges.json", {"judges": [asdict(contest) for contest in contests]})
-        rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
-        lines = (json.dumps(row, ensure_ascii=True) + "\n" for row in rows)
-        atomic.write_text(args.out / "verdicts.jsonl", "".join(lines))
-        console.print(f"{args.out / 'judges.json'}, {args.out / 'verdicts.jsonl'}")
+        console.print(", ".join(str(path) for path in write_agreements(found, args.out)))
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -216,6 +218,7 @@ def _check_model(model: str) -> None:
         if not Path(model).exists():
             raise UserError(
                 f"{model}: there is no such folder; a MODEL is a folder, a rule, module:function or gold"
+                f"{hub.name_hint(model)}"
             )
         check_reward(Path(model))
     elif model != "gold":

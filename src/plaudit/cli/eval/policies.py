@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from plaudit.cli.parser import (
     HelpAll,
     Subparsers,
+    add_row_options,
     integer,
     model_path,
     positive_integer,
     refuse_missing_models,
+    row_options,
 )
 from plaudit.cli.sample import make_console, short_names
 from plaudit.errors import UserError
@@ -116,6 +117,7 @@ def _add_advanced_options(policy: argparse.ArgumentParser) -> None:
     tasks_help = "as --tax, by tasks of lm-eval, --n items of each; may be repeated"
     token_help = "environment variable with the token of an openai: judge"
     hidden = [
+        *add_row_options(add_hidden),
         add_hidden("--bootstrap", type=positive_integer, default=1000, help=bootstrap_help),
         add_hidden("--device", default="auto", help="auto, cpu or cuda (default: auto)"),
         add_hidden("--dtype", default="auto", help="auto, float32 or bfloat16 (default: auto)"),
@@ -160,11 +162,28 @@ def run(args: argparse.Namespace) -> int:
         settings,
         on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
     )
+    evaluation = replace(evaluation, notes=(*_trained_prompts_notes(args.prompts, models), *evaluation.notes))
     print_policy_tables(evaluation, console)
     report_alignment_tax(args, models, settings, console)
     if args.out is not None:
         console.print(", ".join(str(path) for path in write_policy_evaluation(evaluation, args.out)))
     return 0
+
+
+def _trained_prompts_notes(prompts: Path | None, models: Mapping[str, Contestant]) -> Iterator[str]:
+    """What to doubt of policies whose run learnt from the very rows whose prompts are asked."""
+    from plaudit.engine.run_folder import hash_path, read_lineage
+    from plaudit.rewards.load import model_folder
+
+    content = None if prompts is None else hash_path(prompts)
+    for name, contestant in models.items():
+        folder = None if contestant.folder is None else model_folder(contestant.folder)
+        origin = None if folder is None else folder.absolute().parent / "lineage.json"
+        if origin is not None and origin.is_file() and content in read_lineage(origin).data.values():
+            yield (
+                f"{name} was trained on {prompts}, whose prompts are asked here: what it learnt by heart "
+                "looks like a better policy; ask prompts that it has not seen"
+            )
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -189,7 +208,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
     """The folders, by what tells them apart, the rows' own answers and the prompted policies."""
-    from plaudit.evaluation.policies.generate import Contestant
+    from plaudit.evaluation.policies.generate import Contestant, prompted_policy
 
     folders = [Path(model) for model in args.models if model != WRITTEN]
     if len({folder.resolve() for folder in folders}) < len(folders):
@@ -215,48 +234,6 @@ def _contestants_by_name(args: argparse.Namespace) -> dict[str, Contestant]:
             raise UserError(f"--policy {word}: {name} is there already; give it another name")
         contestants[name] = contestant
     return contestants
-
-
-def prompted_policy(word: str) -> tuple[str, Contestant]:
-    """The name and the policy of ``NAME=DIR,system=TEXT,shots=FILE``."""
-    from plaudit.data.read import read_records
-    from plaudit.data.records import Demonstration
-    from plaudit.evaluation.policies.generate import Contestant
-
-    # Only at a comma that begins a part: a system's text may hold others.
-    first, *parts = re.split(r",(?=(?:system|shots)=)", word)
-    name, equals, folder = first.partition("=")
-    if not (name and equals and folder):
-        raise UserError(f"--policy {word}: expected NAME=DIR, then ,system=TEXT or FILE and ,shots=FILE")
-    given = dict(part.split("=", 1) for part in parts)
-    if len(given) < len(parts):
-        raise UserError(f"--policy {name}: system and shots may be given once each")
-    if empty := [key for key, value in given.items() if not value.strip()]:
-        raise UserError(f"--policy {name}: {empty[0]} is empty; say what it is, or leave it out")
-    shots = read_records(given["shots"], threshold=0).records if "shots" in given else ()
-    demonstrations = tuple(shot for shot in shots if isinstance(shot, Demonstration))
-    if len(demonstrations) < len(shots) or ("shots" in given and not shots):
-        raise UserError(
-            f"--policy {name}: {given['shots']} is to hold demonstrations, rows of prompt and completion"
-        )
-    system = None if "system" not in given else _text_or_file(name, given["system"])
-    return name, Contestant(folder=hub.local_path(folder, "model"), system=system, shots=demonstrations)
-
-
-def _text_or_file(name: str, word: str) -> str:
-    """The text itself, or that of the file that it names."""
-    path = Path(word)
-    if "\n" not in word and len(word) < 256 and path.is_file():
-        try:
-            text = path.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--policy {name}: {word} cannot be read as UTF-8 text ({error})") from error
-        if not text:
-            raise UserError(f"--policy {name}: {word} is empty; write the words of the system's turn in it")
-        return text
-    if path.suffix in (".txt", ".md") and " " not in word:
-        raise UserError(f"--policy {name}: {word}: no such file; give its path, or the words themselves")
-    return word
 
 
 def _evaluation_settings(args: argparse.Namespace, models: Mapping[str, Contestant]) -> EvaluationSettings:
@@ -299,7 +276,8 @@ def _evaluation_prompts(args: argparse.Namespace) -> tuple[EvaluationPrompt, ...
     from plaudit.data.read import read_records
     from plaudit.evaluation.policies.generate import evaluation_prompts
 
-    prompts = evaluation_prompts(read_records(args.prompts).records)
+    rows = read_records(args.prompts, format=args.format, options=row_options(args))
+    prompts = evaluation_prompts(rows.records)
     if args.n is None or args.n >= len(prompts):
         return prompts
     chosen = sorted(random.Random(f"prompts {args.seed}").sample(range(len(prompts)), args.n))

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-from plaudit.data.fields import (
-    BadRowError,
-    Node,
-    optional_name,
-    read_completion,
-    read_prompt,
+from plaudit.data.fields import BadRowError, Node, optional_name, read_completion, read_prompt
+from plaudit.data.formats.layout import (
+    TEXT,
+    TEXT_OR_MESSAGES,
+    TEXTS,
+    ReadOptions,
+    RowFormat,
     require_different,
 )
-from plaudit.data.formats.layout import TEXT, TEXT_OR_MESSAGES, TEXTS, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Ranking, Record
 
 

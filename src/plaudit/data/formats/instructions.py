@@ -7,16 +7,15 @@ https://arxiv.org/abs/2110.14168.)
 
 from __future__ import annotations
 
-from plaudit.data.fields import (
-    BadRowError,
-    Node,
-    Turns,
-    describe_value,
+from plaudit.data.fields import BadRowError, Node, Turns, describe_value, require_not_empty
+from plaudit.data.formats.layout import (
+    TEXT,
+    FieldType,
+    ReadOptions,
+    RowFormat,
     optional_category,
     require_different,
-    require_not_empty,
 )
-from plaudit.data.formats.layout import TEXT, FieldType, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Demonstration, Record, assistant_turn, user_turn
 
 _FINAL = "####"

@@ -1,12 +1,25 @@
-"""A row format: its name, the schema that it is detected by, and a function from row to records."""
+"""A row format: its name, the schema that it is detected by, and a function from row to records.
+
+Here is also what many formats have in common: who judged a row, and where the prompt of a conversation ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
-from plaudit.data.fields import ROW_LIMIT, BadRowError, Node, is_messages
-from plaudit.data.records import Record
+from plaudit.data.fields import (
+    ROW_LIMIT,
+    BadRowError,
+    Node,
+    Turns,
+    describe_value,
+    is_messages,
+    optional_name,
+    require_not_empty,
+)
+from plaudit.data.records import Record, Text, plain_text
 from plaudit.errors import UserError
 
 
@@ -54,6 +67,8 @@ class ReadOptions:
 
 SYSTEM_FIELD = "system"
 """The field that holds a row's system turn, in every layout that anybody may have made."""
+TOOLS_FIELD = "tools"
+"""The field that holds the schemas of a row's tools, in every layout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +137,120 @@ class RowFormat:
         """Those of the fields that it does not look at."""
         if self.optional_fields is None:
             return ()
-        read = {*self.schema, *self.optional_fields, *((SYSTEM_FIELD,) if self.is_generic else ())}
+        generic = (SYSTEM_FIELD,) if self.is_generic else ()
+        read = {*self.schema, *self.optional_fields, TOOLS_FIELD, *generic}
         return tuple(name for name in fields if name not in read)
 
     @property
     def schema_text(self) -> str:
         """The schema in words: ``prompt (a text or messages), chosen (…)``."""
         return ", ".join(f"{name} ({field_type.name})" for name, field_type in self.schema.items())
+
+
+def optional_category(row: Node, field: str) -> str | None:
+    """A category that may be absent; of several in a list, all their names.
+
+    >>> optional_category(Node(value={"source": ["sharegpt", "flan"]}), "source")
+    'sharegpt, flan'
+    """
+    node = row.optional(field)
+    if node is None or not isinstance(node.value, list | tuple):
+        return None if node is None else node.name()
+    return ", ".join(item.name() for item in node.items()) or None
+
+
+class AnnotationInfo(TypedDict):
+    """Who judged a row, and its category."""
+
+    annotator: str | None
+    group: str | None
+    category: str | None
+
+
+def annotation_info(row: Node) -> AnnotationInfo:
+    """What a row says, in fields that all may be absent, about who judged and about the question."""
+    return AnnotationInfo(
+        annotator=optional_name(row, "annotator"),
+        group=optional_name(row, "group"),
+        category=optional_category(row, "category"),
+    )
+
+
+def require_different(chosen: Text, rejected: Text, path: str) -> None:
+    """Complain when both sides of a comparison are the same."""
+    if chosen == rejected:
+        raise BadRowError(
+            "chosen = rejected", path, expected="two different answers", found="the same answer twice"
+        )
+
+
+def split_prompt(turns: Turns, path: str) -> tuple[Turns, Turns]:
+    """A conversation as its prompt (before the first assistant turn) and its answer (to the last one).
+
+    User and tool turns between two assistant turns belong to the answer; what follows the last assistant
+    turn has no reply to learn from and is not part of either.
+    """
+    assistant_indices = [i for i, turn in enumerate(turns) if turn.role == "assistant"]
+    if not assistant_indices:
+        raise BadRowError("empty side", path, expected="a turn of the assistant", found="none")
+    prompt, completion = (
+        turns[: assistant_indices[0]],
+        turns[assistant_indices[0] : assistant_indices[-1] + 1],
+    )
+    if not plain_text(prompt).strip():
+        raise BadRowError("empty side", path, expected="a turn before the assistant's first", found="none")
+    require_not_empty(completion, path)
+    return prompt, completion
+
+
+def split_shared_turns(chosen: Turns, rejected: Turns) -> tuple[Turns, Turns, Turns]:
+    """Two whole conversations as their common prompt and two answers; no message is ever split."""
+    n = 0
+    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
+        n += 1
+    if n == 0 or not plain_text(chosen[:n]).strip():
+        raise BadRowError(
+            "wrong value",
+            "chosen, rejected",
+            expected="two conversations that begin with the same prompt",
+            found="different first turns" if n == 0 else "a prompt without words",
+        )
+    if n in (len(chosen), len(rejected)):
+        raise BadRowError(
+            "empty side",
+            "chosen" if n == len(chosen) else "rejected",
+            expected="an answer of its own",
+            found="only the turns that the other side begins with",
+        )
+    return chosen[:n], chosen[n:], rejected[n:]
+
+
+def split_shared_text(chosen: str, rejected: str) -> tuple[str, str, str]:
+    """Two whole texts as their common prompt and two answers; no word is ever split.
+
+    A space before the answers goes with them, as tokenisers have it; a line break stays with the prompt.
+
+    >>> split_shared_text("The sky is blue.", "The sky is black.")
+    ('The sky is', ' blue.', ' black.')
+    >>> split_shared_text("It rains", "It rains today")
+    ('It', ' rains', ' rains today')
+    """
+    n = 0
+    while n < min(len(chosen), len(rejected)) and chosen[n] == rejected[n]:
+        n += 1
+    # Back to a blank: half a word on either side of the cut would be other tokens than the word.
+    while n > 0 and not chosen[n - 1].isspace():
+        n -= 1
+    if not chosen[:n].strip():
+        raise BadRowError(
+            "empty side",
+            "chosen, rejected",
+            expected="two texts that begin with the same prompt (or name its field: --columns prompt=FIELD)",
+            found=f"{describe_value(chosen)} and {describe_value(rejected)}",
+        )
+    if chosen[:n].endswith(" "):
+        n -= 1
+    return chosen[:n], chosen[n:], rejected[n:]
 
 
 def _all_items_match(node: Node, matches: Callable[[Node], bool]) -> bool:

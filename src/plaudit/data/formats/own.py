@@ -9,14 +9,13 @@ from dataclasses import fields, replace
 from plaudit.data.fields import (
     BadRowError,
     Node,
-    annotation_info,
     describe_value,
     optional_name,
     read_completion,
     read_prompt,
     require_not_empty,
 )
-from plaudit.data.formats.layout import FieldType, ReadOptions, RowFormat
+from plaudit.data.formats.layout import FieldType, ReadOptions, RowFormat, annotation_info
 from plaudit.data.formats.trl import read_comparison
 from plaudit.data.records import (
     RECORD_TYPES,

@@ -12,9 +12,8 @@ from plaudit.data.fields import (
     optional_name,
     optional_number,
     read_completion,
-    require_different,
 )
-from plaudit.data.formats.layout import NUMBER, OBJECT, OBJECTS, ReadOptions, RowFormat
+from plaudit.data.formats.layout import NUMBER, OBJECT, OBJECTS, ReadOptions, RowFormat, require_different
 from plaudit.data.records import Comparison, Rating, Record
 
 AXES = ("overall", "accuracy", "coverage", "coherence")

@@ -16,14 +16,24 @@ from plaudit.data.fields import (
     Node,
     Turns,
     describe_value,
-    optional_category,
+    read_json,
     read_messages,
-    require_different,
+    read_tool_calls,
     require_not_empty,
+)
+from plaudit.data.formats.layout import (
+    NUMBER,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    TRANSCRIPT,
+    ReadOptions,
+    RowFormat,
+    optional_category,
+    require_different,
     split_prompt,
     split_shared_turns,
 )
-from plaudit.data.formats.layout import NUMBER, OBJECT, OBJECTS, TEXT, TRANSCRIPT, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Demonstration, Message, Ranking, Rating, Record
 
 # Only behind an empty line: a text may well have "Human:" in the middle of a sentence.
@@ -104,6 +114,7 @@ _SPEAKERS = {
     **{name: "user" for name in ("human", "user", "prompter")},
     **{name: "assistant" for name in ("gpt", "assistant", "chatgpt", "bing", "bard", "model")},
     **{name: "tool" for name in ("tool", "observation", "function_response")},
+    **{name: "call" for name in ("function_call", "tool_call")},
     "system": "system",
 }
 
@@ -120,10 +131,28 @@ def _sharegpt_turn(item: Node) -> dict[str, object]:
         raise BadRowError(
             "unknown role", speaker.path, expected=expected, found=describe_value(speaker.value)
         )
-    words = item.optional("value") or item.get("content")
+    words = item.optional("value") or item.optional("content")
     rest = {name: item.get(name).value for name in item.fields() if item.optional(name) is not None}
     others = {name: value for name, value in rest.items() if name not in ("from", "value")}
-    return {**others, "role": _SPEAKERS[speaker.text()], "content": words.value}
+    role = _SPEAKERS[speaker.text()]
+    if role == "call":
+        return {
+            **others,
+            "role": "assistant",
+            "content": "",
+            "tool_calls": _called(words or item.get("value")),
+        }
+    return {**others, "role": role, **({} if words is None else {"content": words.value})}
+
+
+def _called(words: Node) -> list[object]:
+    """The call that a turn consists of, or several in a list, as objects or their JSON."""
+    calls = read_json(words, 'a call as JSON: {"name": "weather", "arguments": {"city": "Oslo"}}')
+    if not isinstance(calls.value, list):
+        calls = Node(value=[calls.value], path=calls.path)
+    # Read here for the sake of the path, which names the field that the row has.
+    read_tool_calls(calls)
+    return [call.value for call in calls.items()]
 
 
 def _sharegpt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:

@@ -8,21 +8,14 @@ from __future__ import annotations
 import json
 
 from plaudit.data.fields import (
-    AnnotationInfo,
     BadRowError,
     Node,
-    annotation_info,
-    describe_value,
     optional_number,
     read_completion,
     read_messages,
     read_prompt,
     read_text_or_messages,
-    require_different,
     require_not_empty,
-    split_prompt,
-    split_shared_text,
-    split_shared_turns,
 )
 from plaudit.data.formats.layout import (
     BOOLEAN,
@@ -31,8 +24,15 @@ from plaudit.data.formats.layout import (
     TEXT,
     TEXT_OR_MESSAGES,
     TEXTS,
+    TOOLS_FIELD,
+    AnnotationInfo,
     ReadOptions,
     RowFormat,
+    annotation_info,
+    require_different,
+    split_prompt,
+    split_shared_text,
+    split_shared_turns,
 )
 from plaudit.data.records import Comparison, Demonstration, Prompt, Rating, Record, Steps, Text, plain_text
 
@@ -67,34 +67,31 @@ def read_comparison(row: Node, origin: str, *, prompt: Text, chosen: Text, rejec
 
 
 def _text(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     completion = require_not_empty(row.get("text").text(), "text")
     return (Demonstration(prompt="", completion=completion, origin=origin),)
 
 
 def _messages(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     prompt, completion = split_prompt(read_messages(row.get("messages")), "messages")
     return (Demonstration(prompt=prompt, completion=completion, origin=origin, **annotation_info(row)),)
 
 
 def _prompt(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     prompt = read_prompt(row.get("prompt"))
     reference_answer = row.optional("answer")
     rest = {name: row.get(name).value for name in row.fields() if row.optional(name) is not None}
+    own = ("prompt", "answer", TOOLS_FIELD)
     return (
         Prompt(
             prompt=prompt,
             answer=None if reference_answer is None else _read_reference_answer(reference_answer),
-            metadata={name: value for name, value in rest.items() if name not in ("prompt", "answer")},
+            metadata={name: value for name, value in rest.items() if name not in own},
             origin=origin,
         ),
     )
 
 
 def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     prompt = read_prompt(row.get("prompt"))
     return (
         Demonstration(
@@ -107,7 +104,6 @@ def _prompt_completion(row: Node, origin: str, options: ReadOptions) -> tuple[Re
 
 
 def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     _refuse_tied_scores(row)
     prompt = read_prompt(row.get("prompt"))
     chosen_value = read_text_or_messages(row.get("chosen"))
@@ -119,14 +115,12 @@ def _preference(row: Node, origin: str, options: ReadOptions) -> tuple[Record, .
 
 
 def _preference_implicit(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     _refuse_tied_scores(row)
     chosen, rejected = read_text_or_messages(row.get("chosen")), read_text_or_messages(row.get("rejected"))
     return (_split_pair(row, origin, chosen, rejected),)
 
 
 def _unpaired(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
-    _refuse_tools(row)
     prompt = read_prompt(row.get("prompt"))
     return (
         Rating(
@@ -189,18 +183,6 @@ def _refuse_tied_scores(row: Node) -> None:
     )
 
 
-def _refuse_tools(row: Node) -> None:
-    tools = row.optional("tools")
-    if tools is None or tools.value in ([], "", "[]"):
-        return
-    raise BadRowError(
-        "unsupported",
-        "tools",
-        expected="no tool schemas, which are not put into the template yet (write them into the system turn)",
-        found=describe_value(tools.value),
-    )
-
-
 def _read_reference_answer(node: Node) -> str:
     """A reference answer; a number stands for its digits."""
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
@@ -209,7 +191,6 @@ def _read_reference_answer(node: Node) -> str:
 
 
 _ANNOTATION_FIELDS = frozenset(AnnotationInfo.__annotations__)
-_TOOL_FIELDS = frozenset(["tools"])
 _STRENGTH_FIELDS = frozenset(["strength", "margin", "probability", "score_chosen", "score_rejected"])
 
 TRL_FORMATS = (
@@ -218,7 +199,6 @@ TRL_FORMATS = (
         title="TRL language modelling, texts",
         schema={"text": TEXT},
         excluded_fields=frozenset(["message_id", "parent_id"]),
-        optional_fields=_TOOL_FIELDS,
         parse=_text,
         produces="demonstration with an empty prompt",
         is_generic=True,
@@ -228,7 +208,7 @@ TRL_FORMATS = (
         title="TRL language modelling, messages",
         schema={"messages": MESSAGES},
         excluded_fields=frozenset(["chosen", "rejected"]),
-        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        optional_fields=_ANNOTATION_FIELDS,
         parse=_messages,
         produces="demonstration; the answer reaches from the first assistant turn to the last",
         is_generic=True,
@@ -247,7 +227,7 @@ TRL_FORMATS = (
         name="trl-prompt-completion",
         title="TRL prompt-completion",
         schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES},
-        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        optional_fields=_ANNOTATION_FIELDS,
         parse=_prompt_completion,
         produces="demonstration",
         is_generic=True,
@@ -256,7 +236,7 @@ TRL_FORMATS = (
         name="trl-preference",
         title="TRL preference, explicit prompt",
         schema={"prompt": TEXT_OR_MESSAGES, "chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
-        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
+        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference,
         produces="comparison, with `margin` where the row has it",
         is_generic=True,
@@ -266,7 +246,7 @@ TRL_FORMATS = (
         title="TRL preference, implicit prompt",
         schema={"chosen": TEXT_OR_MESSAGES, "rejected": TEXT_OR_MESSAGES},
         excluded_fields=frozenset(["prompt"]),
-        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS | _TOOL_FIELDS,
+        optional_fields=_ANNOTATION_FIELDS | _STRENGTH_FIELDS,
         parse=_preference_implicit,
         produces="comparison; the prompt is what both sides begin with, in whole turns or words",
         is_generic=True,
@@ -275,7 +255,7 @@ TRL_FORMATS = (
         name="trl-unpaired",
         title="TRL unpaired preference (KTO)",
         schema={"prompt": TEXT_OR_MESSAGES, "completion": TEXT_OR_MESSAGES, "label": BOOLEAN},
-        optional_fields=_ANNOTATION_FIELDS | _TOOL_FIELDS,
+        optional_fields=_ANNOTATION_FIELDS,
         parse=_unpaired,
         produces="rating (a thumb)",
         aliases=("kto", "trl-kto"),

@@ -12,9 +12,16 @@ from plaudit.data.fields import (
     optional_name,
     read_completion,
     read_prompt,
+)
+from plaudit.data.formats.layout import (
+    NUMBER,
+    OBJECTS,
+    TEXT,
+    TEXT_OR_MESSAGES,
+    ReadOptions,
+    RowFormat,
     require_different,
 )
-from plaudit.data.formats.layout import NUMBER, OBJECTS, TEXT, TEXT_OR_MESSAGES, ReadOptions, RowFormat
 from plaudit.data.records import Comparison, Ranking, Rating, Record, Text
 
 HELPSTEER_ASPECTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")

@@ -10,21 +10,17 @@ from dataclasses import replace
 from typing import Literal
 
 from plaudit.data.fields import (
-    AnnotationInfo,
     BadRowError,
     LeftOutError,
     Node,
     Turns,
-    annotation_info,
     describe_value,
     join_names,
     optional_name,
     read_completion,
     read_messages,
     read_prompt,
-    require_different,
     require_not_empty,
-    split_shared_turns,
 )
 from plaudit.data.formats.layout import (
     BOOLEAN,
@@ -34,8 +30,12 @@ from plaudit.data.formats.layout import (
     TEXT,
     TEXT_OR_MESSAGES,
     TEXTS_OR_CONVERSATIONS,
+    AnnotationInfo,
     ReadOptions,
     RowFormat,
+    annotation_info,
+    require_different,
+    split_shared_turns,
 )
 from plaudit.data.records import (
     Comparison,

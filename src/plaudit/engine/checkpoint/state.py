@@ -9,8 +9,10 @@ whole ones, so a checkpoint of two ranks resumes on one, or on four.
 from __future__ import annotations
 
 import math
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -134,6 +136,23 @@ def seed_everything(seed: int, rank: int) -> None:
     torch.manual_seed(rank_seed)
     np.random.seed(rank_seed)
     random.seed(rank_seed)
+
+
+@contextmanager
+def deterministic_kernels() -> Iterator[None]:
+    """While this lasts torch takes kernels that add up in one order, and warns where it has none."""
+    memory: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    # cuBLAS reads it when it is first used: a process that has multiplied on a GPU already may be too late.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    # Memory that nobody has written is read by nobody here: filling it would only cost time.
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        memory.fill_uninitialized_memory = before[1]
 
 
 def capture_rng_state() -> RngState:

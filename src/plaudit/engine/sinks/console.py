@@ -22,6 +22,8 @@ from plaudit.engine.step_report import Number, StepReport
 
 _MAX_SAMPLES = 2
 _MAX_CHARACTERS = 300
+_MIN_SHARED = 40
+"""Characters from which on what all prompts begin with is shown once."""
 _HELD_OUT_LABELS = {"held_out/judge": "judge", "held_out/reward": "held-out", "held_out/loss": "held-out"}
 """What a run is judged by: the first of these that it has, and what it is called in a line."""
 _POLICY_METRICS = (("reward", "reward", ".3f"), ("kl", "KL", ".2f"), ("length_mean", "length", ".0f"))
@@ -70,7 +72,7 @@ class ConsoleSink:
         if self._quiet:
             return
         resumed_text = f", taken up after step {run.done}" if run.done else ""
-        self._print_line(f"{run.name}: {run.steps} steps{resumed_text}")
+        self._print_line(f"{run.name}: {run.steps} step{'' if run.steps == 1 else 's'}{resumed_text}")
         if self._bar is not None:
             self._bar.add_task("run", total=run.steps, completed=run.done, words="")
             self._bar.start()
@@ -96,8 +98,12 @@ class ConsoleSink:
     def _show_samples(self, step: int, rows: Sequence[Sample]) -> None:
         if self._quiet:
             return
-        for row in rows[:_MAX_SAMPLES]:
-            self._print_line(f"step {step}  asked     {printable(row.prompt)}")
+        shared = shared_beginning([row.prompt for row in rows])
+        for number, row in enumerate(rows[:_MAX_SAMPLES]):
+            # What all prompts begin with, a system prompt, is read once.
+            again = number > 0 or step != self._first_sample
+            prompt = f"…{row.prompt[shared:]}" if shared and again else row.prompt
+            self._print_line(f"step {step}  asked     {printable(prompt)}")
             self._print_line(f"step {step}  answered  {printable(row.completion)}")
 
     def note(self, text: str) -> None:
@@ -202,6 +208,24 @@ def duration(seconds: Number) -> str:
     days, hour = divmod(hours, 24)
     clock = f"{hour}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
     return f"{days}d {clock}" if days else clock
+
+
+def shared_beginning(prompts: Sequence[str]) -> int:
+    """Characters that several prompts begin with, to the end of a line; 0 where that is little.
+
+    >>> system = "<system>Be brief, and kind to all who ask.\\n"
+    >>> shared_beginning([system + "Hi", system + "Ho"])
+    43
+    """
+    if len(prompts) < 2:
+        return 0
+    # What the first and the last of them in order share, all of them do.
+    first, last = min(prompts), max(prompts)
+    length = next(
+        (n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1), len(first)
+    )
+    end = first.rfind("\n", 0, length) + 1
+    return end if _MIN_SHARED <= end < len(first) else 0
 
 
 def printable(text: str) -> str:

@@ -34,7 +34,9 @@ from plaudit.evaluation.policies.scores import (
     PolicyEvaluationData,
     answer_rows,
     answers_by_prompt,
+    behind_prompts_of,
     count_missing,
+    has_own_context,
     policy_figures,
     score_answers,
     why_no_kl,
@@ -167,6 +169,11 @@ def _kl_notes(data: PolicyEvaluationData, settings: GenerationSettings) -> Itera
         reason = why_no_kl(policy, reference, settings)
         if reason is not None:
             yield f"no KL of {policy.name} from {reference.name}: {reason}"
+        elif policy is not reference and has_own_context(policy, reference):
+            yield (
+                f"KL of {policy.name} from {reference.name} is that of its answers to the same questions, "
+                "which each of the two is asked in its own way"
+            )
 
 
 def _missing_score_notes(name: str, scores_by_policy: Mapping[str, AnswerScores]) -> Iterator[str]:
@@ -395,7 +402,9 @@ def _score_by_reference(
         loaded = load_policy_folder(reference.contestant, settings.drawing)
         for other in others:
             scores[other.name] = score_rollouts(
-                loaded.policy, other.rollouts, temperature=settings.drawing.temperature
+                loaded.policy,
+                behind_prompts_of(reference, other.rollouts),
+                temperature=settings.drawing.temperature,
             )
         if wanted_answers > settings.drawing.completions_per_prompt:
             # From one seed alone: answers are counted for each seed, and several would multiply them.

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from plaudit.data.judging import Task
+from plaudit.data.read import read_records
 from plaudit.data.records import (
+    TOOLS_ROLE,
     Comparison,
     Demonstration,
     Message,
@@ -21,12 +23,15 @@ from plaudit.data.records import (
     Text,
     assistant_turn,
     plain_text,
-    user_turn,
+    split_tools,
+    turns_of,
 )
 from plaudit.errors import UserError
+from plaudit.evaluation.policies import PolicyWord
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs
 from plaudit.evaluation.policies.kl import CompletionScores, score_rollouts
 from plaudit.evaluation.policies.multiple_choice import ChoiceQuestion, score_choices
+from plaudit.files import hub
 from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
@@ -107,27 +112,65 @@ class Contestant:
         if not chats and isinstance(prompt, str):
             shots = (_shot_text(shot) for shot in self.shots)
             return SHOT_SEPARATOR.join([*([] if self.system is None else [self.system]), *shots, prompt])
-        turns = user_turn(prompt) if isinstance(prompt, str) else prompt
+        tools, turns = split_tools(turns_of(prompt))
         own = turns[:1] if turns[0].role == "system" else ()
         if own and self.system is not None:
             raise UserError("it has a system turn of its own, and so has the policy: leave one of them out")
         opening = own if self.system is None else (Message(role="system", content=self.system),)
         shots = [turn for shot in self.shots for turn in _shot_turns(shot)]
-        return (*opening, *shots, *turns[len(own) :])
+        if any(turn.role == TOOLS_ROLE and turn not in tools for turn in shots):
+            raise UserError(
+                "an example before it has other tools than the prompt: give examples with the same"
+            )
+        shot_turns = [turn for turn in shots if turn.role != TOOLS_ROLE]
+        return (*tools, *opening, *shot_turns, *turns[len(own) :])
 
 
 def _shot_text(shot: Demonstration) -> str:
     if not (isinstance(shot.prompt, str) and isinstance(shot.completion, str)):
         raise UserError(
-            "the examples before it are conversations, and the model has no chat template: give them as text"
+            "the examples before it are conversations, and the model is asked in plain text: give texts"
         )
     return f"{shot.prompt}{shot.completion}"
 
 
 def _shot_turns(shot: Demonstration) -> tuple[Message, ...]:
-    prompt = user_turn(shot.prompt) if isinstance(shot.prompt, str) else shot.prompt
     completion = assistant_turn(shot.completion) if isinstance(shot.completion, str) else shot.completion
-    return (*prompt, *completion)
+    return (*turns_of(shot.prompt), *completion)
+
+
+def prompted_policy(word: str) -> tuple[str, Contestant]:
+    """The name and the policy of ``NAME=DIR,system=TEXT,shots=FILE``."""
+    parts = PolicyWord.parse(word)
+    system, shots = prompted_context(parts)
+    return parts.name, Contestant(folder=hub.local_path(parts.folder, "model"), system=system, shots=shots)
+
+
+def prompted_context(parts: PolicyWord) -> tuple[str | None, tuple[Demonstration, ...]]:
+    """The text of the system's turn and the examples that stand before the prompts of a policy."""
+    shots = () if parts.shots is None else read_records(parts.shots, threshold=0).records
+    demonstrations = tuple(shot for shot in shots if isinstance(shot, Demonstration))
+    if len(demonstrations) < len(shots) or (parts.shots is not None and not shots):
+        raise UserError(
+            f"--policy {parts.name}: {parts.shots} is to hold demonstrations, rows of prompt and completion"
+        )
+    return None if parts.system is None else _system_text(parts, parts.system), demonstrations
+
+
+def _system_text(parts: PolicyWord, word: str) -> str:
+    """The text itself, or that of the file that it names."""
+    path, where = parts.system_file, f"--policy {parts.name}: {word}"
+    if path is not None:
+        try:
+            text = path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{where} cannot be read as UTF-8 text ({error})") from error
+        if not text:
+            raise UserError(f"{where} is empty; write the words of the system's turn in it")
+        return text
+    if word.endswith((".txt", ".md")) and " " not in word:
+        raise UserError(f"{where}: no such file; give its path, or the words themselves")
+    return word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +258,11 @@ class LoadedPolicy:
 
     def question(self, prompt: Text) -> Text:
         """A prompt as this policy is asked it."""
-        return self.contestant.question(prompt, chats=self.encoder.chat_format is not None)
+        return self.contestant.question(prompt, chats=self.encoder.asks_in_turns)
 
     def sampling(self, settings: SamplingSettings) -> SamplingSettings:
         """The settings for it: after examples in plain text an answer ends where the next would begin."""
-        if self.encoder.chat_format is not None or not self.contestant.shots:
+        if self.encoder.asks_in_turns or not self.contestant.shots:
             return settings
         return replace(settings, stop=(*settings.stop, SHOT_SEPARATOR))
 
@@ -309,7 +352,10 @@ def check_contestant(contestant: Contestant, prompts: Sequence[EvaluationPrompt]
 def check_policy_folder(folder: Path) -> None:
     """Raises `UserError` for a folder that holds no policy, as far as shows without its weights."""
     if not folder.is_dir():
-        raise UserError(f"{folder}: there is no such folder; a MODEL is a run's or a language model's folder")
+        raise UserError(
+            f"{folder}: there is no such folder; a MODEL is a run's or a language model's folder"
+            f"{hub.name_hint(folder)}"
+        )
     model_path = model_folder(folder)
     if is_reward_folder(model_path):
         raise UserError(f"{folder}: this is a reward model; plaudit eval reward judges it")
@@ -387,14 +433,12 @@ def written_completions(
 
     Nobody drew them, so they have no log-probs; ``encoder`` counts their tokens.
     """
-    chats = encoder.chat_format is not None
     groups: list[tuple[Rollout, ...]] = []
     for prompt in prompts:
         text = prompt.written
         assert text is not None
-        is_text = isinstance(prompt.prompt, str) and not chats
-        question = user_turn(prompt.prompt) if isinstance(prompt.prompt, str) and chats else prompt.prompt
-        example = encoder.encode(question, [text if is_text else assistant_turn(text)])
+        question = turns_of(prompt.prompt) if encoder.asks_in_turns else prompt.prompt
+        example = encoder.encode(question, [text if isinstance(question, str) else assistant_turn(text)])
         answer = Answer(text=text, tokens=len(example.completions[0].ids), ended=True)
         rollout = Rollout(prompt=(), ids=(), logp=(), whole_logp=(), answer=answer)
         groups.append((rollout,) * settings.completions_per_prompt)

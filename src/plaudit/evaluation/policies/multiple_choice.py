@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plaudit.data.fields import BadRowError, Node, describe_value, optional_category, read_prompt
+from plaudit.data.fields import BadRowError, Node, describe_value, read_prompt
 from plaudit.data.files import raw_rows
+from plaudit.data.formats.layout import optional_category
 from plaudit.data.records import Text, assistant_turn, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs

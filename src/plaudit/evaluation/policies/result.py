@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plaudit.errors import UserError
 from plaudit.evaluation.policies.calibration import ChoiceLogprobs, PolicyCalibration
@@ -21,6 +21,9 @@ from plaudit.evaluation.reward_models.result import BestOfNCurve
 from plaudit.evaluation.stats import Estimate
 from plaudit.files.atomic import AtomicFile, make_output_folder
 from plaudit.files.exact_json import restore
+
+if TYPE_CHECKING:
+    from plaudit.evaluation.policies.win_rate import JudgedPair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +320,34 @@ def read_policy_evaluation(path: Path) -> PolicyEvaluation:
         raise UserError(
             f"{figures_path}: this is no evaluation of policies, or it is damaged ({error})"
         ) from error
+
+
+JUDGES_FILE = "judges.json"
+"""How far judges agree with people."""
+VERDICTS_FILE = "verdicts.jsonl"
+"""A row for each judge and pair, with the verdict in both orders."""
+
+
+def write_agreements(found: Sequence[tuple[Contest, Sequence[JudgedPair]]], folder: Path) -> list[Path]:
+    """What `agreement_with_people` found of judges, into a folder."""
+    make_output_folder(folder)
+    rows = ({"judge": contest.judge, **asdict(duel)} for contest, duels in found for duel in duels)
+    with AtomicFile(folder / VERDICTS_FILE) as file:
+        file.stream.writelines((json.dumps(row) + "\n").encode() for row in rows)
+    with AtomicFile(folder / JUDGES_FILE) as file:
+        file.stream.write(_json_bytes({"judges": [asdict(contest) for contest, _ in found]}, indent=2))
+    return [folder / JUDGES_FILE, folder / VERDICTS_FILE]
+
+
+def read_agreements(folder: Path) -> tuple[Contest, ...]:
+    """The figures that `write_agreements` has written into a folder; none where there are none."""
+    path = folder / JUDGES_FILE
+    try:
+        return tuple(restore(Contest, figures) for figures in json.loads(path.read_bytes())["judges"])
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: these are no figures of judges, or they are damaged ({error})") from error
 
 
 def _answer_lines(evaluation: PolicyEvaluation) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import comb
 
 import numpy as np
@@ -34,6 +34,7 @@ from plaudit.evaluation.policies.result import (
 from plaudit.evaluation.stats import Estimate, Resampling, bootstrap_mean
 from plaudit.models.reward_model import first_differing_token
 from plaudit.rewards.base import Reward, TaskScores, checked_scores
+from plaudit.rollouts.sampler import Rollout
 
 AnswerScores = tuple[TaskScores, ...]
 """The scores of each prompt's answers; None is no verdict."""
@@ -223,18 +224,40 @@ def why_no_kl(
         )
     if policy.encoder is None or reference.encoder is None:
         return "written answers have no probabilities"
-    if policy.contestant.has_context or reference.contestant.has_context:
-        return "what stands before their prompts differs, so that the same question is other tokens to each"
     token = first_differing_token(policy.encoder.info, reference.encoder.info)
     if token is not None:
         return f"their tokenizers differ (in {token!r}, for one)"
-    # The first stands for its group: all answers to a prompt begin with the same tokens.
-    if any(
-        group[0].prompt != reference_group[0].prompt
-        for group, reference_group in zip(policy.rollouts, reference.rollouts, strict=True)
-    ):
+    if has_own_context(policy, reference):
+        # Each is asked in its own way, and what is compared are the answers' tokens: a template ends them.
+        ways = [(encoder.template, encoder.asks_in_turns) for encoder in (policy.encoder, reference.encoder)]
+        differ = ways[0] != ways[1]
+    else:
+        # The first stands for its group: all answers to a prompt begin with the same tokens.
+        differ = any(
+            group[0].prompt != reference_group[0].prompt
+            for group, reference_group in zip(policy.rollouts, reference.rollouts, strict=True)
+        )
+    if differ:
         return "their chat templates differ, so that the same question is other tokens to each"
     return None
+
+
+def has_own_context(policy: PolicyCompletions, reference: PolicyCompletions) -> bool:
+    """Whether something stands before the prompts of either; then the same question is asked in two ways."""
+    return policy.contestant.has_context or reference.contestant.has_context
+
+
+def behind_prompts_of(
+    reference: PolicyCompletions, rollouts: Sequence[Sequence[Rollout]]
+) -> tuple[tuple[Rollout, ...], ...]:
+    """The rollouts of another policy behind the prompts as the reference is asked them.
+
+    KL(π(· | x′) ‖ π_ref(· | x)) is a mean over answers of the first, x′ being x with what stands before it.
+    """
+    return tuple(
+        tuple(replace(rollout, prompt=own[0].prompt) for rollout in group)
+        for group, own in zip(rollouts, reference.rollouts, strict=True)
+    )
 
 
 def answer_rows(data: PolicyEvaluationData) -> tuple[PromptAnswers, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plaudit.data.judging import Task
-from plaudit.data.read import ReadResult, open_rows, read_records
+from plaudit.data.read import DEFAULT_OPTIONS, ReadOptions, ReadResult, open_rows, read_records
 from plaudit.data.records import Comparison, Ranking, Record, plain_text
 from plaudit.errors import UserError
 from plaudit.evaluation.reward_models.accuracy import (
@@ -234,10 +234,16 @@ class LoadedRewardData:
 
 
 def read_reward_data(
-    path: Path, *, format: str | None = None, threshold: float = 0.01, n: int | None = None, seed: int = 0
+    path: Path,
+    *,
+    format: str | None = None,
+    threshold: float = 0.01,
+    n: int | None = None,
+    seed: int = 0,
+    options: ReadOptions = DEFAULT_OPTIONS,
 ) -> LoadedRewardData:
     """The comparisons and rankings of a file, or n of them by chance, in the order of the file."""
-    reading = read_records(path, format=format, threshold=threshold)
+    reading = read_records(path, format=format, threshold=threshold, options=options)
     preferences = [record for record in reading.records if isinstance(record, Comparison | Ranking)]
     if not preferences:
         raise UserError(
@@ -249,7 +255,7 @@ def read_reward_data(
         name=path.name,
         records=used,
         layout=reading.format_name,
-        ids=_row_ids(path, format) if reading.format_name == "rewardbench2" else {},
+        ids=_row_ids(path, format, options) if reading.format_name == "rewardbench2" else {},
     )
     return LoadedRewardData(data=data, notes=tuple(_reading_notes(path, reading, preferences, used)))
 
@@ -281,9 +287,9 @@ def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {kind}" for kind, count in counts.items()) or "no record"
 
 
-def _row_ids(path: Path, format: str | None) -> dict[str, str]:
+def _row_ids(path: Path, format: str | None, options: ReadOptions) -> dict[str, str]:
     """What each row calls itself: RewardBench 2 couples rows by it, and records do not keep it."""
-    rows = (row.raw for row in open_rows(path, format=format).rows)
+    rows = (row.raw for row in open_rows(path, format=format, options=options).rows)
     return {
         row.origin: str(row.value["id"]) for row in rows if isinstance(row.value, dict) and "id" in row.value
     }

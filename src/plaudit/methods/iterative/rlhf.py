@@ -39,6 +39,7 @@ from plaudit.methods.iterative.rounds import (
     write_answers,
 )
 from plaudit.methods.iterative.run import (
+    FIELDS_OF_FILE,
     copy_final_model,
     is_loop_finished,
     is_trained,
@@ -253,7 +254,7 @@ def reward_config(config: RlhfConfig, this_round: RlhfRound) -> RewardConfig:
 
 def policy_config(config: RlhfConfig, this_round: RlhfRound) -> PolicyConfig:
     """The config of the round's policy run."""
-    round_fields = {"model", "prompts", "format", "held_out", "out", "reference"}
+    round_fields = {"model", "prompts", *FIELDS_OF_FILE, "held_out", "out", "reference"}
     shared = {field.name for field in fields(RlhfConfig) if field.init and field.name not in round_fields}
     run_fields: dict[str, Any] = {
         field.name: getattr(config, field.name) for field in fields(PolicyConfig) if field.name in shared
@@ -490,6 +491,7 @@ def _write_comparisons(
 def _initial_comparisons(config: RlhfConfig, encoder: Encoder) -> list[Comparison]:
     """The comparisons of ``loop.data``, which are there before the first round."""
     assert config.loop.data is not None
+    # Another file than that of the prompts, which --columns and --leave-out are about.
     options = ReadOptions(split=config.rows.split, ties=config.rows.ties)
     reading = read_records(
         config.loop.data, kinds=("comparison",), threshold=config.rows.threshold, options=options

@@ -21,7 +21,7 @@ from plaudit.data.records import (
     Text,
     assistant_turn,
     text_to_json,
-    user_turn,
+    turns_of,
 )
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
@@ -82,6 +82,11 @@ class PromptSource(Protocol):
         ...
 
     @property
+    def read_options(self) -> ReadOptions:
+        """What its fields are called, and which split of it is read."""
+        ...
+
+    @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt, in tokens, that leaves room for the longest completion."""
         ...
@@ -96,7 +101,7 @@ def load_prompts(
         format=config.format,
         threshold=config.rows.threshold,
         quarantine=quarantine_folder / "quarantine-prompts.jsonl",
-        options=ReadOptions(split=config.rows.split, ties=config.rows.ties),
+        options=config.read_options,
     )
     encoded = encode_prompt_records(reading.records, encoder, config.max_prompt_tokens)
     usable, refused = encoded.examples, encoded.refused
@@ -113,7 +118,7 @@ def load_prompts(
         )
     notes = [f"{count} rows: {note}" for note, count in encoded.notes.items()]
     notes += [f"{len(refused)} prompts cannot be answered ({refused[0].reason} …)"] if refused else []
-    return usable, [reading.format_sentence, *notes]
+    return tuple(usable), [reading.format_sentence, *notes]
 
 
 def prompts_of_round(
@@ -351,7 +356,7 @@ def _training_row(
     encoded_prompt: EncodedPrompt, texts: Sequence[str], *, chats: bool
 ) -> Demonstration | Comparison:
     prompt = encoded_prompt.text
-    turns = user_turn(prompt) if isinstance(prompt, str) and chats else prompt
+    turns = turns_of(prompt) if chats else prompt
     replies: list[Text] = [text if isinstance(turns, str) else assistant_turn(text) for text in texts]
     if len(replies) == 1:
         return Demonstration(prompt=turns, completion=replies[0], origin=encoded_prompt.origin)

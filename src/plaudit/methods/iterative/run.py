@@ -23,7 +23,7 @@ from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.console import ConsoleSink
 from plaudit.errors import UserError
 from plaudit.files import atomic, exact_json
-from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig
+from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SftConfig
 from plaudit.methods.iterative.algorithms import ITERATIVE_ALGORITHMS, LoopAlgorithm
 from plaudit.methods.iterative.config import LoopConfig, LoopSettings, preference_settings, resolve_settings
 from plaudit.methods.iterative.rounds import (
@@ -201,7 +201,9 @@ def _round_seed(config: LoopConfig, this_round: LoopRound) -> int:
     return random.Random(f"{config.seed}/{config.sampling.seed}/round/{this_round.number}").getrandbits(32)
 
 
-_ROUND_FIELDS = ("model", "data", "out", "format")
+FIELDS_OF_FILE = ("format", "columns", "leave_out")
+"""Settings that are about the file of the command, and not about the rows that a round writes."""
+_ROUND_FIELDS = ("model", "data", "out", *FIELDS_OF_FILE)
 
 
 def refuse_unused_preference_settings(
@@ -228,7 +230,7 @@ def train_round(
         "format": "plaudit",
     }
     if not facts.pairs:
-        sft(RunConfig(**fields_of_run))
+        sft(SftConfig(**fields_of_run))
         return
     algorithm = settings.teach or facts.trainer
     reference = (

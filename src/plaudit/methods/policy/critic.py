@@ -8,6 +8,7 @@ import torch
 
 from plaudit.errors import UserError
 from plaudit.files import atomic
+from plaudit.methods.models import narrow_as_configured
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.run import Run
 from plaudit.models.load import is_reward_folder
@@ -40,6 +41,7 @@ def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, str]:
     critic = RewardModel(model.model.to(device), normalisation=model.normalisation)
     layout, _ = choose_layout(critic, config.memory.layout)
     critic.use_layout(layout)
+    narrow_as_configured(critic, run.precision)
     return critic.train(), note
 
 

@@ -163,7 +163,7 @@ class HeldOutEvaluator:
         """Σ over tokens of KL(π ‖ π_ref) of the whole next-token distributions."""
         batch = batch_of(microbatch).to(self.models.policy.device)
         assert isinstance(self.models.reference, FullDistributionReference)
-        with torch.no_grad(), self.models.autocast():
+        with torch.no_grad():
             policy_MV = self.models.policy.distributions(batch, temperature=self.models.temperature)
         return float(
             full_vocabulary_kl(
@@ -173,7 +173,7 @@ class HeldOutEvaluator:
 
     def _kl_sums(self, microbatch: Sequence[Example]) -> tuple[float, float]:
         batch = batch_of(microbatch).to(self.models.policy.device)
-        with torch.no_grad(), self.models.autocast():
+        with torch.no_grad():
             logp_NT = self.models.policy.score(batch, temperature=self.models.temperature).logp_NT
         ref_NT: Tensor = self.models.reference.logp(microbatch, batch).to(logp_NT.dtype)
         log_ratio_NT = log_ratio(logp_NT, ref_NT, batch.mask_NT)
@@ -251,7 +251,7 @@ class RolloutTrial:
     ) -> tuple[Callable[[SupervisedMicrobatch], ObjectiveResult], tuple[SupervisedMicrobatch, ...]]:
         """Likelihood of given text under the policy: what is minimised, and the pieces."""
         pieces = microbatches_of(examples, self.rounds.ranks, sum(example.tokens for example in examples))
-        return likelihood_objective(self.models.policy, self.models.autocast), pieces
+        return likelihood_objective(self.models.policy), pieces
 
 
 def _with_alternating_advantages(policy_round: Round, answers: int) -> Round:

@@ -277,7 +277,7 @@ class RolloutRounds:
             batch, index_n = policy_round.batch(refs)
             batch = batch.to(models.policy.device)
             experience = policy_round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
-            with torch.no_grad(), models.autocast():
+            with torch.no_grad():
                 logp_NT = models.policy.score(batch, temperature=models.temperature).logp_NT
             kl_NT = k3(-log_ratio(logp_NT, experience.old_logp_NT, batch.mask_NT))
             metrics.append(mean_metric("kl", masked_sum(kl_NT, batch.mask_NT), batch.mask_NT.sum()))

@@ -36,6 +36,8 @@ from plaudit.tensors.divergences import CoarseDistribution, coarse_kl
 from plaudit.tensors.masked import masked_mean_rows, masked_sum, masked_sum_rows
 from plaudit.tokens.batch import TokenBatch
 
+MAX_SELF_LOG_RATIO_HALF = 0.2
+"""The same in 16 bits, for the token that is furthest off."""
 MAX_SELF_LOG_RATIO = 1e-4
 """The largest log-ratio of the policy to itself at a round's first update, nats a token in float32."""
 
@@ -154,7 +156,7 @@ def ptx_objective(
     models: ScoringModels, weight: int | float
 ) -> Callable[[SupervisedMicrobatch], ObjectiveResult]:
     """The PTX loss: weight · −log π per token of pretraining text (Ouyang et al. 2022, PPO-ptx)."""
-    text_objective = likelihood_objective(models.policy, models.autocast)
+    text_objective = likelihood_objective(models.policy)
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
         # A mean over the text's own tokens, so that γ is per token of text, however long rollouts are.
@@ -178,13 +180,12 @@ def _token_scores(
     readers: list[StateReader] = [models.critic.read] if isinstance(models.critic, ValueHead) else []
     if experience.old_top_NTK is not None:
         readers.append(_old_kl_reader(experience, models.temperature))
-    with models.autocast():
-        return models.policy.score(
-            batch,
-            also=("entropy",) if row.entropy_coef else (),
-            temperature=models.temperature,
-            state_readers=readers,
-        )
+    return models.policy.score(
+        batch,
+        also=("entropy",) if row.entropy_coef else (),
+        temperature=models.temperature,
+        state_readers=readers,
+    )
 
 
 def _old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> StateReader:
@@ -282,8 +283,7 @@ def _value_loss(
     # The values of a shared head came with the policy's own pass.
     value_NT = scores.read[0] if isinstance(models.critic, ValueHead) else None
     if value_NT is None:
-        with models.autocast():
-            value_NT = models.critic.values(batch, at="before")
+        value_NT = models.critic.values(batch, at="before")
     if critic.clip:
         return clipped_squared_error(value_NT, experience.value_NT, experience.return_NT, clip=critic.clip)
     return squared_error(value_NT, experience.return_NT)
@@ -368,12 +368,5 @@ def _same_policy_check(log_ratio_NT: Tensor, models: ScoringModels, batch: Token
 
 
 def _log_ratio_tolerance(models: ScoringModels) -> float:
-    # Asked inside the context: whether products are halved is the run's choice, not the weights' dtype.
-    with models.autocast():
-        device = models.policy.device.type
-        half_precision = (
-            torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) != torch.float32
-        )
-    if half_precision or models.policy.base.dtype in (torch.bfloat16, torch.float16):
-        return 0.2
-    return 1e-9 if models.policy.base.dtype == torch.float64 else MAX_SELF_LOG_RATIO
+    dtype = models.policy.backbone.compute_dtype
+    return {torch.float64: 1e-9, torch.float32: MAX_SELF_LOG_RATIO}.get(dtype, MAX_SELF_LOG_RATIO_HALF)

@@ -228,7 +228,7 @@ def _ptx_microbatches(config: PolicyConfig, run: Run) -> Callable[[int], Sequenc
     if path is None:
         return lambda step: ()
     records = require_demonstrations(read_records(path, threshold=config.rows.threshold).records, "ptx.data")
-    examples: tuple[Example, ...] = encode_rows(records, run.encoder, config.max_length).examples
+    examples: Sequence[Example] = encode_rows(records, run.encoder, config.max_length).examples
     if not examples:
         raise UserError(f"{path}: no row of it can be learnt")
     order = BatchOrder(rows=len(examples), batch_size=config.ptx.rows, seed=config.seed)
@@ -310,7 +310,6 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
         policy=policy,
         reference=reference.reference,
         critic=critic,
-        autocast=run.autocast,
         temperature=config.draw.temperature,
     )
     sampler, weights = _make_sampler(configured, config, run, models)
@@ -347,7 +346,7 @@ def _make_sampler(
     """What draws from the policy: it, or a process that is sent its weights; and what counts their moves."""
     weights = WeightsVersion()
     if config.sampler == "local":
-        return sampler_of_policy(models.policy, run.encoder, models.autocast, weights), weights
+        return sampler_of_policy(models.policy, run.encoder, weights), weights
     if config.lora.rank or algorithm.mixture_coef:
         unknown = "adapters" if config.lora.rank else "the mixture of policy and reference"
         raise UserError(f"--sampler process does not know {unknown}: use --sampler local")

@@ -273,16 +273,15 @@ class TrpoStep:
 
     def _logp(self, microbatch: PolicyMicrobatch) -> Float[Tensor, "N T"]:
         batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
-        # Without autocast: half-precision products would round a change of 0.01 nats away.
-        with torch.no_grad():
+        # In all digits: products of 16 bits would round a change of 0.01 nats away.
+        with torch.no_grad(), self._models.policy.backbone.in_full():
             return self._models.policy.score(batch, temperature=self._models.temperature).logp_NT
 
     def _weighted_logp(
         self, microbatch: PolicyMicrobatch, change_NT: Float[Tensor, "N T"]
     ) -> Float[Tensor, ""]:
         batch = microbatch.round.batch(microbatch.groups)[0].to(self._models.policy.device)
-        with self._models.autocast():
-            scores = self._models.policy.score(batch, temperature=self._models.temperature)
+        scores = self._models.policy.score(batch, temperature=self._models.temperature)
         # By the tokens of the whole minibatch: δ limits a mean over tokens, and F has to be in its unit.
         return masked_sum(change_NT * scores.logp_NT, batch.mask_NT) / microbatch.counts.tokens
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from plaudit.data.records import Comparison, Ranking, Rating, Record
 from plaudit.data.transforms import prefers_nothing
 from plaudit.errors import UserError
+from plaudit.files.stored import filtered, mapped
 from plaudit.methods.data import EncodedData, Row
 from plaudit.methods.preference.config import StageSettings
 from plaudit.methods.preference.row import (
@@ -46,14 +47,14 @@ def data_diagnostics(rows: Sequence[JudgedRow], row: AnyPreferenceAlgorithm) -> 
 def _length_note(rows: Sequence[JudgedRow], row: PreferenceAlgorithm) -> str | None:
     """A note where length gives the preferred completion away; None for rows that charge for length."""
     pairs = [
-        (row.example.completions[first], row.example.completions[second])
+        (_trained_tokens(row.example.completions[first]), _trained_tokens(row.example.completions[second]))
         for row in rows
         for first, second, probability in row_pairs(row)
         if probability > 0.5
     ]
     if not pairs or row.length_alpha:
         return None
-    chosen, rejected = (fmean(_trained_tokens(pair[side]) for pair in pairs) for side in (0, 1))
+    chosen, rejected = (fmean(pair[side] for pair in pairs) for side in (0, 1))
     if not chosen > LENGTH_RATIO_WARNING * rejected:
         return None
     return (
@@ -117,11 +118,12 @@ def _encode_pairs(
 ) -> EncodedData[JudgedRow]:
     name, hard = algorithm.name, "sorted_batch" in algorithm.needs
     # Data such as UltraFeedback gives a ranking and ratings of one row: twice learnt it weighs double.
-    compared = {record.origin for record in records if isinstance(record, Comparison | Ranking)}
-    used = [record for record in records if not (isinstance(record, Rating) and record.origin in compared)]
+    rated = any(isinstance(record, Rating) for record in records)
+    compared = {record.origin for record in records if rated and isinstance(record, Comparison | Ranking)}
+    used = filtered(records, lambda record: not (isinstance(record, Rating) and record.origin in compared))
     # A tie has no place in an order of gaps, and is no fault of the rows.
-    sorts = [record for record in used if not (hard and prefers_nothing(record))]
-    encoded = encode_judged([_require_pair(name, record) for record in sorts], encoder, max_tokens)
+    sorts = filtered(used, lambda record: not (hard and prefers_nothing(record)))
+    encoded = encode_judged(mapped(sorts, partial(_require_pair, name)), encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, hard=hard)
     rankings = sum(isinstance(row.judgement, RankingLabel) for row in encoding.examples)
     notes: list[str] = []
@@ -156,8 +158,7 @@ def _require_pair(name: str, record: Record) -> Comparison | Ranking:
 def _encode_thumbs(
     name: str, records: Sequence[Record], encoder: Encoder, max_tokens: int
 ) -> EncodedData[JudgedRow]:
-    judged = [_require_thumb(name, record) for record in records]
-    encoded = encode_judged(judged, encoder, max_tokens)
+    encoded = encode_judged(mapped(records, partial(_require_thumb, name)), encoder, max_tokens)
     encoding = _refuse_uninformative(encoded, hard=False)
     pairs = sum(isinstance(row.judgement, PairLabel) for row in encoding.examples)
     notes = (
@@ -193,15 +194,16 @@ def _advice(record: Record) -> str:
 
 def _refuse_uninformative(encoding: EncodedRows[JudgedRow], *, hard: bool) -> EncodedRows[JudgedRow]:
     """The encoding without rows that teach nothing; these are refused with their reason."""
-    usable: list[JudgedRow] = []
     refused = list(encoding.refused)
-    for row in encoding.examples:
+
+    def informs(row: JudgedRow) -> bool:
         reason = _refusal_reason(row, hard=hard)
-        if reason is None:
-            usable.append(row)
-        else:
+        if reason is not None:
             refused.append(RefusedRow(origin=row.origin, reason=reason))
-    return EncodedRows(examples=tuple(usable), refused=tuple(refused), notes=encoding.notes)
+        return reason is None
+
+    usable = filtered(encoding.examples, informs)
+    return EncodedRows(examples=usable, refused=tuple(refused), notes=encoding.notes)
 
 
 def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
@@ -224,7 +226,7 @@ def _refusal_reason(row: JudgedRow, *, hard: bool) -> str | None:
             return None
 
 
-def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
+def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> Sequence[Row]:
     """The rows of one part; those with the same prompt stay together.
 
     >>> from plaudit.tokens.batch import Example
@@ -233,11 +235,11 @@ def rows_of_part(rows: Sequence[Row], stages: StageSettings) -> tuple[Row, ...]:
     [(5,), (5,)]
     """
     if stages.part is None:
-        return tuple(rows)
+        return rows
     prompts = list(dict.fromkeys(row.prompt_id for row in rows))
     if len(prompts) < stages.parts:
         raise UserError(f"stages.parts: {stages.parts} parts of {len(prompts)} prompts leave some empty")
     # Both ends by one formula: the end of a part is the start of the next, so no prompt is lost.
     first, end = (round(len(prompts) * n / stages.parts) for n in (stages.part, stages.part + 1))
     part_prompts = set(prompts[first:end])
-    return tuple(row for row in rows if row.prompt_id in part_prompts)
+    return filtered(rows, lambda row: row.prompt_id in part_prompts)

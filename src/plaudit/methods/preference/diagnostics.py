@@ -88,7 +88,7 @@ def check_initial_loss(
             sentence=f"the reference is another model: before the first step the loss is {loss:.4f}, and the "
             f"two differ by up to {max_log_ratio:.2g} nats a token",
         )
-    if max_log_ratio > log_ratio_tolerance(batches.models.policy, batches.models.autocast):
+    if max_log_ratio > log_ratio_tolerance(batches.models.policy):
         raise UserError(_diagnosis(batches.models, shortest_rows, scored, max_log_ratio))
     _refuse_unexpected_loss(loss, _expected_loss(batches.row, scored))
     return InitialCheck(
@@ -181,7 +181,7 @@ def _diagnosis(
 
 
 def _differs(one_NT: Tensor, other_NT: Tensor, models: ScoringModels) -> bool:
-    return float((one_NT - other_NT).abs().max()) > log_ratio_tolerance(models.policy, models.autocast)
+    return float((one_NT - other_NT).abs().max()) > log_ratio_tolerance(models.policy)
 
 
 def _worst_row_origin(rows: Sequence[JudgedRow], scored: ScoredBatch) -> str:

@@ -35,7 +35,7 @@ from plaudit.methods.preference.row import (
     UnpairedAlgorithm,
 )
 from plaudit.methods.supervised.objective import length_metrics
-from plaudit.models.policy import Policy, PrecisionContext, Reference
+from plaudit.models.policy import Policy, Reference
 from plaudit.tensors.masked import masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_examples, split_rows
@@ -157,15 +157,13 @@ PreferenceObjective = Callable[[PreferenceMicrobatch], ObjectiveResult]
 class ScoringModels:
     """Policy and reference.
 
-    Example: ``ScoringModels(policy=policy, reference=NoReference(), autocast=nullcontext)``
+    Example: ``ScoringModels(policy=policy, reference=NoReference())``
     """
 
     policy: Policy
     """The trained policy."""
     reference: Reference
     """The reference."""
-    autocast: PrecisionContext
-    """The autocast context of forward passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +187,7 @@ def score_rows(models: ScoringModels, rows: Sequence[JudgedRow], *, repeat: bool
     """Policy and reference log-probs of the completions of these rows."""
     examples = [row.example for row in rows]
     batch = batch_of(examples).to(models.policy.device)
-    with models.autocast():
-        scores = models.policy.score(batch, also=("repeat",) if repeat else ())
+    scores = models.policy.score(batch, also=("repeat",) if repeat else ())
     ref_NT = models.reference.logp(examples, batch).to(scores.logp_NT.dtype)
     return ScoredBatch(batch=batch, logp_NT=scores.logp_NT, ref_logp_NT=ref_NT, repeat_NT=scores.repeat_NT)
 
@@ -481,7 +478,7 @@ class PreferenceBatcher:
         total = 0.0
         for microbatch in examples_by_rank[self.ranks.rank]:
             batch = batch_of(microbatch).to(self.models.policy.device)
-            with torch.no_grad(), self.models.autocast():
+            with torch.no_grad():
                 logp_NT = self.models.policy.score(batch).logp_NT
             ref_logp_NT = self.models.reference.logp(microbatch, batch).to(logp_NT.dtype)
             length_N = batch.mask_NT.sum(-1)

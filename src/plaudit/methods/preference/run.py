@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from plaudit.engine.checkpoint.state import RunningMean, Stateful
@@ -16,6 +17,7 @@ from plaudit.engine.evaluate import held_out_evaluator
 from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Sample, Summary
+from plaudit.files.stored import joined, mapped
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.models import (
     matrix_sizes,
@@ -53,7 +55,7 @@ from plaudit.methods.reference import (
     prepare_reference,
     refuse_other_vocabulary,
     refuse_unused_reference_settings,
-    use_live_reference_if_short,
+    settled_reference,
 )
 from plaudit.methods.run import Run, open_run, reserve_run_folder, sample_completions_fn
 from plaudit.models.policy import Policy
@@ -88,11 +90,9 @@ def load_models(
     mismatched = _mismatched_examples(row, rows, config, run.encoder)
     policy, notes = prepare_policy(config, run.precision, run.ranks)
     # Mismatched answers are scored by the reference too, so a cache has to hold them.
-    reference_examples = [
-        *(judged.example for judged in (*rows.train, *rows.held_out)),
-        *mismatched.values(),
-    ]
-    reference_config = use_live_reference_if_short(config, len(rows.train))
+    own_examples = [mapped(part, attrgetter("example")) for part in (rows.train, rows.held_out)]
+    reference_examples = joined([*own_examples, tuple(mismatched.values())])
+    reference_config = settled_reference(config, rows.train)
     reference = (
         prepare_reference(reference_config, policy, run, reference_examples)
         if "reference" in row.needs
@@ -103,7 +103,7 @@ def load_models(
     run.note(*notes, f"{row.name}: {row.formula}", *reference.notes)
     batcher = PreferenceBatcher(
         row=row,
-        models=ScoringModels(policy=policy, reference=reference.reference, autocast=run.autocast),
+        models=ScoringModels(policy=policy, reference=reference.reference),
         ranks=run.ranks,
         tokens_at_once=config.memory.tokens_at_once,
         ties=_learns_ties(row, config),
@@ -147,7 +147,7 @@ def prepare_preference(
     )
     subject = replace(
         run.subject(job, rows),
-        trained=[judged.example for judged in rows.train],
+        trained=mapped(rows.train, attrgetter("example")),
         policy=policy,
         reference=batcher.models.reference if "reference" in row.needs else None,
         same_reference=reference.is_starting_model,
@@ -169,11 +169,13 @@ def _mismatched_examples(
         return {}
 
     def truncate(example: Example) -> Example:
-        truncated = truncate_prompt(example, config.max_length, bos=encoder.info.bos)
+        # An answer to another prompt measures how far the model went, whatever is left of that prompt.
+        cuttable = replace(example, has_tools=False)
+        truncated = truncate_prompt(cuttable, config.max_length, bos=encoder.info.bos)
         assert isinstance(truncated, Example), truncated
         return truncated
 
-    return dict(mismatched_examples((*rows.train, *rows.held_out), rows.train, config.seed, truncate))
+    return dict(mismatched_examples(joined([rows.train, rows.held_out]), rows.train, config.seed, truncate))
 
 
 def _make_running_mean() -> RunningMean:
@@ -210,7 +212,7 @@ def _sample_fn(
 ) -> Callable[[InterruptCheck], Sequence[Sample]] | None:
     if not (run.ranks.is_first or config.shard):
         return None
-    examples = [row.example for row in rows.held_out or rows.train]
+    examples = mapped(rows.held_out or rows.train, attrgetter("example"))
     return sample_completions_fn(policy, run.encoder, examples, config.sample)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import cast
 
 from plaudit.data.records import Comparison, Ranking, Rating, Record, Steps
 from plaudit.errors import UserError
+from plaudit.files.stored import filtered, mapped
 from plaudit.losses.reward import llama_margin
 from plaudit.methods.data import EncodedData
 from plaudit.methods.reward_model.config import RewardSettings
@@ -24,7 +27,7 @@ def encode_judged_rows(
     """Judged answers as tokens; of one kind only, since each kind has its own loss."""
     selected = _select_kind(records, settings.rows)
     _refuse_mixed_kinds(selected)
-    judged = [_with_margin(row, settings) for row in _select_aspect(selected, settings.aspect)]
+    judged = mapped(_select_aspect(selected, settings.aspect), partial(_with_margin, settings=settings))
     left_out = len(records) - len(selected)
     notes = (f"{left_out:,} rows left out: they are no {settings.rows}",) if left_out else ()
     return EncodedData(encoding=encode_judged(judged, encoder, max_tokens), notes=notes)
@@ -34,7 +37,7 @@ def _select_kind(records: Sequence[Record], wanted: str) -> Sequence[Record]:
     """The records of the wanted kind: UltraFeedback has rankings and ratings of the same answers."""
     if wanted == "auto":
         return records
-    selected = [record for record in records if _record_kind(record) == wanted]
+    selected = filtered(records, lambda record: _record_kind(record) == wanted)
     if not selected:
         kinds = ", ".join(sorted({_record_kind(record) for record in records}))
         raise UserError(f"reward.rows: none of the {len(records):,} rows are {wanted}; they are {kinds}")
@@ -74,19 +77,20 @@ def _record_kind(record: Record) -> str:
             return "unjudged"
 
 
-def _select_aspect(records: Sequence[Record], aspect: str | None) -> list[JudgedRecord]:
-    judged = [record for record in records if isinstance(record, Comparison | Ranking | Rating | Steps)]
+def _select_aspect(records: Sequence[Record], aspect: str | None) -> Sequence[JudgedRecord]:
+    # All of them are judged: others were refused before.
+    judged = cast("Sequence[JudgedRecord]", records)
     aspects = sorted({row.aspect or "the answer as a whole" for row in judged if isinstance(row, Rating)})
     if aspect is None:
         if len(aspects) > 1:
             raise UserError(f"the ratings are of {', '.join(aspects)}: choose one with --reward.aspect")
         return judged
-    selected = [row for row in judged if not isinstance(row, Rating) or row.aspect == aspect]
+    selected = filtered(judged, lambda row: not isinstance(row, Rating) or row.aspect == aspect)
     if not selected or not aspects:
         raise UserError(
             f"reward.aspect: no rating is of {aspect!r}; there are {', '.join(aspects) or 'none'}"
         )
-    return list(selected)
+    return selected
 
 
 def _with_margin(record: JudgedRecord, settings: RewardSettings) -> JudgedRecord:

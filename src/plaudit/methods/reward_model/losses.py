@@ -32,7 +32,6 @@ from plaudit.methods.reward_model.objective import (
     step_objective,
     thumbs_objective,
 )
-from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel, StepLabels
 
@@ -71,7 +70,7 @@ class RewardLoss:
 
     sentence: str
     """What is minimised and why, for the user."""
-    objective: Callable[[RewardModel, AutocastContext], RewardObjective]
+    objective: Callable[[RewardModel], RewardObjective]
     """What a step minimises."""
     on_rating_scale: bool
     """Whether rewards are ratings, so that the starting model should be on their scale."""
@@ -183,7 +182,7 @@ def _comparison_objective(
         loss_B = likelihood(settings, first_B, second_B, probability_B, margin_B)
         return loss_B + centring(first_B, second_B, weight=settings.centring) if settings.centring else loss_B
 
-    return lambda model, arithmetic: comparison_objective(model, loss, arithmetic)
+    return lambda model: comparison_objective(model, loss)
 
 
 def _bradley_terry_loss(
@@ -237,14 +236,14 @@ def _ranking_objective(
         noise=settings.noise,
     )
     loss = pairwise if name == "k-wise" else plackett_luce
-    return lambda model, arithmetic: ranking_objective(model, loss, arithmetic)
+    return lambda model: ranking_objective(model, loss)
 
 
 def _rating_objective(
     name: str, settings: RewardSettings, row_settings: RowSettings
 ) -> Callable[..., RewardObjective]:
     del name, settings, row_settings
-    return lambda model, arithmetic: rating_objective(model, regression, arithmetic)
+    return lambda model: rating_objective(model, regression)
 
 
 def _thumb_objective(
@@ -253,7 +252,7 @@ def _thumb_objective(
     if name == "regression":
         return _rating_objective(name, settings, row_settings)
     loss = partial(binary, positive_weight=settings.positive_weight)
-    return lambda model, arithmetic: thumbs_objective(model, loss, arithmetic)
+    return lambda model: thumbs_objective(model, loss)
 
 
 def _step_objective(
@@ -261,7 +260,7 @@ def _step_objective(
 ) -> Callable[..., RewardObjective]:
     del name, row_settings
     loss = partial(process_supervision, positive_weight=settings.positive_weight)
-    return lambda model, arithmetic: step_objective(model, loss, arithmetic)
+    return lambda model: step_objective(model, loss)
 
 
 _OBJECTIVES = {

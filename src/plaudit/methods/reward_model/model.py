@@ -32,15 +32,22 @@ from plaudit.errors import UserError
 from plaudit.files import atomic
 from plaudit.files.data_sets import sources_of
 from plaudit.methods.data import EncodedData, prompt_families
-from plaudit.methods.models import enable_gradient_checkpointing, gather_weights
+from plaudit.methods.models import (
+    base_is_rounded,
+    four_bit_notes,
+    gather_weights,
+    loading_device,
+    narrow_as_configured,
+    recompute_as_configured,
+)
 from plaudit.methods.reward_model.config import CriticConfig, RankerConfig, RewardConfig, TextRewardConfig
-from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.methods.supervised.run import (
     SupervisedMethod,
     maximum_likelihood,
     require_demonstrations,
     run_supervised,
 )
+from plaudit.models.four_bits import numbers_in_four_bits
 from plaudit.models.load import Precision, is_reward_folder, save_adapter
 from plaudit.models.reward_model import (
     FreshHead,
@@ -70,15 +77,15 @@ def prepare_reward_model(
     config: RewardConfig, encoder: Encoder, precision: Precision, ranks: Ranks
 ) -> tuple[RewardModel, list[str]]:
     """The starting reward model with its head, adapters and verified layout; not sharded yet."""
-    model, notes = starting_reward_model(config, encoder, precision.weights, ranks.device)
-    if config.memory.checkpointing:
-        enable_gradient_checkpointing(model.base)
+    device = loading_device(config, ranks)
+    model, notes = starting_reward_model(config, encoder, precision.weights, device)
     if config.lora.rank:
-        model = model.with_adapters(config.lora)
+        model = model.with_adapters(config.lora, ranks.device)
+    recompute_as_configured(model, config)
     layout, note = choose_layout(model, config.memory.layout)
     model.use_layout(layout)
-    model.train()
-    return model, notes if note is None else [*notes, note]
+    notes += [*four_bit_notes(model), *([] if note is None else [note])]
+    return model.train(), [*notes, *narrow_as_configured(model, precision)]
 
 
 def starting_reward_model(
@@ -131,19 +138,17 @@ def normalisation_examples(config: RewardConfig, encoder: Encoder) -> tuple[tupl
     if not encoding.examples:
         raise UserError(f"{path}: no demonstration can be used ({'; '.join(left_out[:1]) or 'it has none'})")
     note = f"{path.name}: {len(encoding.examples)} demonstrations shall score 0 on average"
-    return encoding.examples, [
+    return tuple(encoding.examples), [
         f"{note}; {len(left_out)} cannot be used ({left_out[0]} …)" if left_out else note
     ]
 
 
-def mean_reward(
-    model: RewardModel, examples: Sequence[Example], tokens_at_once: int, arithmetic: AutocastContext
-) -> float:
+def mean_reward(model: RewardModel, examples: Sequence[Example], tokens_at_once: int) -> float:
     """The mean reward of all completions; with sharded weights every rank must call it."""
     rewards: list[float] = []
     # By length, so that a micro-batch holds completions of like length and little padding.
     ordered = sorted(examples, key=lambda example: example.tokens)
-    with torch.no_grad(), arithmetic():
+    with torch.no_grad():
         for microbatch in micro_batches_in_order(ordered, tokens_at_once):
             rewards += model.rewards(batch_of(microbatch).to(model.device)).tolist()
     return statistics.fmean(rewards)
@@ -165,16 +170,27 @@ def write_reward_model(model: RewardModel, config: RewardConfig, encoder: Encode
     if config.lora.rank:
         with atomic.atomic_folder(config.out / "adapter") as partial:
             save_adapter(model.model, partial)
+        if base_is_rounded(model):
+            model = _on_its_own_base(model, config, encoder)
         model = model.merged()
     with atomic.atomic_folder(config.out / "model") as partial:
         save_reward_model(model, partial, template_of=config.model, encoder=encoder)
+
+
+def _on_its_own_base(model: RewardModel, config: RewardConfig, encoder: Encoder) -> RewardModel:
+    """The adapter that was just saved, on the model of the folder, which nothing has rounded."""
+    dtype = torch.promote_types(model.base.dtype, torch.float32)
+    whole, _ = starting_reward_model(config, encoder, dtype, torch.device("cpu"))
+    whole.normalisation = model.normalisation
+    return whole.with_adapter_of(config.out / "adapter")
 
 
 def body_size(model: RewardModel) -> int:
     """Numbers in the matrices that every token is multiplied with."""
     # Embeddings are looked up and not multiplied with, so they cost no operations.
     embedding_ids = {id(p) for p in model.base.get_input_embeddings().parameters()}
-    return sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in embedding_ids)
+    wide = sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in embedding_ids)
+    return wide + numbers_in_four_bits(model)
 
 
 GenerativeConfig = TextRewardConfig | RankerConfig | CriticConfig

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, mean_metric, sum_metric
 from plaudit.engine.step import ObjectiveResult
-from plaudit.methods.supervised.objective import AutocastContext, length_metrics
+from plaudit.methods.supervised.objective import length_metrics
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
@@ -82,11 +82,11 @@ def microbatches_of(
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
 
 
-def comparison_objective(model: RewardModel, loss: PairLoss, arithmetic: AutocastContext) -> RewardObjective:
+def comparison_objective(model: RewardModel, loss: PairLoss) -> RewardObjective:
     """Σ loss(r₁, r₂) over the comparisons / comparisons of the whole batch."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, arithmetic)
+        scored = _score_rows(model, microbatch)
         comparisons = _labels_of(microbatch, PairLabel)
         first_better_B = scored.reward_N.new_tensor([comparison.probability for comparison in comparisons])
         margin_B = scored.reward_N.new_tensor([comparison.margin for comparison in comparisons])
@@ -101,11 +101,11 @@ def comparison_objective(model: RewardModel, loss: PairLoss, arithmetic: Autocas
     return objective
 
 
-def ranking_objective(model: RewardModel, loss: RankLoss, arithmetic: AutocastContext) -> RewardObjective:
+def ranking_objective(model: RewardModel, loss: RankLoss) -> RewardObjective:
     """Σ loss over the rankings / rankings of the whole batch; each answer is computed once."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, arithmetic)
+        scored = _score_rows(model, microbatch)
         ranks = [scored.reward_N.new_tensor(first.ranks) for first in _labels_of(microbatch, RankingLabel)]
         rank_PK = pad_sequence(ranks, batch_first=True)
         reward_PK = pad_sequence([*scored.reward_N.split([len(first) for first in ranks])], batch_first=True)
@@ -122,11 +122,11 @@ def ranking_objective(model: RewardModel, loss: RankLoss, arithmetic: AutocastCo
     return objective
 
 
-def rating_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastContext) -> RewardObjective:
+def rating_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
     """Σ loss over points on a scale / answers of the whole batch."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, arithmetic)
+        scored = _score_rows(model, microbatch)
         score_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
         error_N = (scored.reward_N.detach() - score_N).abs() * scored.counted_R
         error = mean_metric("mae", error_N.sum(), _counted(microbatch))
@@ -135,11 +135,11 @@ def rating_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastCon
     return objective
 
 
-def thumbs_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastContext) -> RewardObjective:
+def thumbs_objective(model: RewardModel, loss: RateLoss) -> RewardObjective:
     """Σ loss over thumbs, or shares of them / answers of the whole batch; a reward above 0 is a thumb up."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
-        scored = _score_rows(model, microbatch, arithmetic)
+        scored = _score_rows(model, microbatch)
         up_N = scored.reward_N.new_tensor([label.score for label in _labels_of(microbatch, RatingLabel)])
         lead_N = scored.reward_N.detach() * (up_N - 0.5).sign()
         decided_N = (up_N != 0.5) & scored.counted_R
@@ -150,16 +150,15 @@ def thumbs_objective(model: RewardModel, loss: RateLoss, arithmetic: AutocastCon
     return objective
 
 
-def step_objective(model: RewardModel, loss: StepLoss, arithmetic: AutocastContext) -> RewardObjective:
+def step_objective(model: RewardModel, loss: StepLoss) -> RewardObjective:
     """Σ loss over the steps / steps of the whole batch; a score above 0 calls a step right."""
 
     def objective(microbatch: RewardMicrobatch) -> ObjectiveResult:
         labelled = _labels_of(microbatch, StepLabels)
         ends = [torch.tensor(label.ends) for label in labelled]
         batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
-        with arithmetic():
-            # −1 for padding, since 0 is the place of a completion's first token.
-            score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
+        # −1 for padding, since 0 is the place of a completion's first token.
+        score_NC = model.step_rewards(batch, pad_sequence(ends, batch_first=True, padding_value=-1))
         label_NC = pad_sequence([score_NC.new_tensor(label.labels) for label in labelled], batch_first=True)
         mask_NC = pad_sequence([torch.ones_like(end) for end in ends], batch_first=True).bool()
         # By place and not by mask: how many steps a mask has would be asked of the device.
@@ -193,10 +192,9 @@ class _ScoredRows:
     """Whether each row counts."""
 
 
-def _score_rows(model: RewardModel, microbatch: RewardMicrobatch, arithmetic: AutocastContext) -> _ScoredRows:
+def _score_rows(model: RewardModel, microbatch: RewardMicrobatch) -> _ScoredRows:
     batch = batch_of([row.example for row in microbatch.judged]).to(model.device)
-    with arithmetic():
-        reward_N = model.rewards(batch)
+    reward_N = model.rewards(batch)
     return _ScoredRows(batch=batch, reward_N=reward_N, counted_R=_counted_rows(microbatch, model.device))
 
 

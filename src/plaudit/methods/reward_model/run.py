@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import torch
 
@@ -20,6 +21,7 @@ from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import training_flops
 from plaudit.engine.sinks.base import Sample, Summary
 from plaudit.errors import UserError
+from plaudit.files.stored import mapped, selected
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.data import load_rows
 from plaudit.methods.models import shard_or_broadcast
@@ -46,7 +48,6 @@ from plaudit.methods.reward_model.objective import (
     microbatches_of,
 )
 from plaudit.methods.run import Run, open_run, reserve_run_folder
-from plaudit.methods.supervised.objective import AutocastContext
 from plaudit.models.load import is_reward_folder
 from plaudit.models.reward_model import Normalisation, RewardModel
 from plaudit.preflight.check import PreflightSubject
@@ -62,7 +63,6 @@ def sample_scores_fn(
     encoder: Encoder,
     rows: Sequence[JudgedRow],
     settings: SampleSettings,
-    arithmetic: AutocastContext,
 ) -> Callable[[InterruptCheck], Sequence[Sample]]:
     """A function that scores the completions of the first rows; sharded, every rank must call it."""
     shown_rows = rows[: settings.rows]
@@ -71,7 +71,7 @@ def sample_scores_fn(
         samples: list[Sample] = []
         for row in shown_rows:
             pause()
-            with torch.no_grad(), arithmetic():
+            with torch.no_grad():
                 samples.append(_make_sample(row, _row_rewards(model, row), encoder, settings.tokens))
         return samples
 
@@ -205,7 +205,7 @@ def prepare_reward(
     if loss.on_rating_scale and not is_reward_folder(config.model):
         model.normalisation = normalisation_for_ratings(rows.train)
     notes += [*model_notes, *shard_or_broadcast(model, config, ranks)]
-    objective = loss.objective(model, run.autocast)
+    objective = loss.objective(model)
     train = bootstrap_rows(rows.train, config.ensemble, config.seed)
     sample_rows = rows.held_out or rows.train
     samples_here = ranks.is_first or config.shard
@@ -226,12 +226,10 @@ def prepare_reward(
         if held_out_microbatches
         else None,
         held_out_metrics=tuple(HELD_OUT_METRICS[name] for name in loss.metrics),
-        sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample, run.autocast)
-        if samples_here
-        else None,
+        sample=sample_scores_fn(model, run.encoder, sample_rows, config.sample) if samples_here else None,
         save=partial(_save_model, model, config, run, zero_examples),
     )
-    subject = replace(run.subject(job, rows), trained=[row.example for row in rows.train], scorer=model)
+    subject = replace(run.subject(job, rows), trained=mapped(rows.train, attrgetter("example")), scorer=model)
     return job, subject
 
 
@@ -239,7 +237,7 @@ def _save_model(model: RewardModel, config: RewardConfig, run: Run, zero_example
     """Write the model; the mean reward of ``zero_examples`` is 0 from now on."""
     # Only at the end, since the level moves with every step.
     if zero_examples:
-        level = mean_reward(model, zero_examples, config.memory.tokens_at_once, run.autocast)
+        level = mean_reward(model, zero_examples, config.memory.tokens_at_once)
         _shift_rewards(model, level)
     write_reward_model(model, config, run.encoder, run.ranks)
 
@@ -265,13 +263,14 @@ def bootstrap_rows(rows: Sequence[JudgedRow], ensemble: EnsembleSettings, seed: 
     """The rows of one ensemble member: as many prompts as there are, sampled with replacement."""
     if ensemble.member is None or not ensemble.bootstrap:
         return rows
-    rows_by_prompt: dict[str, list[JudgedRow]] = {}
-    for row in rows:
-        rows_by_prompt.setdefault(row.prompt_id, []).append(row)
+    rows_by_prompt: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        rows_by_prompt.setdefault(row.prompt_id, []).append(number)
     prompts = list(rows_by_prompt)
     rng = random.Random(f"{seed}/member {ensemble.member}")
     # Whole prompts are drawn: rows of one prompt are no independent evidence.
-    return [row for prompt in rng.choices(prompts, k=len(prompts)) for row in rows_by_prompt[prompt]]
+    drawn = rng.choices(prompts, k=len(prompts))
+    return selected(rows, (number for prompt in drawn for number in rows_by_prompt[prompt]))
 
 
 def _step_flops(body: int, microbatches: Sequence[RewardMicrobatch], *, frozen: bool) -> float:

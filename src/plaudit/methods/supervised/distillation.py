@@ -14,25 +14,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from plaudit.data.records import Demonstration
+from plaudit.data.records import Demonstration, Message
 from plaudit.data.transforms import PrefixRole, with_context
+from plaudit.engine.metrics import mean_metric
 from plaudit.engine.step import ObjectiveResult
 from plaudit.errors import UserError
 from plaudit.losses.reduce import token_mean
 from plaudit.losses.supervised import forward_kl, jensen_shannon, reverse_kl
 from plaudit.methods.supervised.objective import (
-    AutocastContext,
     SupervisedMicrobatch,
     SupervisedObjective,
     microbatch_metrics,
 )
 from plaudit.models.backbone import Head, head_of
-from plaudit.models.policy import Policy
+from plaudit.models.policy import Policy, read_equally_weighted, scatter_to_mask
 from plaudit.tensors.divergences import Divergence, Readout, divergence_between
 from plaudit.tensors.masked import masked_sum, masked_sum_rows
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
-from plaudit.tokens.chat_template import check_roles
 from plaudit.tokens.encode import EncodedRows, Encoder, RefusedRow, encode_record_with_notes
+from plaudit.tokens.rendering import check_turns
 from plaudit.tokens.tokenizer import TokenizerInfo
 
 DIVERGENCES: Mapping[str, Divergence] = {"forward": forward_kl, "reverse": reverse_kl, "js": jensen_shannon}
@@ -45,37 +45,43 @@ TeacherPrompts = Mapping[str, tuple[int, ...]]
 """For each prompt of the student, as tokens, what the teacher is asked in its place."""
 
 # Two exchanges behind a system turn: a template that moves or drops it gives itself away here.
-_PROBE_ROLES = ("system", "user", "assistant", "user", "assistant")
+_PROBE_TURNS = tuple(
+    Message(role=role, content="Hi.") for role in ("system", "user", "assistant", "user", "assistant")
+)
 
 
 def distillation_objective(
     policy: Policy,
     teacher: Policy,
-    arithmetic: AutocastContext,
     divergence: Divergence,
     teacher_prompts: TeacherPrompts | None = None,
+    *,
+    hard_weight: float = 0.0,
 ) -> SupervisedObjective:
-    """Σ D(teacher, student) over the mask / tokens of the whole batch; the teacher learns nothing.
+    """Σ (1 − w) D(teacher, student) − w log π over the mask / tokens of the whole batch, w ``hard_weight``.
 
-    The teacher is whole on every rank; without ``teacher_prompts`` it is asked what the student is asked.
+    The teacher is whole on every rank and learns nothing; without ``teacher_prompts`` it is asked what the
+    student is asked.
     """
     _refuse_other_vocabulary(policy, teacher)
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
         batch = batch_of(microbatch.examples).to(policy.device)
-        with arithmetic():
-            teacher_readout = _teacher_readout(
-                teacher, _teacher_batch(microbatch, teacher_prompts).to(policy.device)
-            )
-            reader = _DivergenceReader(teacher=teacher_readout, divergence=divergence)
-            divergence_M, right_M = policy(batch, reader)
-        empty_NT = torch.zeros(batch.mask_NT.shape, dtype=divergence_M.dtype, device=policy.device)
-        loss_NT = empty_NT.masked_scatter(batch.mask_NT, divergence_M)
+        teacher_readout = _teacher_readout(
+            teacher, _teacher_batch(microbatch, teacher_prompts).to(policy.device)
+        )
+        reader = _DivergenceReader(teacher=teacher_readout, divergence=divergence, hard_weight=hard_weight)
+        loss_M, divergence_M, right_M = policy(batch, reader)
+        loss_NT = scatter_to_mask(loss_M, batch)
+        trained = sum(example.trained_tokens for example in microbatch.examples)
         return ObjectiveResult(
             loss=token_mean(loss_NT, batch.mask_NT, tokens=microbatch.total_tokens),
             loss_N=masked_sum_rows(loss_NT, batch.mask_NT).detach(),
             origin_N=batch.origin_N,
-            metrics=microbatch_metrics(microbatch, masked_sum(loss_NT, batch.mask_NT), right_M),
+            metrics=(
+                *microbatch_metrics(microbatch, masked_sum(loss_NT, batch.mask_NT), right_M),
+                mean_metric("divergence", divergence_M.detach().sum(), trained),
+            ),
         )
 
     return objective
@@ -155,7 +161,7 @@ def context_role(encoder: Encoder) -> PrefixRole:
     if encoder.chat_format is None:
         return "system"
     try:
-        return "system" if check_roles(encoder.chat_format.template, _PROBE_ROLES) else "user"
+        return "system" if check_turns(encoder.chat_format.template, _PROBE_TURNS) else "user"
     except UserError:
         return "user"
 
@@ -164,10 +170,16 @@ def context_role(encoder: Encoder) -> PrefixRole:
 class _DivergenceReader:
     teacher: Readout
     divergence: Divergence
+    hard_weight: float
 
     def __call__(self, hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
-        divergence = divergence_between(_readout(hidden_MH, head), self.teacher, self.divergence)
-        return divergence.divergence_M, divergence.likeliest_M == batch.completion_NT[batch.mask_NT]
+        soft = divergence_between(_readout(hidden_MH, head), self.teacher, self.divergence)
+        right_M = soft.likeliest_M == batch.completion_NT[batch.mask_NT]
+        if not self.hard_weight:
+            return soft.divergence_M, soft.divergence_M, right_M
+        logp_M, _ = read_equally_weighted(hidden_MH, head, batch)
+        loss_M = (1 - self.hard_weight) * soft.divergence_M - self.hard_weight * logp_M
+        return loss_M, soft.divergence_M, right_M
 
 
 def _readout(hidden_MH: Tensor, head: Head) -> Readout:

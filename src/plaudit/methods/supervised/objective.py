@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
@@ -59,8 +58,6 @@ class SupervisedMicrobatch:
 
 SupervisedObjective = Callable[[SupervisedMicrobatch], ObjectiveResult]
 """From rows to what a step minimises."""
-AutocastContext = Callable[[], AbstractContextManager[object]]
-"""The context in which products are made: autocast, or nothing."""
 HELD_OUT_METRICS = ("held_out/loss", "held_out/token_accuracy", "held_out/entropy", "held_out/perplexity")
 """The metrics that `likelihood_evaluator` reports."""
 
@@ -74,13 +71,12 @@ def microbatches_of(
     return whole.shares(ranks.world_size, tokens_at_once)[ranks.rank]
 
 
-def likelihood_objective(policy: Policy, arithmetic: AutocastContext) -> SupervisedObjective:
+def likelihood_objective(policy: Policy) -> SupervisedObjective:
     """Maximum likelihood: −Σ log π over the mask / tokens of the whole batch."""
 
     def objective(microbatch: SupervisedMicrobatch) -> ObjectiveResult:
         batch = batch_of(microbatch.examples).to(policy.device)
-        with arithmetic():
-            scores = policy.score_equally_weighted(batch)
+        scores = policy.score_equally_weighted(batch)
         loss_NT = negative_log_likelihood(scores.logp_NT)
         right_NT = scores.greedy_NT & batch.mask_NT
         return ObjectiveResult(
@@ -98,7 +94,6 @@ def likelihood_evaluator(
     examples: Sequence[Example],
     ranks: Ranks,
     tokens_at_once: int,
-    arithmetic: AutocastContext,
 ) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
     """Held-out loss, token accuracy, entropy and perplexity, over all ranks."""
     microbatches = microbatches_of(examples, ranks, tokens_at_once)
@@ -109,8 +104,7 @@ def likelihood_evaluator(
             for microbatch in microbatches:
                 check_interrupt()
                 batch = batch_of(microbatch.examples).to(policy.device)
-                with arithmetic():
-                    scores = policy.score(batch, also=("entropy",))
+                scores = policy.score(batch, also=("entropy",))
                 assert scores.entropy_NT is not None
                 trained = sum(example.trained_tokens for example in microbatch.examples)
                 metrics += [

@@ -7,7 +7,8 @@
 - context: answer as if a context had been read, without reading it (Askell et al. 2021, arXiv:2112.00861,
   section 2.1).
 - distil: learn from another model's whole distribution at every token of the answers. Forward KL: Hinton et
-  al. 2015, arXiv:1503.02531. Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
+  al. 2015, arXiv:1503.02531 (with the answers' own tokens as hard targets beside the teacher's soft ones:
+  its section 2). Reverse: arXiv:2306.08543. JS: arXiv:2306.13649.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from plaudit.data.records import Demonstration, Record
 from plaudit.data.transforms import ControlSettings, DemonstrationSet, preferred_only, with_control_words
@@ -24,7 +26,7 @@ from plaudit.engine.loop import InterruptCheck, TrainingJob, row_batches
 from plaudit.engine.metrics import Metric, training_flops
 from plaudit.engine.sinks.base import Summary
 from plaudit.errors import UserError
-from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig
+from plaudit.methods.config import ContextConfig, ControlConfig, DistilConfig, RunConfig, SftConfig
 from plaudit.methods.data import EncodedData, Rows, load_rows, prompt_families
 from plaudit.methods.models import (
     load_frozen_policy,
@@ -43,9 +45,14 @@ from plaudit.methods.supervised.distillation import (
     frozen_copy,
     refuse_other_tokenizer,
 )
+from plaudit.methods.supervised.judged import (
+    JUDGED_METRICS,
+    chosen_by_judge,
+    judge_files,
+    judged_evaluator,
+)
 from plaudit.methods.supervised.objective import (
     HELD_OUT_METRICS,
-    AutocastContext,
     SupervisedMicrobatch,
     SupervisedObjective,
     likelihood_evaluator,
@@ -70,7 +77,7 @@ class SupervisedMethod:
     """What the user calls it."""
     encode: Callable[[Sequence[Record], Encoder, int], EncodedData[Example]]
     """From the records of the file to the rows that are trained."""
-    make_objective: Callable[[Policy, Rows[Example], AutocastContext], SupervisedObjective]
+    make_objective: Callable[[Policy, Rows[Example]], SupervisedObjective]
     """From a policy, before its weights are divided, and the rows to what a step minimises."""
     divergence: bool = False
     """Whether the objective is a distance from a teacher: held-out rows are then measured by it too."""
@@ -78,10 +85,10 @@ class SupervisedMethod:
     """Files and folders that it reads beside rows and model; a run that goes on wants the same ones."""
 
 
-def maximum_likelihood(policy: Policy, rows: Rows[Example], products: AutocastContext) -> SupervisedObjective:
+def maximum_likelihood(policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
     """The maximum-likelihood objective of a policy."""
     del rows
-    return likelihood_objective(policy, products)
+    return likelihood_objective(policy)
 
 
 def run_supervised(config: RunConfig, method: SupervisedMethod) -> Summary | None:
@@ -98,7 +105,7 @@ def prepare_supervised(
     rows = load_rows(config, run.encoder, method.encode, run.folder)
     policy, notes = prepare_policy(config, run.precision, ranks)
     # Before weights are divided: self-distillation keeps a whole copy of the policy.
-    objective = method.make_objective(policy, rows, run.autocast)
+    objective = method.make_objective(policy, rows)
     notes += shard_or_broadcast(policy, config, ranks)
     sample_examples = rows.held_out or rows.train
     run.note(*rows.notes, *notes)
@@ -113,13 +120,18 @@ def prepare_supervised(
         learning_rate=config.learning_rate,
         optimizer=config.optimizer,
         evaluate=_evaluate_fn(config, method, run, policy, objective, rows) if rows.held_out else None,
-        held_out_metrics=(*HELD_OUT_METRICS, DIVERGENCE_METRIC) if method.divergence else HELD_OUT_METRICS,
+        held_out_metrics=_held_out_metrics(config, method),
         sample=sample_completions_fn(policy, run.encoder, sample_examples, config.sample)
         if ranks.is_first or config.shard
         else None,
         save=lambda: write_model(policy, config, run.encoder, ranks),
     )
     return job, replace(run.subject(job, rows), trained=rows.train, policy=policy)
+
+
+def _held_out_metrics(config: RunConfig, method: SupervisedMethod) -> tuple[str, ...]:
+    judged = JUDGED_METRICS if isinstance(config, SftConfig) and config.judge.by is not None else ()
+    return (*HELD_OUT_METRICS, *((DIVERGENCE_METRIC,) if method.divergence else ()), *judged)
 
 
 def _evaluate_fn(
@@ -131,11 +143,17 @@ def _evaluate_fn(
     rows: Rows[Example],
 ) -> Callable[[InterruptCheck], Sequence[Metric]]:
     ranks, tokens_at_once = run.ranks, config.memory.tokens_at_once
-    evaluate_likelihood = likelihood_evaluator(policy, rows.held_out, ranks, tokens_at_once, run.autocast)
+    evaluate_likelihood = likelihood_evaluator(policy, rows.held_out, ranks, tokens_at_once)
+    if isinstance(config, SftConfig) and config.judge.by is not None:
+        evaluate_answers = judged_evaluator(config, run, policy, rows)
+        return lambda pause: (*evaluate_likelihood(pause), *evaluate_answers(pause))
     if not method.divergence:
         return evaluate_likelihood
     evaluate_divergence = held_out_evaluator(
-        objective, microbatches_of(rows.held_out, ranks, tokens_at_once), ranks, {"loss": DIVERGENCE_METRIC}
+        objective,
+        microbatches_of(rows.held_out, ranks, tokens_at_once),
+        ranks,
+        {"divergence": DIVERGENCE_METRIC},
     )
     return lambda pause: (*evaluate_likelihood(pause), *evaluate_divergence(pause))
 
@@ -149,9 +167,9 @@ def _step_flops(
     return training_flops(*sizes, tokens=tokens, trained_tokens=trained, frozen=frozen)
 
 
-def preferred(config: RunConfig) -> Summary | None:
+def preferred(config: SftConfig) -> Summary | None:
     """Maximum likelihood of the winner of each comparison, the best of each ranking, each thumb up."""
-    return run_supervised(config, PREFERRED)
+    return run_supervised(chosen_by_judge(config), replace(PREFERRED, inputs=judge_files(config)))
 
 
 def encode_preferred(records: Sequence[Record], encoder: Encoder, max_tokens: int) -> EncodedData[Example]:
@@ -191,9 +209,9 @@ def encode_with_control_words(
     )
 
 
-def sft(config: RunConfig) -> Summary | None:
+def sft(config: SftConfig) -> Summary | None:
     """Maximum likelihood of demonstrations: −Σ log π(y_t | x, y_<t) / tokens."""
-    return run_supervised(config, SFT)
+    return run_supervised(chosen_by_judge(config), replace(SFT, inputs=judge_files(config)))
 
 
 def encode_demonstrations(
@@ -214,7 +232,7 @@ def require_demonstrations(records: Sequence[Record], method: str) -> Sequence[D
             kind = type(record).__name__.lower()
             what = f"{record.origin}: this row is a {kind}, and {method} learns from demonstrations"
             raise UserError(f"{what}; {_advice_for(kind)}")
-    return [record for record in records if isinstance(record, Demonstration)]
+    return cast("Sequence[Demonstration]", records)
 
 
 def _advice_for(kind: str) -> str:
@@ -247,17 +265,15 @@ def encode_context_rows(
     return EncodedData(encoding=rows.encoding, teacher_prompts=rows.teacher_prompts)
 
 
-def self_distillation_objective(
-    divergence: str, policy: Policy, rows: Rows[Example], products: AutocastContext
-) -> SupervisedObjective:
+def self_distillation_objective(divergence: str, policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
     """The distance from a frozen copy of the starting model that reads the context."""
     return distillation_objective(
-        policy, frozen_copy(policy), products, divergence_named(divergence), rows.teacher_prompts
+        policy, frozen_copy(policy), divergence_named(divergence), rows.teacher_prompts
     )
 
 
 def distil(config: DistilConfig) -> Summary | None:
-    """Σ D(teacher, student) over the answers' tokens."""
+    """Σ (1 − w) D(teacher, student) − w log π over the answers' tokens, w the share of hard targets."""
     # Before any folder is opened or model loaded: the two tokenizers tell.
     refuse_other_tokenizer(load_tokenizer(config.model), load_tokenizer(config.teacher))
     method = SupervisedMethod(
@@ -270,10 +286,10 @@ def distil(config: DistilConfig) -> Summary | None:
     return run_supervised(config, method)
 
 
-def teacher_objective(
-    config: DistilConfig, policy: Policy, rows: Rows[Example], products: AutocastContext
-) -> SupervisedObjective:
+def teacher_objective(config: DistilConfig, policy: Policy, rows: Rows[Example]) -> SupervisedObjective:
     """The divergence from the teacher, which reads the same prompts as the student."""
     del rows
     teacher = load_frozen_policy(config.teacher, policy)
-    return distillation_objective(policy, teacher, products, divergence_named(config.divergence))
+    return distillation_objective(
+        policy, teacher, divergence_named(config.divergence), hard_weight=config.hard_weight
+    )

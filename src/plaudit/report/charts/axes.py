@@ -12,7 +12,7 @@ from unicodedata import east_asian_width
 
 from markupsafe import Markup, escape
 
-from plaudit.report.words import Number, escape_invisible, trim_exponent
+from plaudit.report.words import Number, escape_invisible, trim_exponent, with_minus
 
 Attributes = Mapping[str, str | int]
 """Names and values of an element's attributes."""
@@ -115,8 +115,8 @@ def ratio_axis(values: Sequence[Number]) -> Axis:
 def round_ticks(low: Number, high: Number) -> tuple[tuple[Number, str], ...]:
     """Two to six round numbers between two values, and how they are written.
 
-    >>> [label for _, label in round_ticks(1.7, 3.4)], [label for _, label in round_ticks(0, 2e-5)]
-    (['2.0', '2.5', '3.0'], ['0', '5e-6', '1e-5', '1.5e-5', '2e-5'])
+    >>> [label for _, label in round_ticks(-1.2, 0.4)], [label for _, label in round_ticks(0, 2e-5)]
+    (['−1.0', '−0.5', '0'], ['0', '5e-6', '1e-5', '1.5e-5', '2e-5'])
     """
     rough = (high - low) / 5
     unit = 10.0 ** math.floor(math.log10(rough))
@@ -147,8 +147,8 @@ def _tick_label(value: Number, width: Number) -> str:
     exponent_of_width = math.floor(math.log10(width))
     if width < 1e-3 or abs(value) >= 1e6:
         digits = max(1, round(math.log10(abs(value))) - exponent_of_width + 1)
-        return trim_exponent(f"{value:.{digits}g}")
-    return f"{value:,.{max(0, -exponent_of_width)}f}"
+        return with_minus(trim_exponent(f"{value:.{digits}g}"))
+    return with_minus(f"{value:,.{max(0, -exponent_of_width)}f}")
 
 
 WIDTH = 360
@@ -194,7 +194,7 @@ def draw_axes(plot: Plot) -> Iterator[Markup]:
 
 
 _LETTER_WIDTH = 6.5
-"""Of a tick's label."""
+"""Of a tick's label or a row's name."""
 
 
 def draw_x_axis(plot: Plot) -> Iterator[Markup]:
@@ -202,7 +202,7 @@ def draw_x_axis(plot: Plot) -> Iterator[Markup]:
     yield element("path", {"class": "base", "d": f"M{plot.left} {plot.bottom}H{plot.right}"})
     free = -math.inf
     for value, label in plot.x.ticks:
-        x, width = plot.x_position(value), _LETTER_WIDTH * len(label)
+        x, width = plot.x_position(value), text_width(label)
         yield element("path", {"class": "base", "d": f"M{x} {plot.bottom}v4"})
         # A label in the middle of its tick would be cut off at the right edge.
         at_end = x > plot.right - 15
@@ -217,6 +217,11 @@ def draw_x_axis(plot: Plot) -> Iterator[Markup]:
 def svg_text(kind: str, x: Number, y: Number, text: str) -> Markup:
     """Text in a drawing: real text, which can be searched, copied and read out."""
     return element("text", {"class": kind, "x": f"{x:.1f}", "y": f"{y:.1f}"}, text)
+
+
+def text_width(text: str) -> float:
+    """How much room a name takes in a drawing, at most about."""
+    return _LETTER_WIDTH * sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def truncated(text: str, max_width: int) -> str:

@@ -28,6 +28,7 @@ from plaudit.report.charts.axes import (
     share_axis,
     svg_drawing,
     svg_text,
+    text_width,
     truncated,
     value_axis,
 )
@@ -152,7 +153,7 @@ class _IntervalDrawing:
         unit_axis = Axis(low=0, high=1, ticks=())
         plot = Plot(x=self.x, y=unit_axis, left=_ROWS_LEFT, right=_ROWS_RIGHT, top=_ROWS_TOP, bottom=bottom)
         description = "; ".join(self.describe_row(row) for row in rows)
-        guide = [] if self.data.guide is None else _draw_guide(self.data.guide, plot)
+        guide = [] if self.data.guide is None else _draw_guide(self.data.guide, plot, rows)
         row_parts = [
             part
             for at, row in enumerate(rows)
@@ -183,16 +184,26 @@ class _IntervalDrawing:
         return f"{row.label}: {', '.join(values)}"
 
 
-def _draw_guide(guide: GuideLine, plot: Plot) -> Iterator[Markup]:
+def _draw_guide(guide: GuideLine, plot: Plot, rows: Sequence[IntervalRow]) -> Iterator[Markup]:
+    """The guide from the first row to the last; it stops where it would cross the name of a row."""
     left, right = plot.x_position(guide.low), plot.x_position(min(guide.high, plot.x.high))
     if right > left:
         place = {"x": f"{left}", "y": plot.top - 4, "width": f"{right - left:.1f}"}
         yield element("rect", {"class": "stripe", **place, "height": f"{plot.bottom - plot.top + 4}"})
     for across in sorted({left, right}):
-        yield element("path", {"class": "guide", "d": f"M{across} {plot.top - 4}V{plot.bottom}"})
+        yield element("path", {"class": "guide", "d": _path_clear_of_names(across, plot, rows)})
     # Words stay inside the drawing: those of a line in its right half end at the line.
     end = left > (plot.left + plot.right) / 2
     yield svg_text("note end" if end else "note", right if end else left, plot.top - 9, guide.label)
+
+
+def _path_clear_of_names(across: Number, plot: Plot, rows: Sequence[IntervalRow]) -> str:
+    path, row_height = f"M{across} {plot.top - 4}", (plot.bottom - plot.top) / max(1, len(rows))
+    for at, row in enumerate(rows):
+        top = plot.top + at * row_height
+        if across < text_width(truncated(row.label, _MAX_LABEL_LENGTH)):
+            path += f"V{top:g}M{across} {top + _LABEL_HEIGHT:g}"
+    return f"{path}V{plot.bottom}"
 
 
 _SCATTER_LEFT, _SCATTER_RIGHT, _SCATTER_TOP, _SCATTER_BOTTOM = 44, 258, 12, 208

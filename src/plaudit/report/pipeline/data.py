@@ -17,7 +17,13 @@ from plaudit.data.read import read_records
 from plaudit.data.records import plain_text
 from plaudit.engine.sinks.files import METRICS_FILE
 from plaudit.errors import UserError
-from plaudit.evaluation.policies.result import PolicyEvaluation, read_policy_evaluation
+from plaudit.evaluation.policies.result import (
+    JUDGES_FILE,
+    Contest,
+    PolicyEvaluation,
+    read_agreements,
+    read_policy_evaluation,
+)
 from plaudit.evaluation.reward_models.result import RewardEvaluation
 from plaudit.files import exact_json
 from plaudit.files.exact_json import restore
@@ -109,6 +115,8 @@ class StageData:
     """Of an evaluation: what it found."""
     reward_evaluations: tuple[RewardEvaluation, ...] = ()
     """Of a stage that judges reward models: what it found."""
+    agreements: tuple[Contest, ...] = ()
+    """Of judges that were compared with people: how far each agrees with them."""
     changed_files: tuple[str, ...] = ()
     """Files that the page reads and that are not as the stage left them."""
 
@@ -196,7 +204,7 @@ CONFIG_FILE, STAGES_FOLDER, STAGE_FILE, POLICY_RESULTS_FILE, REWARD_RESULTS_FILE
     "policies.json",
     "summary.json",
 )
-_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, f"run/{METRICS_FILE}")
+_FILES_READ = (POLICY_RESULTS_FILE, REWARD_RESULTS_FILE, JUDGES_FILE, f"run/{METRICS_FILE}")
 _RESTORE_HINT = "Restore it, or delete it and give the pipeline's command again."
 
 
@@ -206,8 +214,8 @@ def is_pipeline(folder: Path) -> bool:
 
 
 def is_evaluation(folder: Path) -> bool:
-    """Whether this is what ``plaudit eval policy --out`` leaves."""
-    return (folder / POLICY_RESULTS_FILE).is_file()
+    """Whether this is what ``plaudit eval policy --out`` leaves, or ``eval reward`` of judges."""
+    return any((folder / name).is_file() for name in (POLICY_RESULTS_FILE, JUDGES_FILE))
 
 
 def read_pipeline_folder(folder: Path) -> PipelineData:
@@ -312,6 +320,7 @@ def _finished_stage(folder: Path, number: int, record: Mapping[str, Any]) -> Sta
         training_run=_training_run(folder / "run"),
         policy_evaluation=_read_policy_evaluation(folder),
         reward_evaluations=_read_reward_evaluations(folder),
+        agreements=read_agreements(folder),
         changed_files=tuple(name for name in _FILES_READ if _is_changed(folder / name, outputs.get(name))),
     )
 
@@ -337,6 +346,8 @@ def _lone_evaluation(folder: Path) -> StageData:
         _unfinished_stage(folder, 1, name, {"do": "evaluate"}),
         state="done",
         policy_evaluation=_read_policy_evaluation(folder),
+        reward_evaluations=_read_reward_evaluations(folder),
+        agreements=read_agreements(folder),
     )
 
 
@@ -386,7 +397,8 @@ def _training_run(folder: Path) -> RunData | None:
 
 
 def _read_policy_evaluation(folder: Path) -> PolicyEvaluation | None:
-    return read_policy_evaluation(folder / POLICY_RESULTS_FILE) if is_evaluation(folder) else None
+    path = folder / POLICY_RESULTS_FILE
+    return read_policy_evaluation(path) if path.is_file() else None
 
 
 def _read_reward_evaluations(folder: Path) -> tuple[RewardEvaluation, ...]:

@@ -41,6 +41,7 @@ from plaudit.report.pipeline.sections import (
     confidence_table,
     contests_table,
     diversity_table,
+    judges_table,
     kl_charts,
     lead_chart,
     length_chart,
@@ -145,6 +146,7 @@ def pipeline_page(pipeline: PipelineData) -> str:
         commands=[*_commands(pipeline)],
         max_note_length=MAX_NOTE_LENGTH,
         max_text_length=MAX_TEXT_LENGTH,
+        judges=judges_table(pipeline),
         **_evaluation_parts(evaluation),
         **reward_models_parts(pipeline),
         **_check_parts(pipeline),
@@ -261,7 +263,9 @@ def _stage_notes(pipeline: PipelineData, reported: Container[str]) -> Iterator[t
             stages_by_note.setdefault(text, []).append(short_name(stage.name))
     for text, stages in stages_by_note.items():
         if shortened(text, MAX_NOTE_LENGTH).rstrip(".") not in reported:
-            yield ", ".join(stages), shortened(text, MAX_NOTE_LENGTH)
+            who = ", ".join(stages)
+            # A stage is often called after its algorithm, which the sentence names too.
+            yield who, shortened(text.removeprefix(f"{who}: "), MAX_NOTE_LENGTH)
 
 
 def progress_text(pipeline: PipelineData) -> str:

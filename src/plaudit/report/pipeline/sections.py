@@ -313,6 +313,27 @@ def contests_table(evaluation: PolicyEvaluation) -> Table:
     return Table(caption="Paired by prompt; p: that neither is better", columns=columns, rows=rows)
 
 
+def judges_table(pipeline: PipelineData) -> Table | None:
+    """How far judges agree with people, of every stage that has asked; None where none has."""
+    rows = [
+        (short_name(contest.judge), _agreement_cells(contest))
+        for stage in pipeline.stages
+        for contest in stage.agreements
+    ]
+    columns = ["agrees", "both orders agree", "the first is preferred", "pairs", "no verdict"]
+    caption = "Judges beside people, on pairs that people have compared; a judge's tie is half an agreement"
+    return Table(caption=caption, columns=columns, rows=rows) if rows else None
+
+
+def _agreement_cells(contest: Contest) -> list[Cell]:
+    estimates = (contest.raw, contest.consistency, contest.first)
+    counts = (contest.won + contest.tied + contest.lost, contest.unjudged)
+    return [
+        *(estimate_cell(estimate, percent) for estimate in estimates),
+        *(Cell(text=f"{count:,}") for count in counts),
+    ]
+
+
 def _contest_cells(contest: Contest) -> list[Cell]:
     tiny = contest.p_value is not None and contest.p_value < 1e-3
     return [

@@ -3,6 +3,9 @@
 Each answer is read with its end-of-turn token, as in training, whether or not the text came to an end by
 itself: a reward is learned at that token and means nothing elsewhere. So ``Task.ended`` changes no score;
 what an unfinished answer should cost is the caller's to say.
+
+A prompt in plain text is read as the model itself was trained on it: a user's turn of its template, or raw.
+That its own encoder says, whatever way the policy is asked the same prompt.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from plaudit.rewards.registry import (
     call_user_function,
     names_function,
     resolve_function,
+    resolve_object,
     resolve_reward,
 )
 
@@ -203,7 +204,10 @@ def resolve_comparer(spec: str, noise: int | float = 0.0) -> Comparer:
 
 def compares_two_answers(spec: str) -> bool:
     """Whether a word names a function that takes a first and a second answer."""
-    return names_function(spec) and {*_REQUIRED_ARGUMENTS} <= _argument_names(resolve_function(spec))
+    # What is named may be a reward, which is no function.
+    if not names_function(spec) or not callable(resolve_object(spec)):
+        return False
+    return {*_REQUIRED_ARGUMENTS} <= _argument_names(resolve_function(spec))
 
 
 def _argument_names(function: Callable[..., object]) -> set[str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
 import threading
@@ -32,6 +31,7 @@ from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.files import exact_json
 from plaudit.files.atomic import AtomicFile
+from plaudit.files.stored import cache_folder
 from plaudit.rewards.http import (
     RejectedError,
     RetryPolicy,
@@ -109,8 +109,7 @@ def cache_key(request: Mapping[str, object]) -> str:
 
 def default_cache_folder() -> Path:
     """The folder of cached replies where the user names none."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "plaudit" / "judged"
+    return cache_folder() / "judged"
 
 
 def _parse_reply(data: object) -> Reply:

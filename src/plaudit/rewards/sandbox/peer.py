@@ -335,18 +335,14 @@ _DATA_METHODS: Mapping[type, frozenset[str]] = {
     dict: frozenset(),
 }
 """Methods that only look at the data: of these the data's own is taken."""
-_COMPARING_METHODS = frozenset(
-    [
-        "issubset",
-        "issuperset",
-        "isdisjoint",
-        "difference",
-        "symmetric_difference",
-        "equals",
-        "allclose",
-        "isclose",
-    ]
-)
+_SETS = ("issubset", "issuperset", "isdisjoint", "difference", "symmetric_difference")
+_COMPARING_METHODS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys((*_SETS, "equals", "allclose", "isclose", "startswith", "endswith"), object),
+    # Of a set only: a union-find's union(1, 2) asks for no judgement.
+    **dict.fromkeys(("union", "intersection"), (set, frozenset)),
+}
+"""Methods by which a test judges an object, and the plain operands that they are not told."""
+_TEXT_PREDICATES = frozenset(name for name in dir(str) if name.startswith("is")) | {"is_integer"}
 _NUMPY_NAMES = ("all", "any", "sum", "max", "min", "mean", "std", "item", "tolist", "norm", "size", "shape")
 # What a test asks of a difference that ought to vanish: (f(x) - y).total_seconds() == 0.
 _PLAIN_NAMES = frozenset(_NUMPY_NAMES).union(
@@ -401,16 +397,19 @@ def _attribute(proxy: Proxy, name: str) -> object:
     value = _ask_owner(proxy, "getattr", name)
     if type(value) is not Proxy or _fact(proxy, "_peer").trusts:
         return value
-    if not _is_judged_by_data(proxy):
-        return _for_objects_only(value) if name in _COMPARING_METHODS else value
-    data = _plain_data(proxy)
+    data = _plain_data(proxy) if _is_judged_by_data(proxy) else None
     # f(x).issubset(y) is the test's question; a method that changes or adds something is the program's.
-    return getattr(data, name) if name in _DATA_METHODS[type(data)] else value
+    if data is not None and name in _DATA_METHODS[type(data)]:
+        return getattr(data, name)
+    if name in _TEXT_PREDICATES:
+        raise TypeError(f"{name}() is a question about plain data, and this object is none")
+    refused = _COMPARING_METHODS.get(name)
+    return value if refused is None else _without_plain(value, refused)
 
 
-def _for_objects_only(method: Proxy) -> Callable[..., object]:
+def _without_plain(method: Proxy, refused: type | tuple[type, ...]) -> Callable[..., object]:
     def call(*args: object) -> object:
-        if any(type(arg) not in _STAND_INS for arg in args):
+        if any(type(arg) not in _STAND_INS and isinstance(arg, refused) for arg in args):
             raise TypeError("an object's own word of how it compares with plain data counts for nothing")
         return method(*args)
 

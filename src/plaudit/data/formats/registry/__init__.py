@@ -9,6 +9,7 @@ from plaudit.data.formats.instructions import INSTRUCTION_FORMATS
 from plaudit.data.formats.layout import ReadOptions, RowFormat
 from plaudit.data.formats.own import PLAUDIT_FORMATS
 from plaudit.data.formats.prm800k import STEP_FORMATS
+from plaudit.data.formats.problems import PROBLEM_FORMATS
 from plaudit.data.formats.summaries import SUMMARY_FORMATS
 from plaudit.data.formats.transcripts import TRANSCRIPT_FORMATS, TREE_FORMATS
 from plaudit.data.formats.trl import TRL_FORMATS
@@ -22,6 +23,7 @@ FORMATS: tuple[RowFormat, ...] = (
     *PLAUDIT_FORMATS,
     *TRL_FORMATS,
     *INSTRUCTION_FORMATS,
+    *PROBLEM_FORMATS,
     *TRANSCRIPT_FORMATS,
     *SCORED_FORMATS,
     *SUMMARY_FORMATS,

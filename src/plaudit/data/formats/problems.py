@@ -1,0 +1,190 @@
+"""Layouts of problems whose answers can be checked: MATH, verl's (DAPO-Math-17K), APPS and CodeContests.
+
+(Hendrycks et al. 2021, https://arxiv.org/abs/2103.03874 and https://arxiv.org/abs/2105.09938; Yu et al. 2025,
+https://arxiv.org/abs/2503.14476; Li et al. 2022, https://arxiv.org/abs/2203.07814.) What is checked stands
+where rewards look for it: a result as the reference answer, programs' tests as ``tests``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from plaudit.data.fields import (
+    BadRowError,
+    Node,
+    describe_value,
+    read_json,
+    read_prompt,
+    require_not_empty,
+)
+from plaudit.data.formats.layout import (
+    OBJECT,
+    TEXT,
+    TEXT_OR_MESSAGES,
+    FieldType,
+    ReadOptions,
+    RowFormat,
+    optional_category,
+)
+from plaudit.data.records import Demonstration, Prompt, Record, assistant_turn, user_turn
+
+_BOX = "\\boxed{"
+
+
+def _math(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    solution, answer = assistant_turn(row.get("solution").text()), row.optional("answer")
+    require_not_empty(solution, "solution")
+    return (
+        Demonstration(
+            prompt=user_turn(_words(row, "problem")),
+            completion=solution,
+            answer=last_box(row.get("solution").text()) if answer is None else answer.name(),
+            category=optional_category(row, "type") or optional_category(row, "subject"),
+            origin=origin,
+        ),
+    )
+
+
+def last_box(solution: str) -> str | None:
+    r"""What stands in the last ``\boxed{…}`` of a solution; None where none is closed.
+
+    >>> last_box(r"So \boxed{1}, or better: $\boxed{\frac{1}{2}}$."), last_box("4")
+    ('\\frac{1}{2}', None)
+    """
+    start, depth = solution.rfind(_BOX) + len(_BOX), 1
+    if start < len(_BOX):
+        return None
+    for end in range(start, len(solution)):
+        depth += (solution[end] == "{") - (solution[end] == "}")
+        if depth == 0:
+            return solution[start:end]
+    return None
+
+
+def _verl(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    others = [name for name in row.fields() if name not in ("prompt", "reward_model", "tools")]
+    return (
+        Prompt(
+            prompt=read_prompt(row.get("prompt")),
+            answer=row.get("reward_model").get("ground_truth").name(),
+            metadata={name: row.get(name).value for name in others if row.optional(name) is not None},
+            origin=origin,
+        ),
+    )
+
+
+def _truth(rule: Node) -> object:
+    node = rule.optional("ground_truth")
+    return None if node is None else node.value
+
+
+def _apps(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    cases = read_json(row.get("input_output"), "an object with inputs and outputs, or its JSON")
+    name, start = cases.optional("fn_name"), row.optional("starter_code")
+    code = "" if start is None else start.text()
+    question = "\n\n".join(part for part in (_words(row, "question"), code) if part.strip())
+    if name is None:
+        tests: Sequence[object] = [*_printed(cases, "inputs", "outputs")]
+    else:
+        call = f"Solution().{name.text()}" if "class Solution" in code else name.text()
+        tests = [*_asserted(cases, call)]
+    return (_program(row, origin, question, tests, "input_output"),)
+
+
+def _code_contests(row: Node, origin: str, options: ReadOptions) -> tuple[Record, ...]:
+    groups = [row.optional(f"{kind}_tests") for kind in ("public", "private", "generated")]
+    tests = [test for group in groups if group is not None for test in _printed(group, "input", "output")]
+    return (_program(row, origin, _words(row, "description"), tests, "public_tests"),)
+
+
+def _words(row: Node, field: str) -> str:
+    words = row.get(field).text()
+    if not words.strip():
+        raise BadRowError("empty side", field, expected="a question", found=describe_value(words))
+    return words
+
+
+def _program(row: Node, origin: str, question: str, tests: Sequence[object], field: str) -> Prompt:
+    if not tests:
+        raise BadRowError("empty side", field, expected="one test or more", found="none")
+    more = {name: row.get(name).value for name in ("difficulty", "name") if row.optional(name) is not None}
+    return Prompt(prompt=user_turn(question), metadata={"tests": [*tests], **more}, origin=origin)
+
+
+def _pairs(cases: Node, given: str, wanted: str) -> Iterator[tuple[Node, Node]]:
+    inputs, outputs = (cases.get(name).items() for name in (given, wanted))
+    if len(inputs) != len(outputs):
+        raise BadRowError(
+            "wrong value", cases.path, expected=f"{len(inputs)} of both", found=f"{len(outputs)} {wanted}"
+        )
+    yield from zip(inputs, outputs, strict=True)
+
+
+def _printed(cases: Node, given: str, wanted: str) -> Iterator[dict[str, str]]:
+    """What a program reads and what it has to print."""
+    for read, printed in _pairs(cases, given, wanted):
+        yield {"input": _lines(read), "output": _lines(printed)}
+
+
+def _lines(node: Node) -> str:
+    return "\n".join(line.text() for line in node.items()) if isinstance(node.value, list) else node.text()
+
+
+def _asserted(cases: Node, call: str) -> Iterator[str]:
+    """What a function is given and what it has to return."""
+    for given, wanted in _pairs(cases, "inputs", "outputs"):
+        arguments = ", ".join(repr(item.value) for item in given.items())
+        # The data set wraps most results in a list of one, and its own checker takes either.
+        results = (wanted.value, *(wanted.value[:1] if isinstance(wanted.value, list) else ()))
+        yield f"assert {call}({arguments}) in {results!r}"
+
+
+CASES = FieldType(
+    name="an object with inputs and outputs, or its JSON",
+    matches=lambda node: OBJECT.matches(node) or (isinstance(node.value, str) and '"inputs"' in node.value),
+)
+"""Inputs of a program and what it makes of them."""
+TRUTH = FieldType(
+    name="an object with a ground_truth",
+    matches=lambda node: isinstance(node.value, Mapping) and isinstance(_truth(node), str | int),
+)
+"""What an answer is compared with; a dictionary there is for a reward of one's own."""
+
+PROBLEM_FORMATS = (
+    RowFormat(
+        name="math",
+        title="MATH",
+        schema={"problem": TEXT, "solution": TEXT},
+        optional_fields=frozenset(["answer", "level", "type", "subject", "unique_id"]),
+        excluded_fields=frozenset(["messages", "prompt", "completion", "chosen", "rejected"]),
+        parse=_math,
+        produces="demonstration; `answer`, or else the last \\boxed{…}, is its reference answer",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="verl",
+        title="verl (DAPO-Math-17K)",
+        schema={"prompt": TEXT_OR_MESSAGES, "reward_model": TRUTH},
+        optional_fields=None,
+        parse=_verl,
+        produces="prompt; `reward_model.ground_truth` is the reference, other fields are metadata",
+        is_generic=True,
+    ),
+    RowFormat(
+        name="apps",
+        title="APPS",
+        schema={"question": TEXT, "input_output": CASES},
+        optional_fields=None,
+        parse=_apps,
+        produces="prompt with `tests` for the reward `code`; the solutions are not read",
+    ),
+    RowFormat(
+        name="code-contests",
+        title="CodeContests",
+        schema={"description": TEXT, "public_tests": OBJECT},
+        optional_fields=None,
+        parse=_code_contests,
+        produces="prompt with all three kinds of tests as `tests`; the solutions are not read",
+    ),
+)
+"""The formats of problems with a check."""

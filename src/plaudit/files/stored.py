@@ -1,0 +1,260 @@
+"""Rows on disk: one JSON object a line, read by number, so that no more of them are in memory than are used.
+
+    ROWS/rows-0.jsonl      {"is": "Example", "prompt": [1, 5], …}
+    ROWS/rows-0.lines      where each line begins, 8 bytes each
+
+A row is a frozen dataclass of texts, numbers, tuples and other such dataclasses; what comes back is equal to
+what was put away. Nothing but the classes that a reader names is ever made of a file.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast, overload
+
+T = TypeVar("T")
+"""What the rows are."""
+U = TypeVar("U")
+"""What is made of them."""
+_CLASS = "is"
+_BITS = "bits"
+_PLAIN = "json"
+
+
+def cache_folder() -> Path:
+    """Where plaudit keeps what it can make again: ``$XDG_CACHE_HOME/plaudit``."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root).absolute() / "plaudit"
+
+
+class LazyRows(Sequence[T], Generic[T]):
+    """Rows that are made when they are asked for; a part of them, or a view of each, costs no more.
+
+    >>> squares = LazyRows(lambda number: number**2, range(5))
+    >>> list(squares[2:]), list(squares.select([4, 0])), list(squares.map(str))[1]
+    ([4, 9, 16], [16, 0], '1')
+    """
+
+    def __init__(self, fetch: Callable[[int], T], numbers: Sequence[int]) -> None:
+        """``fetch`` makes the row of a number; ``numbers`` are those of these rows, in order."""
+        self._fetch = fetch
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def is_part_of(self, other: Sequence[object]) -> bool:
+        """Whether its numbers are numbers of the other's rows."""
+        return isinstance(other, LazyRows) and other._fetch is self._fetch
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> LazyRows[T]: ...
+    def __getitem__(self, index: int | slice) -> T | LazyRows[T]:
+        if isinstance(index, slice):
+            return LazyRows(self._fetch, self.numbers[index])
+        return self._fetch(self.numbers[index])
+
+    def select(self, indices: Iterable[int]) -> LazyRows[T]:
+        """The rows at these places."""
+        return self.numbered(array("Q", (self.numbers[index] for index in indices)))
+
+    def numbered(self, numbers: Sequence[int]) -> LazyRows[T]:
+        """The rows of these numbers, whichever these are."""
+        return LazyRows(self._fetch, numbers)
+
+    def map(self, make: Callable[[T], U]) -> LazyRows[U]:
+        """What is made of each row, when it is asked for."""
+        fetch = self._fetch
+        return LazyRows(lambda number: make(fetch(number)), self.numbers)
+
+
+def selected(rows: Sequence[T], indices: Iterable[int]) -> Sequence[T]:
+    """The rows at these places: a tuple, or a part of rows on disk."""
+    return rows.select(indices) if isinstance(rows, LazyRows) else tuple(rows[index] for index in indices)
+
+
+def filtered(rows: Sequence[T], keep: Callable[[T], bool]) -> Sequence[T]:
+    """The rows of which ``keep`` holds; the very same where it holds of all."""
+    indices = array("Q", (index for index, row in enumerate(rows) if keep(row)))
+    return rows if len(indices) == len(rows) else selected(rows, indices)
+
+
+def mapped(rows: Sequence[T], make: Callable[[T], U]) -> Sequence[U]:
+    """What is made of each row."""
+    return rows.map(make) if isinstance(rows, LazyRows) else tuple(make(row) for row in rows)
+
+
+def joined(parts: Sequence[Sequence[T]]) -> Sequence[T]:
+    """The rows of all parts, one part behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(part, LazyRows) for part in parts):
+        return tuple(row for part in parts for row in part)
+    ends = list(accumulate(len(part) for part in parts))
+
+    def fetch(number: int) -> T:
+        part = bisect_right(ends, number)
+        return parts[part][number - (ends[part - 1] if part else 0)]
+
+    return LazyRows(fetch, range(ends[-1]))
+
+
+class UnstorableError(Exception):
+    """A row holds what no JSON can: a picture's tensor, a number of another kind."""
+
+
+def to_json(value: object) -> object:
+    """A row as JSON holds it.
+
+    >>> to_json((True, False)), to_json((3, 4))
+    ({'bits': '10'}, [3, 4])
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        items = cast("tuple[object, ...]", value)
+        # By the first one: tokens and masks are long, and each is of one kind.
+        if items and type(items[0]) is bool:
+            return {_BITS: "".join("1" if item else "0" for item in items)}
+        return list(items) if items and type(items[0]) is int else [to_json(item) for item in items]
+    if isinstance(value, Mapping):
+        return {_PLAIN: value}
+    if is_dataclass(value) and not isinstance(value, type):
+        plain = {name: to_json(getattr(value, name)) for name in _field_names(type(value), value)}
+        return {_CLASS: type(value).__name__, **plain}
+    raise UnstorableError(f"{type(value).__name__} cannot be put away")
+
+
+def _field_names(kind: type[Any], value: object) -> list[str]:
+    return [name for name, default in _defaults(kind) if getattr(value, name) != default]
+
+
+@cache
+def _defaults(kind: type[Any]) -> list[tuple[str, object]]:
+    """The fields that a row of a class is made of, with their defaults."""
+    return [
+        (found.name, found.default if found.default_factory is MISSING else found.default_factory())
+        for found in fields(kind)
+        if found.init
+    ]
+
+
+def from_json(value: Any, classes: Mapping[str, type[Any]]) -> Any:
+    """What `to_json` was given; only these classes are made."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        if items and type(items[0]) is int:
+            return tuple(items)
+        return tuple(from_json(item, classes) for item in items)
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        if _BITS in found:
+            return tuple(bit == "1" for bit in found[_BITS])
+        if _PLAIN in found:
+            return found[_PLAIN]
+        kind = classes[found[_CLASS]]
+        return kind(**{name: from_json(item, classes) for name, item in found.items() if name != _CLASS})
+    return value
+
+
+class RowWriter:
+    """Rows behind each other into one file.
+
+    Example: ``with RowWriter(folder / "rows-0") as writer: writer.add(Example(...))``
+    """
+
+    def __init__(self, stem: Path) -> None:
+        """``stem`` without an ending: of the lines, and of where each begins."""
+        self._lines = stem.with_suffix(".jsonl").open("wb")
+        self._starts = stem.with_suffix(".lines").open("wb")
+        self._end = 0
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """All rows are put away."""
+        self._lines.close()
+        self._starts.close()
+
+    def add(self, row: object) -> None:
+        """Put a row behind the others."""
+        try:
+            line = json.dumps(to_json(row), separators=(",", ":")).encode() + b"\n"
+        except TypeError as error:
+            raise UnstorableError(str(error)) from error
+        self._starts.write(self._end.to_bytes(8, "little"))
+        self._lines.write(line)
+        self._end += len(line)
+
+    def flush(self) -> None:
+        """Hand what was put away to the system."""
+        self._lines.flush()
+        self._starts.flush()
+
+
+def stored_rows(stem: Path, classes: Mapping[str, type[Any]]) -> LazyRows[Any]:
+    """The rows of a file that a `RowWriter` wrote."""
+    starts, written = array("Q"), stem.with_suffix(".lines").read_bytes()
+    # Of a writer that was killed the last one may be a piece.
+    starts.frombytes(written[: len(written) // starts.itemsize * starts.itemsize])
+    if not starts:
+        return LazyRows(lambda number: number, range(0))
+    with stem.with_suffix(".jsonl").open("rb") as file:
+        lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def fetch(number: int) -> Any:
+        line = lines[starts[number] : lines.find(b"\n", starts[number])]
+        return from_json(json.loads(line), classes)
+
+    return LazyRows(fetch, range(len(starts)))
+
+
+class RowKeeper(Generic[T]):
+    """Rows as they come: in memory, or in files of this name.
+
+    >>> with RowKeeper(None, {}) as rows:
+    ...     rows.extend([3, 4])
+    >>> rows.result()
+    (3, 4)
+    """
+
+    def __init__(self, stem: Path | None, classes: Mapping[str, type[Any]]) -> None:
+        """``stem`` without an ending; None: memory. ``classes`` are what the rows are made of."""
+        self._stem = stem
+        self._classes = classes
+        self._in_memory: list[T] = []
+        self._writer = None if stem is None else RowWriter(stem)
+
+    def __enter__(self) -> RowKeeper[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def extend(self, rows: Iterable[T]) -> None:
+        """Put rows behind the others."""
+        if self._writer is None:
+            self._in_memory.extend(rows)
+            return
+        for row in rows:
+            self._writer.add(row)
+
+    def result(self) -> Sequence[T]:
+        """All of them, once no more come."""
+        return tuple(self._in_memory) if self._stem is None else stored_rows(self._stem, self._classes)

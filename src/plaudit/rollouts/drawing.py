@@ -1,0 +1,158 @@
+"""A token is drawn by one uniform number a row, inverted through its filtered distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from plaudit.errors import UserError
+from plaudit.rollouts.sampler import SamplingSettings
+from plaudit.tokens.batch import NO_EXTRAS, Extras, extras_digest
+
+SUM_BLOCK = 256
+"""Tokens whose probabilities are added up first, so that a place is looked for in a few sums."""
+TOP_P_CANDIDATES = (256, 4096)
+"""How many of the likeliest tokens are sorted, before all of them are, to find those of top-p."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledTokens:
+    """A token for each of N answers.
+
+    Example: ``sample_tokens(logits_NV, chance_N, SamplingSettings(top_p=0.9)).logp_N``
+    """
+
+    token_N: Int[Tensor, " N"]
+    """The sampled tokens."""
+    logp_N: Float[Tensor, " N"]
+    """Log-probability among the tokens that could be drawn: those that top-k, top-p and min-p left."""
+    whole_logp_N: Float[Tensor, " N"]
+    """Log-probability among all tokens, at the same temperature (at 1 where the likeliest is taken)."""
+
+
+def sample_tokens(
+    logits_NV: Float[Tensor, "N V"], uniform_N: Float[Tensor, " N"], settings: SamplingSettings
+) -> SampledTokens:
+    """The token that each row's chance falls on, once its scores are divided by the temperature.
+
+    Then top-k, top-p and min-p leave tokens out, in this order. With top-p, tokens are walked from the
+    likeliest down, and those before which the probability already reached it are left out (Holtzman et al.
+    2020, arXiv:1904.09751); with min-p those less likely than a share of the likeliest (Nguyen et al. 2024,
+    arXiv:2407.01082).
+
+    >>> likely = torch.tensor([[0.5, 0.2, 0.3]]).log()
+    >>> [int(sample_tokens(likely, torch.tensor([c]), SamplingSettings()).token_N) for c in (0.4, 0.6, 0.9)]
+    [0, 1, 2]
+    >>> one = sample_tokens(likely, torch.tensor([0.9]), SamplingSettings(top_p=0.6))
+    >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
+    (2, 0.375, 0.3)
+    """
+    # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
+    logits_NV = logits_NV.float()
+    top_N1 = logits_NV.amax(-1, keepdim=True)
+    if not top_N1.isfinite().all():
+        raise UserError(
+            "the model's scores are not numbers: its weights are damaged, or a training run diverged"
+        )
+    # With the largest at zero, no temperature is too small to divide by.
+    temperature = 1.0 if settings.greedy else settings.temperature
+    # In place on the difference, which is fresh: [N, V] is the largest tensor of a decoding step.
+    p_NV = logits_NV - top_N1
+    # Divided by 1 nothing changes, but all of it would be read and written.
+    p_NV = (p_NV if temperature == 1 else p_NV.div_(temperature)).exp_()
+    all_sum_NC = _block_sums(p_NV)
+    filtered_NV = p_NV if settings.greedy else _filter_tokens(p_NV, settings)
+    filtered_sum_NC = all_sum_NC if filtered_NV is p_NV else _block_sums(filtered_NV)
+    token_N = (
+        logits_NV.argmax(-1) if settings.greedy else _inverse_cdf(filtered_NV, filtered_sum_NC, uniform_N)
+    )
+    # From scores and not from log p: a probability that underflowed has no logarithm.
+    chosen_logit_N = ((logits_NV.gather(1, token_N[:, None]) - top_N1) / temperature)[:, 0]
+    whole_logp_N = chosen_logit_N - all_sum_NC.sum(-1).log().float()
+    logp_N = (
+        torch.zeros_like(whole_logp_N)
+        if settings.greedy
+        else chosen_logit_N - filtered_sum_NC.sum(-1).log().float()
+    )
+    return SampledTokens(token_N=token_N, logp_N=logp_N, whole_logp_N=whole_logp_N)
+
+
+def _block_sums(p_NV: Tensor) -> Float[Tensor, "N C"]:
+    full_blocks = p_NV.shape[1] // SUM_BLOCK * SUM_BLOCK
+    # Word by word, as the decoder's product leaves them on a CPU: from the other side it is ten times slower.
+    sum_NC = p_NV.T[:full_blocks].unflatten(0, (-1, SUM_BLOCK)).sum(1).T
+    return torch.cat((sum_NC, p_NV[:, full_blocks:].sum(-1, keepdim=True)), dim=1).double()
+
+
+def _inverse_cdf(p_NV: Tensor, sum_NC: Tensor, uniform_N: Tensor) -> Tensor:
+    """The token at which the cumulative probability passes the row's uniform number."""
+    # float64: over 10⁵ tokens rounded float32 sums would move the place by whole tokens.
+    target_N = uniform_N.double() * sum_NC.sum(-1)
+    block_N = _first_passing(sum_NC, target_N)
+    before_N = (sum_NC.cumsum(-1) - sum_NC).gather(1, block_N[:, None])[:, 0]
+    # The last block may be short: places behind the vocabulary read a real token and count as 0.
+    place_NB = block_N[:, None] * SUM_BLOCK + torch.arange(SUM_BLOCK, device=p_NV.device)
+    exists_NB = place_NB < p_NV.shape[1]
+    within_NB = p_NV.gather(1, place_NB.clamp(max=p_NV.shape[1] - 1)).double().where(exists_NB, 0)
+    return block_N * SUM_BLOCK + _first_passing(within_NB, target_N - before_N)
+
+
+def _first_passing(mass_NX: Tensor, target_N: Tensor) -> Tensor:
+    """Where the running sum first passes what is wanted; where rounding keeps it below, the last mass."""
+    # right=True: the first sum *above* the target, so that no token of probability 0 can be met.
+    place_N = torch.searchsorted(mass_NX.cumsum(-1), target_N[:, None], right=True)[:, 0]
+    number_X = torch.arange(mass_NX.shape[1], device=mass_NX.device)
+    return place_N.minimum(number_X.where(mass_NX > 0, 0).amax(-1))
+
+
+def _filter_tokens(p_NV: Tensor, settings: SamplingSettings) -> Tensor:
+    """The probabilities with 0 for every token that top-k, top-p and min-p leave out."""
+    if 0 < settings.top_k < p_NV.shape[1]:
+        top_NK, word_NK = p_NV.topk(settings.top_k)
+        p_NV = torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK)
+    if settings.top_p < 1:
+        p_NV = _top_p(p_NV, settings.top_p)
+    # The likeliest token has e⁰ = 1 here, so p is already the share of it that min-p asks about.
+    return p_NV.where(p_NV >= settings.min_p, 0) if settings.min_p else p_NV
+
+
+def _top_p(p_NV: Tensor, share: int | float) -> Tensor:
+    target_N1 = share * p_NV.sum(-1, keepdim=True, dtype=torch.float64)
+    # A vocabulary is slow to sort at every token, and few candidates nearly always reach top-p.
+    for count in (candidates for candidates in TOP_P_CANDIDATES if candidates < p_NV.shape[1]):
+        top_NK, word_NK = p_NV.topk(count)
+        if (top_NK.sum(-1, keepdim=True, dtype=torch.float64) >= target_N1).all():
+            return _smallest_nucleus(p_NV, top_NK, word_NK, target_N1)
+    return _smallest_nucleus(p_NV, *p_NV.sort(dim=-1, descending=True, stable=True), target_N1)
+
+
+def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: Tensor) -> Tensor:
+    """Only as many of the likeliest tokens as reach together what is wanted."""
+    # Exclusive sums: the token that crosses the share still belongs to the nucleus.
+    before_NK = top_NK.double().cumsum(-1) - top_NK
+    return torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK.where(before_NK < target_N1, 0))
+
+
+def uniform_numbers(
+    settings: SamplingSettings,
+    ids: tuple[int, ...],
+    sample: int,
+    max_new_tokens: int,
+    extras: Extras = NO_EXTRAS,
+) -> Tensor:
+    """A uniform number from 0 to 1 for each token that one completion has room for.
+
+    They depend on nothing but the seed, the prompt (its tokens and what it shows beside them) and which
+    answer to it this is; more room only adds numbers.
+    """
+    if settings.greedy:
+        return torch.zeros(max_new_tokens, dtype=torch.float64)
+    shown = extras_digest(extras, ("prompt", "item"))
+    # Not hash(), which Python salts anew in every process.
+    digest = blake2b(f"{settings.seed}/{sample}/{ids}{shown}".encode(), digest_size=8)
+    generator = torch.Generator().manual_seed(int.from_bytes(digest.digest()))
+    return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)

@@ -1,0 +1,123 @@
+"""AdamW with moments of 16 bits learns what AdamW of 32 bits learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from plaudit.cli.main import main
+from plaudit.engine import optimizer as optimizers
+from plaudit.engine.optimizer import HalfStateAdamW, make_optimizer, round_stochastically
+from plaudit.engine.settings import OptimizerSettings
+from plaudit.errors import UserError
+from tests.engine.toy import make_toy
+
+HALF = OptimizerSettings(state="bfloat16", weight_decay=0.1, beta2=0.99)
+
+
+def _gradients(steps: int, *shape: int) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        yield torch.randn(shape, generator=generator) * 0.1 + 0.02
+
+
+def _moved(settings: OptimizerSettings, steps: int) -> tuple[Tensor, torch.optim.Optimizer]:
+    module = nn.Linear(64, 64, bias=False)
+    with torch.no_grad():
+        module.weight.copy_(torch.linspace(-1, 1, 64 * 64).view(64, 64))
+    optimizer = make_optimizer(module, 1e-3, settings)
+    for gradient in _gradients(steps, 64, 64):
+        module.weight.grad = gradient
+        optimizer.step()
+    return module.weight.detach(), optimizer
+
+
+def test_the_first_step_is_that_of_32_bits() -> None:
+    half, whole = (_moved(dataclasses.replace(HALF, state=state), 1)[0] for state in ("bfloat16", "float32"))
+    torch.testing.assert_close(half, whole, rtol=1e-6, atol=1e-8)
+
+
+def test_many_steps_stay_near_those_of_32_bits() -> None:
+    start, _ = _moved(HALF, 0)
+    half, optimizer = _moved(HALF, 300)
+    whole, _ = _moved(dataclasses.replace(HALF, state="float32"), 300)
+    way = (whole - start).norm()
+    assert float((half - whole).norm() / way) < 0.01
+    [state] = optimizer.state.values()
+    assert {key: value.dtype for key, value in state.items()} == {
+        "step": torch.float32,
+        "exp_avg": torch.bfloat16,
+        "exp_avg_sq": torch.bfloat16,
+    }
+
+
+@pytest.mark.parametrize("beta", [0.9, 0.999, 0.9999])
+def test_a_running_mean_reaches_its_value_by_chance_and_stands_still_when_rounded_to_the_nearest(
+    beta: float,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    by_chance = nearest = torch.full((4096,), 0.5).bfloat16()
+    steps = int(5 / (1 - beta))
+    for _ in range(steps):
+        by_chance = round_stochastically(by_chance.float().lerp(torch.ones(4096), 1 - beta), generator)
+        nearest = nearest.float().lerp(torch.ones(4096), 1 - beta).bfloat16()
+    wanted = 1 - 0.5 * beta**steps
+    assert float(by_chance.float().mean()) == pytest.approx(wanted, abs=0.005)
+    if beta > 0.99:
+        assert float(nearest.float().mean()) < 0.75
+
+
+def test_what_16_bits_can_say_is_left_as_it_is() -> None:
+    exact = torch.tensor([0.0, -0.0, 1.0, -1.5, 2.0**-120, -(2.0**100)])
+    for seed in range(20):
+        rounded = round_stochastically(exact, torch.Generator().manual_seed(seed))
+        assert torch.equal(rounded.float(), exact)
+
+
+@pytest.mark.parametrize("value", [1 + 2**-9, -(1 + 3 * 2**-10), 3e-30, 0.1])
+def test_rounding_is_right_on_average(value: float) -> None:
+    wide = torch.full((200_000,), value)
+    rounded = round_stochastically(wide, torch.Generator().manual_seed(1)).double()
+    below, above = rounded.unique().tolist()
+    assert below < float(wide[0]) < above
+    # Five standard errors of a coin with two sides that far from each other.
+    assert abs(float(rounded.mean()) - float(wide[0])) < 5 * (above - below) / 2 / 200_000**0.5
+
+
+def test_a_large_weight_is_widened_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = _moved(dataclasses.replace(HALF, state="float32"), 20)
+    monkeypatch.setattr(optimizers, "STATE_AT_ONCE", 1000)
+    half, _ = _moved(HALF, 20)
+    torch.testing.assert_close(half, whole, rtol=0, atol=2e-4)
+
+
+def test_chance_follows_from_step_and_weight_alone() -> None:
+    once, again = _moved(HALF, 5), _moved(HALF, 5)
+    assert torch.equal(once[0], again[0])
+    assert isinstance(once[1], HalfStateAdamW)
+    [one], [other] = once[1].state.values(), again[1].state.values()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_another_optimiser_has_no_such_state() -> None:
+    with pytest.raises(UserError, match=r"state bfloat16 is for adamw, and optimizer\.name is sgd"):
+        OptimizerSettings(name="sgd", state="bfloat16")
+
+
+def test_a_run_learns(tmp_path: Path) -> None:
+    toy, last = make_toy(tmp_path / "toy"), {}
+    for state in ("float32", "bfloat16"):
+        out = tmp_path / state
+        train = ("train", "sft", "--model", toy.model, "--data", toy.data, "--out", out, "--steps", 20)
+        more = ("--learning-rate", 0.01, "--device", "cpu", "--optimizer.state", state)
+        assert main([*map(str, (*train, *more))]) == 0
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        last[state] = [line["loss"] for line in lines if "loss" in line]
+    assert last["bfloat16"][-1] < 0.8 * last["bfloat16"][0]
+    assert last["bfloat16"][-1] == pytest.approx(last["float32"][-1], rel=0.02)
