@@ -70,7 +70,7 @@ def test_a_healthy_model_passes(tmp_path: Path, method: Any, settings: Any, pass
             {},
         ),
         ("sft", broken.answers_that_see_each_other, "behind one prompt", {"shared-prompt"}, {}),
-        ("sft", broken.without_digits, "get no gradient", {"gradient-flow"}, {"dtype": "bfloat16"}),
+        ("sft", broken.without_digits, "bfloat16 and float32", {"bf16"}, {"dtype": "bfloat16"}),
     ],
 )
 def test_a_broken_model_is_named(

@@ -23,4 +23,4 @@ def test_no_tensor_of_all_logits_ever_exists() -> None:
     mib = json.loads(done.stdout)
     assert mib["naive"] > 2 * mib["logits"]
     assert mib["blocked"] < mib["naive"] / 10
-    assert mib["blocked"] < mib["logits"] / 3
+    assert mib["blocked"] < mib["logits"] / 5

@@ -38,6 +38,7 @@ from plaudit.models.backbone import head_of, refuse_unknown_extras, without_head
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.models.verify import tolerance
+from plaudit.tensors.logprobs import wide_product
 
 PromptIds = Sequence[Sequence[int]]
 """The token ids of each prompt."""
@@ -128,9 +129,10 @@ class SharedDecoder:
     def _logits(self, states_NH: Tensor) -> Tensor:
         layer = self._head.layer
         if states_NH.device.type != "cpu":
-            return self._head.rule.apply(layer(states_NH))
-        # The same product from the other side: a tall matrix by a narrow one is what a CPU is good at.
-        raw_NV = (layer.weight @ states_NH.T).T
+            raw_NV = wide_product(states_NH, layer.weight.T)
+        else:
+            # The same product from the other side: a tall matrix by a narrow one is what a CPU is good at.
+            raw_NV = (layer.weight @ states_NH.T).T
         return self._head.rule.apply(raw_NV if layer.bias is None else raw_NV + layer.bias)
 
 

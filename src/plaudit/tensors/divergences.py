@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from plaudit.tensors.logprobs import PLAIN, LogitRule, product_dtype
+from plaudit.tensors.logprobs import PLAIN, LogitRule, add_product, product_dtype, wide_product, wide_zeros
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
 """From the teacher's and the student's log-probs, both ``[m, V]``, to one number a token, ``[m]``."""
@@ -222,8 +222,8 @@ class _DivergenceBetween(torch.autograd.Function):
         blockwise: _DivergenceBlocks = ctx.walk
         _, _, need_weight, need_bias = ctx.needs_input_grad
         grad_hidden_MH = torch.zeros_like(hidden_MH)
-        grad_weight_VH = torch.zeros_like(weight_VH) if need_weight else None
-        grad_bias_V = torch.zeros_like(bias_V) if need_bias else None
+        grad_weight_VH = wide_zeros(weight_VH) if need_weight else None
+        grad_bias_V = wide_zeros(bias_V) if need_bias else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
             product_VH, teacher_logp = weight_VH.to(blockwise.dtype), blockwise.teacher_logp()
             for rows in blockwise.blocks():
@@ -237,7 +237,9 @@ class _DivergenceBetween(torch.autograd.Function):
                 grad_mV = grad_mV.to(blockwise.dtype)
                 grad_hidden_MH[rows] = (grad_mV @ product_VH).to(grad_hidden_MH.dtype)
                 if grad_weight_VH is not None:
-                    _add_product(grad_weight_VH, grad_mV.T, hidden_mH)
+                    add_product(grad_weight_VH, grad_mV.T, hidden_mH)
+        grad_weight_VH = None if grad_weight_VH is None else grad_weight_VH.to(weight_VH.dtype)
+        grad_bias_V = None if grad_bias_V is None else grad_bias_V.to(bias_V.dtype)
         return None, grad_hidden_MH, grad_weight_VH, grad_bias_V
 
 
@@ -257,15 +259,7 @@ def _gradient(blockwise: _DivergenceBlocks, raw_mV: Tensor, teacher_mV: Tensor, 
 
 
 def _raw_logits(hidden_mH: Tensor, weight_VH: Tensor, bias_V: Tensor | None) -> Tensor:
-    raw_mV = hidden_mH @ weight_VH.T
     # The softmax sums V exponentials, and log-probs are compared by differences: float32 at least.
-    raw_mV = raw_mV.to(torch.promote_types(raw_mV.dtype, torch.float32))
+    raw_mV = wide_product(hidden_mH, weight_VH.T)
     # Detached: its gradient is added up by hand in `backward`, like the weight's.
     return raw_mV if bias_V is None else raw_mV + bias_V.detach()
-
-
-def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
-    if into.dtype == left.dtype:
-        into.addmm_(left, right)
-    else:
-        into.add_(left @ right)

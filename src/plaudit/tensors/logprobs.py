@@ -111,8 +111,8 @@ class Projection:
 
     def logits(self, hidden_mH: Tensor, words: slice) -> Tensor:
         """Of one block, in float32 or better."""
-        raw_mv = hidden_mH @ self.weight_VH[words].to(self.arithmetic.dtype).T
-        raw_mv = raw_mv.to(self.arithmetic.sum_dtype)
+        weight_vH = self.weight_VH[words].to(self.arithmetic.dtype)
+        raw_mv = wide_product(hidden_mH, weight_vH.T)
         return self.arithmetic.rule.apply(raw_mv if self.bias_V is None else raw_mv + self.bias_V[words])
 
     @property
@@ -144,9 +144,9 @@ class ProjectionGradients:
     hidden_MH: Tensor
     """In float32 or better: every block of the vocabulary adds to it."""
     weight_VH: Tensor | None
-    """In the weight's own dtype."""
+    """In float32 or better, like the states'."""
     bias_V: Tensor | None
-    """The gradient of the bias; None where the head has none."""
+    """The gradient of the bias, in float32 or better; None where the head has none."""
 
     @staticmethod
     def zeros(needed: Sequence[bool], head: Projection, hidden_MH: Tensor) -> ProjectionGradients:
@@ -154,18 +154,18 @@ class ProjectionGradients:
         _, _, need_weight, need_bias, _ = needed
         return ProjectionGradients(
             head=head,
-            hidden_MH=torch.zeros_like(hidden_MH, dtype=torch.promote_types(hidden_MH.dtype, torch.float32)),
-            weight_VH=torch.zeros_like(head.weight_VH) if need_weight else None,
-            bias_V=torch.zeros_like(head.bias_V) if need_bias and head.bias_V is not None else None,
+            hidden_MH=wide_zeros(hidden_MH),
+            weight_VH=wide_zeros(head.weight_VH) if need_weight else None,
+            bias_V=wide_zeros(head.bias_V) if need_bias and head.bias_V is not None else None,
         )
 
     def add(self, rows: slice, words: slice, grad_mv: Tensor, hidden_mH: Tensor) -> None:
         """One block's gradient by the raw product, multiplied out."""
         # The two large products run in the products' dtype; what they are added to keeps its own digits.
         grad = grad_mv.to(hidden_mH.dtype)
-        _add_product(self.hidden_MH[rows], grad, self.head.weight_VH[words].to(hidden_mH.dtype))
+        add_product(self.hidden_MH[rows], grad, self.head.weight_VH[words].to(hidden_mH.dtype))
         if self.weight_VH is not None:
-            _add_product(self.weight_VH[words], grad.T, hidden_mH)
+            add_product(self.weight_VH[words], grad.T, hidden_mH)
         if self.bias_V is not None:
             self.bias_V[words] += grad_mv.sum(0).to(self.bias_V.dtype)
 
@@ -189,11 +189,48 @@ class ProjectionGradients:
                 grad.mul_(factor.to(grad.dtype))
 
 
-def _add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
+    def narrowed(self, like: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """The gradients of states, weight and bias in these tensors' own dtypes, as autograd wants them."""
+        return tuple(
+            None if grad is None or tensor is None else grad.to(tensor.dtype)
+            for grad, tensor in zip((self.hidden_MH, self.weight_VH, self.bias_V), like, strict=True)
+        )
+
+
+def wide_zeros(like: Tensor) -> Tensor:
+    """Zeros to add many blocks to, in float32 or better: bfloat16 would drop what is small beside the sum.
+
+    >>> wide_zeros(torch.ones(2, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    return torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+
+
+def wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """A matrix product whose result has float32 or better, whatever its factors have.
+
+    >>> wide_product(torch.ones(1, 2, dtype=torch.bfloat16), torch.ones(2, 1, dtype=torch.bfloat16))
+    tensor([[2.]])
+    """
+    wide = torch.promote_types(left.dtype, torch.float32)
+    if left.dtype != wide and left.device.type == "cuda":
+        # The sum is made in float32 there anyway: this kernel does not round it on its way out.
+        return torch.mm(left, right, out_dtype=wide)
+    return (left @ right).to(wide)
+
+
+def add_product(into: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds a matrix product to a wide sum, in place.
+
+    >>> total = torch.ones(1, 1)
+    >>> add_product(total, torch.ones(1, 2), torch.ones(2, 1))
+    >>> total
+    tensor([[3.]])
+    """
     if into.dtype == left.dtype:
         into.addmm_(left, right)
     else:
-        into.add_(left @ right)
+        into.add_(wide_product(left, right))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,8 +431,8 @@ class _TokenLogProbs(torch.autograd.Function):
                 grads.scale(grad_logp_M[0])
             else:
                 grads = _gradients(ctx, grad_logp_M, grad_entropy_M)
-        hidden_grad_MH = grads.hidden_MH.to(ctx.saved_tensors[0].dtype) if ctx.needs_input_grad[1] else None
-        return None, hidden_grad_MH, grads.weight_VH, grads.bias_V, None
+        hidden_grad_MH, weight_grad_VH, bias_grad_V = grads.narrowed(ctx.saved_tensors[:3])
+        return None, hidden_grad_MH if ctx.needs_input_grad[1] else None, weight_grad_VH, bias_grad_V, None
 
 
 _apply = cast(
