@@ -116,12 +116,12 @@ def shard_module(
     *,
     ranks: Ranks,
     compute: torch.dtype | None = None,
-    whole: Iterable[nn.Module] = (),
+    exact: Iterable[nn.Module] = (),
 ) -> None:
     """Divide the weights of each block, and of what is left, over all ranks; gradients will be summed.
 
-    Gathered for a pass they are of the dtype ``compute``, and gradients are summed in float32; what is in
-    ``whole`` is not divided.
+    Gathered for a pass they are of the dtype ``compute``, and gradients are summed in float32; those of the
+    modules in ``exact`` keep the dtype that they have.
     """
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     _ACTIVE_MESHES.append(mesh)
@@ -129,8 +129,9 @@ def shard_module(
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=wide, cast_forward_inputs=False)
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
-    ignored = {p for part in whole for p in part.parameters()}
-    fully_shard(module, mesh=mesh, mp_policy=policy, ignored_params=ignored)
+    for part in exact:
+        fully_shard(part, mesh=mesh)
+    fully_shard(module, mesh=mesh, mp_policy=policy)
     for part in _sharded_parts(module):
         # FSDP averages by default; our losses divide by counts over
         # all ranks, so a mean would shrink them by world.

@@ -49,9 +49,9 @@ def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> N
 def shard_or_broadcast(model: Policy | RewardModel, config: RunConfig, ranks: Ranks) -> list[str]:
     """Shard the weights over the ranks, or broadcast the first rank's; returns notes for the user."""
     if config.shard and ranks.world_size > 1:
-        whole = [cast("nn.Module", model.base.score)] if isinstance(model, RewardModel) else []
+        exact = [cast("nn.Module", model.base.score)] if isinstance(model, RewardModel) else []
         compute = model.backbone.release_narrowed()
-        shard_module(model, model.backbone.repeated_layers, ranks=ranks, compute=compute, whole=whole)
+        shard_module(model, model.backbone.repeated_layers, ranks=ranks, compute=compute, exact=exact)
         return []
     ranks.broadcast(p.data for p in model.parameters())
     if not config.shard:

@@ -184,9 +184,13 @@ class RewardModel(nn.Module):
         # A reward is a difference of large sums: in bfloat16 near
         # ones would tie, and a pair's loss be log 2.
         wide_dtype = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
-        bias = None if score.bias is None else score.bias.to(wide_dtype)
         with torch.autocast(hidden.device.type, enabled=False):
-            raw = nn.functional.linear(hidden.to(wide_dtype), score.weight.to(wide_dtype), bias)
+            if score.weight.dtype == wide_dtype:
+                # By its own call, in which a divided weight is gathered.
+                raw = score(hidden.to(wide_dtype))
+            else:
+                bias = None if score.bias is None else score.bias.to(wide_dtype)
+                raw = nn.functional.linear(hidden.to(wide_dtype), score.weight.to(wide_dtype), bias)
         return self.normalisation.apply(raw[..., 0])
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:

@@ -188,7 +188,6 @@ class ProjectionGradients:
             if grad is not None:
                 grad.mul_(factor.to(grad.dtype))
 
-
     def narrowed(self, like: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
         """The gradients of states, weight and bias in these tensors' own dtypes, as autograd wants them."""
         return tuple(

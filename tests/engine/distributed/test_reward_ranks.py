@@ -1,7 +1,7 @@
 """Two ranks learn the reward that one process learns, their weights divided or not: figures and model.
 
 A batch has 5 rows and the last one of an epoch a single one, so that a rank is muted; pieces hold 60 tokens.
-What is left is the order of sums: 1e-10 relative in float64 and 1e-5 in float32.
+What is left is the order of sums: 1e-10 relative in float64, 1e-5 in float32, roundings in bfloat16.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from plaudit.data.judging import Task
 from plaudit.rewards.load import load_reward
 from tests.engine.distributed.runs import Run, Said, run_all
-from tests.engine.distributed.test_same_numbers import apart, lines
+from tests.engine.distributed.test_same_numbers import TOLERANCE, apart, lines
 from tests.methods.reward_model.rows import make_files
 
 EXACT = ("--dtype", "float64")
@@ -30,6 +30,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
     "ratings": (*EXACT, "--reward.pooling", "mean"),
     "steps": (*EXACT, "--batch-size", "1"),
     "rankings, float32": ("--dtype", "float32"),
+    "rankings, bfloat16": ("--dtype", "bfloat16"),
     "comparisons, adapted": (*EXACT, "--lora.rank", "2"),
     "thumbs, in two stages": (*EXACT, "--pretraining.data", "comparisons", "--steps", "2"),
     "comparisons, several": (*EXACT, "--ensemble.members", "2", "--steps", "2"),
@@ -101,7 +102,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
 
 
 def tolerance(manner: str) -> float:
-    return 1e-5 if manner.endswith("float32") else 1e-10
+    return TOLERANCE.get(manner.rpartition(" ")[2], 1e-10)
 
 
 def stages(run: Path) -> list[Path]:
