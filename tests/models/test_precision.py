@@ -96,7 +96,7 @@ def test_layers_that_are_computed_again_compute_the_same(keep: bool) -> None:
         other = wanted[key]
         assert grad is not None
         assert other is not None
-        # The last layer computes all rows here and not the wanted ones alone, which a product may sum otherwise.
+        # The last layer computes all rows here, not the wanted ones alone: a product may sum them otherwise.
         torch.testing.assert_close(grad, other, rtol=0, atol=1e-6 * float(other.abs().max()))
 
 
