@@ -11,6 +11,7 @@ from plaudit.models.attention import PackingError
 from plaudit.models.decode import (
     CachedDecoder,
     Decoder,
+    PagedDecoder,
     SharedDecoder,
     fastest_decoder,
 )
@@ -57,7 +58,7 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
     return apart
 
 
-@pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder])
+@pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
 def test_predictions_are_those_of_the_plain_model(name: str, decoder: Decoder) -> None:
     policy = Policy(build(name, torch.float64 if name in SDPA else torch.float32), layout="right")
@@ -68,14 +69,16 @@ def test_predictions_are_those_of_the_plain_model(name: str, decoder: Decoder) -
     assert furthest(policy, decoder, leaving, steps) < close
 
 
-def test_the_first_prompt_may_be_the_one_that_is_forgotten() -> None:
+@pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
+def test_the_first_prompt_may_be_the_one_that_is_forgotten(decoder: Decoder) -> None:
     policy = Policy(build("llama", torch.float64))
-    assert furthest(policy, SharedDecoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
+    assert furthest(policy, decoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
 
 
-def test_an_answer_may_be_longer_than_its_first_room() -> None:
+@pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
+def test_an_answer_may_be_longer_than_its_first_room(decoder: Decoder) -> None:
     policy = Policy(build("qwen3", torch.float64))
-    assert furthest(policy, SharedDecoder, {ROOM_STEP - 1: [4], ROOM_STEP + 1: [1]}, ROOM_STEP + 5) < 1e-9
+    assert furthest(policy, decoder, {ROOM_STEP - 1: [4], ROOM_STEP + 1: [1]}, ROOM_STEP + 5) < 1e-9
 
 
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))

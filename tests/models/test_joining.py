@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.models.decode import MixtureDecoder, SharedDecoder, mixture_decoder, mixture_logits
+from plaudit.models.decode import (
+    MixtureDecoder,
+    PagedDecoder,
+    SharedDecoder,
+    mixture_decoder,
+    mixture_logits,
+)
 from plaudit.models.kv_cache import ROOM_STEP
 from plaudit.models.policy import ModelReference, Policy
 from tests.models.test_decoding import PROMPTS, predicted, token_for
@@ -69,8 +75,8 @@ class Growing:
         self.step(WINDOW + 2)
 
 
-def begun(policy: Policy) -> Growing:
-    return Growing(SharedDecoder(policy, [FIRST], (3,)), [list(FIRST) for _ in range(3)])
+def begun(policy: Policy, decoder: type[SharedDecoder]) -> Growing:
+    return Growing(decoder(policy, [FIRST], (3,)), [list(FIRST) for _ in range(3)])
 
 
 def furthest(policy: Policy, growing: Growing) -> float:
@@ -79,19 +85,23 @@ def furthest(policy: Policy, growing: Growing) -> float:
     )
 
 
+@pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_rows_that_join_are_predicted_what_the_plain_model_predicts(name: str) -> None:
+def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
+    name: str, decoder: type[SharedDecoder]
+) -> None:
     policy = Policy(build(name, torch.float64 if name in SDPA else torch.float32), layout="right")
-    with torch.inference_mode(), SharedDecoder.attention_context(policy):
-        growing = begun(policy)
+    with torch.inference_mode(), decoder.attention_context(policy):
+        growing = begun(policy, decoder)
         growing.come_and_go()
     assert furthest(policy, growing) < (1e-9 if name in SDPA else 1e-4)
 
 
-def test_rows_join_behind_the_first_room() -> None:
+@pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
+def test_rows_join_behind_the_first_room(decoder: type[SharedDecoder]) -> None:
     policy = Policy(build("llama", torch.float64))
-    with torch.inference_mode(), SharedDecoder.attention_context(policy):
-        growing = begun(policy)
+    with torch.inference_mode(), decoder.attention_context(policy):
+        growing = begun(policy, decoder)
         growing.step(ROOM_STEP - 1)
         growing.join([LATER], [2])
         growing.step(3)
@@ -100,9 +110,10 @@ def test_rows_join_behind_the_first_room() -> None:
     assert furthest(policy, growing) < 1e-9
 
 
-def test_rows_join_a_mixture_in_both_models() -> None:
+@pytest.mark.parametrize("half", [SharedDecoder, PagedDecoder])
+def test_rows_join_a_mixture_in_both_models(half: type[SharedDecoder]) -> None:
     policy, other = Policy(build("llama", torch.float64)), Policy(build("llama", torch.float64, seed=1))
-    factory, _ = mixture_decoder(policy, SharedDecoder, ModelReference(other), 0.25)
+    factory, _ = mixture_decoder(policy, half, ModelReference(other), 0.25)
     with torch.inference_mode(), factory.attention_context(policy):
         decoder = factory(policy, [FIRST], (3,))
         assert decoder.can_join

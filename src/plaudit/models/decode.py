@@ -9,8 +9,9 @@
 `SharedDecoder` reads each prompt once and keeps keys and values itself, a prompt's once for all its
 completions (``kv_cache.py``). Nothing is copied when a token is added, and a prompt that eight completions
 share is looked at once, by eight queries. `CachedDecoder` goes through transformers' own cache, for models
-whose attention is their own; its completions begin together. Both give the same numbers, and
-`fastest_decoder` tries the first on a few tokens of the model at hand.
+whose attention is their own; its completions begin together. `PagedDecoder` is the first with its keys and
+values in pages (``paged_cache.py``), for a GPU that repeats recorded steps. All give the same numbers, and
+`fastest_decoder` tries the fast ones on a few tokens of the model at hand.
 
 `MixtureDecoder` takes the geometric mixture of a policy and its reference, token by token:
 
@@ -26,16 +27,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from plaudit.errors import UserError
-from plaudit.models.attention import PackingError
+from plaudit.models.attention import ACCELERATED, PackingError
 from plaudit.models.backbone import head_of, refuse_unknown_extras, without_head
 from plaudit.models.kv_cache import KV_CACHE_ATTENTION, KVCache
+from plaudit.models.paged_cache import PagedCache
 from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.models.verify import tolerance
 from plaudit.tensors.logprobs import wide_product
@@ -53,6 +55,7 @@ class SharedDecoder:
 
     can_join = True
     """Whether further answers can begin while others grow."""
+    _cache_type: ClassVar[type[KVCache] | type[PagedCache]] = KVCache
 
     def __init__(
         self, policy: Policy, prompts: PromptIds, answers: Sequence[int], extras: Items | None = None
@@ -63,7 +66,8 @@ class SharedDecoder:
         self._backbone: Any = without_head(policy.base)
         self._head = head_of(policy.base)
         self._last_position = _last_position(policy)
-        self._kv_cache = KVCache(policy.device)
+        self._device = policy.device
+        self._kv_cache = self._cache_type(policy.device)
         self.logits_NV = self._read(prompts, answers, extras or {})
         # A model that ignores our attention stores no keys: its later
         # tokens would be predicted without the prompt.
@@ -103,7 +107,7 @@ class SharedDecoder:
     def _read(self, prompts: PromptIds, answers: Sequence[int], extras: Items) -> Tensor:
         """What predicts the first token of each answer to these prompts."""
         refuse_unknown_extras(self._backbone, extras)
-        lengths, device = [len(prompt) for prompt in prompts], self._kv_cache.group_N.device
+        lengths, device = [len(prompt) for prompt in prompts], self._device
         ids_S = torch.tensor([token for prompt in prompts for token in prompt], device=device)
         place_S = torch.cat([torch.arange(length) for length in lengths]).to(device)
         with self._kv_cache.reading(lengths, answers):
@@ -134,6 +138,49 @@ class SharedDecoder:
             # The same product from the other side: a tall matrix by a narrow one is what a CPU is good at.
             raw_NV = (layer.weight @ states_NH.T).T
         return self._head.rule.apply(raw_NV if layer.bias is None else raw_NV + layer.bias)
+
+
+class PagedDecoder(SharedDecoder):
+    """As `SharedDecoder`, with keys and values in pages: nothing moves in a step, so it can be recorded."""
+
+    _cache_type = PagedCache
+
+    @property
+    def _pages(self) -> PagedCache:
+        assert isinstance(self._kv_cache, PagedCache)
+        return self._kv_cache
+
+    @property
+    def generation(self) -> int:
+        """Another number once what was recorded is of no use any more."""
+        return self._pages.generation
+
+    def step(self, token_N: Tensor) -> None:
+        """Append one token to every completion; ``logits_NV`` then predicts the next."""
+        self.reserve(1, len(token_N))
+        self.logits_NV = self.next_logits(token_N)
+        self._pages.advance()
+
+    def select_rows(self, row_n: Tensor) -> None:
+        """Continue only the completions of these rows."""
+        self._pages.select_rows(row_n)
+        if len(self.logits_NV):
+            self.logits_NV = _rows_of(self.logits_NV, row_n)
+
+    def reserve(self, steps: int, rows: int) -> None:
+        """Make room for so many steps of so many rows, of which the last ones may belong to nobody."""
+        self._pages.reserve(steps, rows)
+
+    def next_logits(self, token_B: Tensor) -> Tensor:
+        """What predicts the token behind these, for which there is room; all of it happens on the device."""
+        with self._pages.stepping(len(token_B)):
+            place_B = _within(self._pages.position_R(len(token_B)), self._last_position)
+            return self._logits(self._states(token_B, place_B))
+
+    def count(self, steps: int) -> None:
+        """So many steps were made by `next_logits`, and what predicts the next tokens is not at hand."""
+        self._pages.advance(steps)
+        self.logits_NV = self.logits_NV[:0]
 
 
 class CachedDecoder:
@@ -197,40 +244,51 @@ class CachedDecoder:
         return output.logits[:, -1]
 
 
-Decoder = type[SharedDecoder] | type[CachedDecoder]
+Decoder = type[PagedDecoder] | type[SharedDecoder] | type[CachedDecoder]
 """Begun with a policy, prompts and how many answers each has, one after another, in ``attention_context``;
 then ``logits_NV`` predicts every answer's next token, ``step`` adds it, ``select_rows`` leaves some out."""
 
 
 def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
     """The decoder that this model can be trusted with, and why when it is not the fast one."""
-    try:
-        difference = _largest_difference(policy)
-    except UserError as error:
-        return CachedDecoder, str(error)
-    if difference <= tolerance(policy):
-        return SharedDecoder, None
-    return CachedDecoder, f"logits differ by {difference:.2g}"
+    reasons: list[str] = []
+    fast: list[Decoder] = [SharedDecoder]
+    if policy.device.type in ACCELERATED:
+        fast.insert(0, PagedDecoder)
+    expected = _trial_logits(policy, CachedDecoder)
+    for decoder in fast:
+        try:
+            difference = _largest_difference(_trial_logits(policy, decoder), expected)
+        except (UserError, RuntimeError) as error:
+            if not isinstance(error, UserError) and decoder is SharedDecoder:
+                raise
+            # A kernel of the device may refuse with an error of its own.
+            reasons.append(str(error).partition("\n")[0])
+            continue
+        if difference <= tolerance(policy):
+            return decoder, reasons[0] if reasons else None
+        reasons.append(f"logits differ by {difference:.2g}")
+    return CachedDecoder, reasons[0]
 
 
-def _largest_difference(policy: Policy) -> float:
-    """The largest difference between both, token for token; before the second token an answer leaves."""
+def _trial_logits(policy: Policy, decoder: Decoder) -> list[Tensor]:
+    """What a decoder predicts of a few fixed tokens; before the second one an answer leaves."""
+    # Fixed: with greedy choices one near tie would make all that follows differ.
     vocabulary_size = policy.base.config.get_text_config().vocab_size
     prompts = [[token % vocabulary_size for token in prompt] for prompt in TRIAL_PROMPTS]
     row_N = torch.arange(3, device=policy.device)
-    logits_by_decoder = {decoder: list[Tensor]() for decoder in (SharedDecoder, CachedDecoder)}
-    for decoder, logits in logits_by_decoder.items():
-        with torch.inference_mode(), decoder.attention_context(policy):
-            item = decoder(policy, prompts, (2, 1))
-            logits.append(item.logits_NV)
-            item.step((row_N * 5 + 1) % vocabulary_size)
-            logits.append(item.logits_NV)
-            item.select_rows(row_N[1:])
-            item.step((row_N[1:] * 5 + 2) % vocabulary_size)
-            logits.append(item.logits_NV)
-    # Both are fed the same fixed tokens: with greedy choices one
-    # near tie would make all that follows differ.
-    differences = [float((a - b).abs().max()) for a, b in zip(*logits_by_decoder.values(), strict=True)]
+    with torch.inference_mode(), decoder.attention_context(policy):
+        item = decoder(policy, prompts, (2, 1))
+        logits = [item.logits_NV]
+        item.step((row_N * 5 + 1) % vocabulary_size)
+        logits.append(item.logits_NV)
+        item.select_rows(row_N[1:])
+        item.step((row_N[1:] * 5 + 2) % vocabulary_size)
+        return [*logits, item.logits_NV]
+
+
+def _largest_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    differences = [float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)]
     # Each one is looked at: a NaN compares False, so that max() may pass it over.
     return math.inf if any(map(math.isnan, differences)) else max(differences)
 

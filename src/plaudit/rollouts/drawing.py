@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -51,13 +54,29 @@ def sample_tokens(
     >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
     (2, 0.375, 0.3)
     """
-    # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
-    logits_NV = logits_NV.float()
-    top_N1 = logits_NV.amax(-1, keepdim=True)
-    if not top_N1.isfinite().all():
+    sampled = draw_tokens(logits_NV, uniform_N, settings)
+    refuse_broken(sampled.whole_logp_N.tolist())
+    return sampled
+
+
+def refuse_broken(logp: Sequence[float]) -> None:
+    """Complain about log-probs that are not numbers."""
+    if any(map(math.isnan, logp)):
         raise UserError(
             "the model's scores are not numbers: its weights are damaged, or a training run diverged"
         )
+
+
+def draw_tokens(
+    logits_NV: Float[Tensor, "N V"], uniform_N: Float[Tensor, " N"], settings: SamplingSettings
+) -> SampledTokens:
+    """`sample_tokens` without a look at the numbers, for which a device would be waited for.
+
+    Of scores that are not numbers log-probs are none either (`refuse_broken`).
+    """
+    # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
+    logits_NV = logits_NV.float()
+    top_N1 = logits_NV.amax(-1, keepdim=True)
     # With the largest at zero, no temperature is too small to divide by.
     temperature = 1.0 if settings.greedy else settings.temperature
     # In place on the difference, which is fresh: [N, V] is the largest tensor of a decoding step.
@@ -122,8 +141,10 @@ def _filter_tokens(p_NV: Tensor, settings: SamplingSettings) -> Tensor:
 
 def _top_p(p_NV: Tensor, share: int | float) -> Tensor:
     target_N1 = share * p_NV.sum(-1, keepdim=True, dtype=torch.float64)
-    # A vocabulary is slow to sort at every token, and few candidates nearly always reach top-p.
-    for count in (candidates for candidates in TOP_P_CANDIDATES if candidates < p_NV.shape[1]):
+    # A vocabulary is slow to sort at every token, and few candidates nearly always reach top-p. Whether they
+    # do is read here, so a GPU, which nobody waits for between two tokens, sorts all of them.
+    counts = TOP_P_CANDIDATES if p_NV.device.type == "cpu" else ()
+    for count in (candidates for candidates in counts if candidates < p_NV.shape[1]):
         top_NK, word_NK = p_NV.topk(count)
         if (top_NK.sum(-1, keepdim=True, dtype=torch.float64) >= target_N1).all():
             return _smallest_nucleus(p_NV, top_NK, word_NK, target_N1)
@@ -156,3 +177,175 @@ def uniform_numbers(
     digest = blake2b(f"{settings.seed}/{sample}/{ids}{shown}".encode(), digest_size=8)
     generator = torch.Generator().manual_seed(int.from_bytes(digest.digest()))
     return torch.rand(max_new_tokens, dtype=torch.float64, generator=generator)
+
+
+class RecordableDecoder(Protocol):
+    """A decoder whose steps can be recorded: `plaudit.models.decode.PagedDecoder`."""
+
+    @property
+    def generation(self) -> int:
+        """Another number once what was recorded is of no use any more."""
+        ...
+
+    def reserve(self, steps: int, rows: int) -> None:
+        """Make room for so many steps of so many rows."""
+        ...
+
+    def next_logits(self, token_B: Tensor) -> Tensor:
+        """What predicts the token behind these; all of it happens on the device."""
+        ...
+
+    def count(self, steps: int) -> None:
+        """So many steps were made by `next_logits`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawingState:
+    """What draws the next token of up to C rows; it stays where it is while rows come and go.
+
+    Example: ``DrawingState.allocate(rows=256, room=64, device=policy.device).uniform(8)``
+    """
+
+    token_C: Tensor
+    """The token that was drawn last."""
+    uniform_CT: Tensor
+    """A uniform number for each token that a row has room for."""
+    drawn_C1: Tensor
+    """How many were used."""
+
+    @staticmethod
+    def allocate(*, rows: int, room: int, device: torch.device) -> DrawingState:
+        """For so many rows of so many tokens each."""
+        zeros = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        uniform_CT = torch.zeros(rows, room, dtype=torch.float64, device=device)
+        return DrawingState(token_C=zeros[:, 0].clone(), uniform_CT=uniform_CT, drawn_C1=zeros)
+
+    def uniform(self, rows: int) -> Tensor:
+        """The numbers that draw the next token of so many rows."""
+        # Rows that have no room left are done, and what is drawn for them is dropped.
+        place_N1 = self.drawn_C1[:rows].clamp(max=self.uniform_CT.shape[1] - 1)
+        return self.uniform_CT[:rows].gather(1, place_N1)[:, 0]
+
+    def draw(self, logits_NV: Tensor, settings: SamplingSettings) -> SampledTokens:
+        """The next token of the rows that these scores are of."""
+        sampled = draw_tokens(logits_NV, self.uniform(len(logits_NV)), settings)
+        self.token_C[: len(logits_NV)].copy_(sampled.token_N)
+        self.drawn_C1[: len(logits_NV)] += 1
+        return sampled
+
+    def select_rows(self, row_n: Tensor) -> None:
+        """These rows are the first ones from now on."""
+        for values in (self.token_C, self.uniform_CT, self.drawn_C1):
+            values[: len(row_n)] = values[row_n]
+
+    def add_rows(self, first: int, uniform_nT: Tensor) -> None:
+        """Rows that begin behind those that are there."""
+        rows = slice(first, first + len(uniform_nT))
+        self.uniform_CT[rows, : uniform_nT.shape[1]] = uniform_nT.to(self.uniform_CT.device)
+        self.drawn_C1[rows] = 0
+
+
+def record_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """What a CUDA device does in this step, to be done again by one call; the step is not carried out."""
+    graph = torch.cuda.CUDAGraph()
+    # The pool of memory is its own: a graph's results stay until it is repeated.
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedSteps:
+    """Steps of a decoder with the draws behind them, recorded once for each bucket of rows.
+
+    Example: ``RecordedSteps(decoder=decoder, state=state, settings=settings).run(rows=200, steps=8)``
+    """
+
+    decoder: RecordableDecoder
+    """What predicts."""
+    state: DrawingState
+    """What draws."""
+    settings: SamplingSettings
+    """How tokens are drawn."""
+    most_steps: int
+    """The most steps of a run."""
+    record: Callable[[Callable[[], None]], Callable[[], None]] = record_graph
+    """How a step is recorded."""
+    refusal: str | None = None
+    """Why steps cannot be recorded here, once that was found out; they are made one by one then."""
+    _steps: dict[tuple[int, int], _Step] = field(default_factory=dict[tuple[int, int], "_Step"])
+
+    def run(self, *, rows: int, steps: int) -> SampledTokens:
+        """So many tokens more for each of these rows, ``[steps, rows]``; nobody looks at them between."""
+        bucket = min(1 << (rows - 1).bit_length(), len(self.state.token_C))
+        self.decoder.reserve(steps, bucket)
+        key = (bucket, self.decoder.generation)
+        if key not in self._steps:
+            # What was recorded of tensors that have moved is let go of.
+            self._steps = {other: step for other, step in self._steps.items() if other[1] == key[1]}
+            self._steps[key] = _Step.allocate(bucket, self.most_steps, self.state.token_C.device)
+        step = self._steps[key]
+        step.begin()
+        for _ in range(steps):
+            self._repeat(step)
+        self.decoder.count(steps)
+        return SampledTokens(
+            token_N=step.token_KB[:steps, :rows],
+            logp_N=step.logp_KB[:steps, :rows],
+            whole_logp_N=step.whole_logp_KB[:steps, :rows],
+        )
+
+    def _repeat(self, step: _Step) -> None:
+        # The first one of a bucket is made as it is: kernels are chosen and compiled then, not in the record.
+        if step.made and step.repeat is None and self.refusal is None:
+            try:
+                step.repeat = self.record(lambda: self._make(step))
+            except RuntimeError as error:
+                self.refusal = str(error).partition("\n")[0]
+        step.made = True
+        if step.repeat is None:
+            self._make(step)
+        else:
+            step.repeat()
+
+    def _make(self, step: _Step) -> None:
+        logits_BV = self.decoder.next_logits(self.state.token_C[: step.rows])
+        step.write(self.state.draw(logits_BV, self.settings))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Step:
+    """A step of one bucket of rows, and where its results lie until the host looks."""
+
+    rows: int
+    token_KB: Tensor
+    logp_KB: Tensor
+    whole_logp_KB: Tensor
+    turn_1: Tensor
+    made: bool = False
+    repeat: Callable[[], None] | None = None
+
+    @staticmethod
+    def allocate(rows: int, steps: int, device: torch.device) -> _Step:
+        figures: Any = {"device": device, "dtype": torch.float32}
+        return _Step(
+            rows=rows,
+            token_KB=torch.zeros(steps, rows, dtype=torch.long, device=device),
+            logp_KB=torch.zeros(steps, rows, **figures),
+            whole_logp_KB=torch.zeros(steps, rows, **figures),
+            turn_1=torch.zeros(1, dtype=torch.long, device=device),
+        )
+
+    def begin(self) -> None:
+        self.turn_1.zero_()
+
+    def write(self, sampled: SampledTokens) -> None:
+        columns = (
+            (self.token_KB, sampled.token_N),
+            (self.logp_KB, sampled.logp_N),
+            (self.whole_logp_KB, sampled.whole_logp_N),
+        )
+        for into_KB, value_N in columns:
+            into_KB.index_copy_(0, self.turn_1, value_N[None])
+        self.turn_1 += 1

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -26,13 +25,21 @@ from plaudit.models.decode import (
     Decoder,
     MixtureDecoder,
     MixtureDecoderFactory,
+    PagedDecoder,
     SharedDecoder,
     fastest_decoder,
     mixture_decoder,
 )
 from plaudit.models.load import device_of, load_model, precision
 from plaudit.models.policy import GeneratingReference, Policy
-from plaudit.rollouts.drawing import SampledTokens, sample_tokens, uniform_numbers
+from plaudit.rollouts.drawing import (
+    DrawingState,
+    RecordedSteps,
+    SampledTokens,
+    record_graph,
+    refuse_broken,
+    uniform_numbers,
+)
 from plaudit.rollouts.sampler import (
     Answer,
     GenerationPrompt,
@@ -51,6 +58,8 @@ COMPACTION_SHARE = 8
 """Ended completions leave the batch, and others join, once they are one in so many: both copy the cache."""
 MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 """The most completions that are generated side by side, by device type."""
+LOOK_EVERY = {"cpu": 1, "cuda": 8}
+"""After how many tokens it is looked which completions have ended, by device type."""
 MAX_TOKENS_PER_CHARACTER = 4
 """The most tokens that one character can take."""
 TAIL_TOKENS = 4
@@ -80,46 +89,81 @@ class _Batch:
     ) -> None:
         """Nothing is read yet; use it within the decoder's ``attention_context``."""
         self.rows: list[_PartialCompletion] = []
-        """Those that grow, or have ended since the last `step` that dropped some."""
+        """Those that grow, or have ended since the last `advance` that dropped some."""
         self._engine, self._settings, self._queue = engine, settings, deque(completions)
         self._decoder: SharedDecoder | CachedDecoder | MixtureDecoder | None = None
+        self._recorded: RecordedSteps | None = None
         self._last_prompt: str | None = None
-        self._room = max((completion.request.max_new_tokens for completion in completions), default=0)
-        device = engine.policy.device
-        self._uniform_NT = torch.zeros(0, self._room, dtype=torch.float64, device=device)
-        self._drawn_N1 = torch.zeros(0, 1, dtype=torch.long, device=device)
+        self._state = DrawingState.allocate(
+            rows=min(engine.batch_size, len(completions)),
+            room=max((completion.request.max_new_tokens for completion in completions), default=1),
+            device=engine.policy.device,
+        )
 
     def is_done(self) -> bool:
         """Whether every completion has ended."""
-        return not self.rows and not self._queue
+        return not self._queue and all(row.is_done for row in self.rows)
 
-    def draw(self) -> SampledTokens:
-        """The next token of every row, once those for whom there is a place have joined."""
+    def advance(self) -> SampledTokens:
+        """The next tokens of every row, ``[steps, rows]``; those for whom there is a place join before."""
+        self._drop_ended()
+        if self.rows and not self._places():
+            return self._more(self._steps())
+        if self.rows:
+            assert self._decoder is not None
+            self._decoder.step(self._state.token_C[: len(self.rows)])
+        self._admit([self._queue.popleft() for _ in range(self._places())])
+        first = self._draw()
+        further = self._steps() - 1
+        return _joined(first, self._more(further) if further else None)
+
+    def _places(self) -> int:
+        """How many of the queue can join now."""
         places = self._engine.batch_size - len(self.rows)
-        if self._queue and places > 0 and (self._decoder is None or self._decoder.can_join):
-            self._admit([self._queue.popleft() for _ in range(min(places, len(self._queue)))])
-        assert self._decoder is not None
-        # Rows that have no room left are done, and what is drawn for them is dropped.
-        uniform_N1 = self._uniform_NT.gather(1, self._drawn_N1.clamp(max=self._room - 1))
-        return sample_tokens(self._decoder.logits_NV, uniform_N1[:, 0], self._settings)
+        can_join = self._decoder is None or self._decoder.can_join
+        return min(places, len(self._queue)) if can_join else 0
 
-    def step(self, token_N: Tensor) -> None:
-        """Append the tokens that were drawn; drop rows that have ended when they are many."""
+    def _steps(self) -> int:
+        """How many tokens are drawn before the host looks at them: none that no row has room for."""
+        longest = max(row.request.max_new_tokens - len(row.ids) for row in self.rows if not row.is_done)
+        return min(self._engine.look_every, longest)
+
+    def _drop_ended(self) -> None:
         active = [r for r, row in enumerate(self.rows) if not row.is_done]
         if not active:
-            self.rows, self._decoder = [], None
-            self._uniform_NT, self._drawn_N1 = self._uniform_NT[:0], self._drawn_N1[:0]
-            return
-        assert self._decoder is not None
+            self.rows, self._decoder, self._recorded = [], None, None
         # Ended rows compute along until enough of them have gathered to be worth a copy.
-        if COMPACTION_SHARE * (len(self.rows) - len(active)) >= len(self.rows):
-            row_n = torch.tensor(active, device=token_N.device)
+        elif COMPACTION_SHARE * (len(self.rows) - len(active)) >= len(self.rows):
+            assert self._decoder is not None
+            row_n = torch.tensor(active, device=self._engine.policy.device)
             # Cache, numbers and rows alike, or rows would go on with others' tokens.
             self._decoder.select_rows(row_n)
-            self._uniform_NT, self._drawn_N1 = self._uniform_NT[row_n], self._drawn_N1[row_n]
-            token_N, self.rows = token_N[row_n], [self.rows[r] for r in active]
-        self._drawn_N1 += 1
-        self._decoder.step(token_N)
+            self._state.select_rows(row_n)
+            self.rows = [self.rows[r] for r in active]
+
+    def _draw(self) -> SampledTokens:
+        assert self._decoder is not None
+        return self._state.draw(self._decoder.logits_NV, self._settings)
+
+    def _more(self, steps: int) -> SampledTokens:
+        """So many steps with a draw behind each."""
+        rows = len(self.rows)
+        if self._engine.record is not None and isinstance(self._decoder, PagedDecoder):
+            if self._recorded is None:
+                self._recorded = RecordedSteps(
+                    decoder=self._decoder,
+                    state=self._state,
+                    settings=self._settings,
+                    most_steps=self._engine.look_every,
+                    record=self._engine.record,
+                )
+            return self._recorded.run(rows=rows, steps=steps)
+        drawn: list[SampledTokens] = []
+        for _ in range(steps):
+            assert self._decoder is not None
+            self._decoder.step(self._state.token_C[:rows])
+            drawn.append(self._draw())
+        return _joined(*drawn)
 
     def _admit(self, joining: Sequence[_PartialCompletion]) -> None:
         """Read the prompts of these completions, equal neighbours once, and make them the last rows."""
@@ -137,10 +181,9 @@ class _Batch:
         if groups:
             self._decoder = self._read(decoder, groups)
         self._last_prompt = last_prompt
+        uniform_nT = _uniform_numbers(joining, self._settings)
+        self._state.add_rows(len(self.rows), uniform_nT)
         self.rows += joining
-        uniform_nT = _uniform_numbers(joining, self._settings, self._room).to(self._uniform_NT.device)
-        self._uniform_NT = torch.cat((self._uniform_NT, uniform_nT))
-        self._drawn_N1 = torch.cat((self._drawn_N1, self._drawn_N1.new_zeros(len(joining), 1)))
 
     def _grows_an_answer_to(self, prompt: str) -> bool:
         """Whether this is the prompt that was read last, and the last row an answer to it."""
@@ -174,6 +217,10 @@ class GenerationEngine:
     """How its next tokens are predicted: by the policy alone, or by a mixture with another one."""
     batch_size: int = MAX_BATCH_SIZE["cpu"]
     """The most completions that grow side by side; the others begin as soon as places get free."""
+    look_every: int = 1
+    """After so many tokens it is looked which completions have ended: a GPU is waited for each time."""
+    record: Callable[[Callable[[], None]], Callable[[], None]] | None = None
+    """How a step of a `PagedDecoder` is recorded; None: steps are made one by one."""
 
     def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
         """A rollout for each request, in their order; equal prompts in a row are read once."""
@@ -195,32 +242,25 @@ class GenerationEngine:
         batch = _Batch(self, completions, settings)
         with self.decoder.attention_context(self.policy):
             while not batch.is_done():
-                with self._inference():
-                    sampled = batch.draw()
+                # Not while a caller of ``stream`` runs between two steps.
+                with torch.inference_mode():
+                    sampled = batch.advance()
                 self._append_tokens(batch.rows, sampled, settings)
                 yield
-                with self._inference():
-                    batch.step(sampled.token_N)
-
-    @contextmanager
-    def _inference(self) -> Iterator[None]:
-        """Inference mode and the engine's precision, but not while a caller of ``stream`` runs between
-        steps.
-        """
-        with torch.inference_mode():
-            yield
 
     def _append_tokens(
         self, rows: Sequence[_PartialCompletion], sampled: SampledTokens, settings: SamplingSettings
     ) -> None:
-        """A token more for those that go on; what is drawn for the others is not kept."""
+        """The tokens of each step for those that go on; what is drawn for the others is not kept."""
         parts = (sampled.token_N.tolist(), sampled.logp_N.tolist(), sampled.whole_logp_N.tolist())
-        for item, token, logp, whole_logp in zip(rows, *parts, strict=True):
-            if not item.is_done:
-                item.ids.append(token)
-                item.logp.append(logp)
-                item.whole_logp.append(whole_logp)
-                item.ended = token in self.encoder.stop_ids or self._hit_stop_string(item, settings)
+        for tokens, logps, whole_logps in zip(*parts, strict=True):
+            refuse_broken(whole_logps)
+            for item, token, logp, whole_logp in zip(rows, tokens, logps, whole_logps, strict=True):
+                if not item.is_done:
+                    item.ids.append(token)
+                    item.logp.append(logp)
+                    item.whole_logp.append(whole_logp)
+                    item.ended = token in self.encoder.stop_ids or self._hit_stop_string(item, settings)
 
     def _hit_stop_string(self, completion: _PartialCompletion, settings: SamplingSettings) -> bool:
         if not settings.stop:
@@ -254,6 +294,20 @@ class GenerationEngine:
         return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
+def _joined(*steps: SampledTokens | None) -> SampledTokens:
+    """One step after the other as ``[steps, rows]``; each is one of N rows or some of N."""
+    parts = [step for step in steps if step is not None]
+
+    def column(values: Sequence[Tensor]) -> Tensor:
+        return torch.cat([value[None] if value.ndim == 1 else value for value in values])
+
+    return SampledTokens(
+        token_N=column([part.token_N for part in parts]),
+        logp_N=column([part.logp_N for part in parts]),
+        whole_logp_N=column([part.whole_logp_N for part in parts]),
+    )
+
+
 def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) -> dict[str, Tensor]:
     """The items of each prompt, in the order of prompts, as a decoder reads them."""
     columns = collate_extras([group[0].extras for group in groups], [""] * len(groups))
@@ -266,10 +320,9 @@ def _items(groups: Sequence[Sequence[GenerationRequest]], device: torch.device) 
     return {name: extra.value.to(device) for name, extra in columns.items()}
 
 
-def _uniform_numbers(
-    completions: Sequence[_PartialCompletion], settings: SamplingSettings, room: int
-) -> Tensor:
+def _uniform_numbers(completions: Sequence[_PartialCompletion], settings: SamplingSettings) -> Tensor:
     # Rows with less room are done before their zeros are read.
+    room = max(completion.request.max_new_tokens for completion in completions)
     uniform_NT = torch.zeros(len(completions), room, dtype=torch.float64)
     for row, request in enumerate(completion.request for completion in completions):
         uniform_NT[row, : request.max_new_tokens] = uniform_numbers(
@@ -320,6 +373,8 @@ class LocalSampler:
             encoder=encoder,
             decoder=decoder,
             batch_size=MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"]),
+            look_every=LOOK_EVERY.get(policy.device.type, LOOK_EVERY["cpu"]),
+            record=record_graph if policy.device.type == "cuda" else None,
         )
         self._encoder = encoder
         self._weights = weights
