@@ -32,7 +32,7 @@ from plaudit.data.records import (
 from plaudit.errors import UserError
 from plaudit.files.stored import LazyRows, RowWriter, UnstorableError, stored_rows
 from plaudit.methods import shelf
-from plaudit.methods.config import RowSettings, RunConfig
+from plaudit.methods.config import RowSettings, RunConfig, SftConfig
 from plaudit.methods.data import Rows, load_rows
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.data import preference_encoder
@@ -60,8 +60,8 @@ def workshop(folder: Path, workers: int) -> Workshop:
     return Workshop(folder=folder, classes=ROW_CLASSES, workers=workers, progress=progress, on_disk=True)
 
 
-def config(toy: Toy, out: Path, **more: object) -> RunConfig:
-    return RunConfig(**{"model": toy.model, "data": toy.data, "out": out, "device": "cpu", **more})
+def config(toy: Toy, out: Path, **more: object) -> SftConfig:
+    return SftConfig(**{"model": toy.model, "data": toy.data, "out": out, "device": "cpu", **more})
 
 
 def loaded(asked: RunConfig, recipe=encode_demonstrations) -> Rows:

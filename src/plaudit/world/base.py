@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from plaudit.data.records import plain_text
 from plaudit.data.write import write_records
 from plaudit.engine.settings import OptimizerSettings
-from plaudit.methods.config import RunConfig, SampleSettings
+from plaudit.methods.config import SampleSettings, SftConfig
 from plaudit.methods.supervised.run import sft
 from plaudit.world import sayings
 from plaudit.world.corpus import corpus, statements
@@ -70,7 +70,7 @@ def build_base(out: Path, *, seed: int = 0, epochs: float = 10.0, width: int = H
     write_records(corpus(seed=seed), out / "corpus.jsonl")
     write_untrained_model(out / "blank", seed, width)
     sft(
-        RunConfig(
+        SftConfig(
             model=out / "blank",
             data=out / "corpus.jsonl",
             out=out / "run",

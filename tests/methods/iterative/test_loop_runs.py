@@ -136,7 +136,7 @@ def test_every_loop_trains_on_what_it_chose(loops: Loops, name: str) -> None:
 
 
 def test_rejection_comes_to_say_what_is_rewarded(loops: Loops) -> None:
-    out = loops.run("long", "rejection", "--loop.rounds", 4, "--steps", 12)
+    out = loops.run("long", "rejection", "--loop.rounds", 5, "--steps", 12)
     means = [one["mean"] for one in lines(out / "rounds.jsonl")]
     assert means[-1] > means[0] + 0.2
     bounds = {one["kl_bound"] for one in lines(out / "rounds.jsonl")}

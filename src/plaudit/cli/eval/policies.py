@@ -162,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
         settings,
         on_progress=lambda sentence: console.print(f"{sentence} …", style="dim"),
     )
-    evaluation = replace(evaluation, notes=(*_trained_prompts_notes(args.prompts, models), *evaluation.notes))
+    evaluation = replace(evaluation, notes=(*_trained_prompts_notes(args, models), *evaluation.notes))
     print_policy_tables(evaluation, console)
     report_alignment_tax(args, models, settings, console)
     if args.out is not None:
@@ -170,18 +170,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _trained_prompts_notes(prompts: Path | None, models: Mapping[str, Contestant]) -> Iterator[str]:
+def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contestant]) -> Iterator[str]:
     """What to doubt of policies whose run learnt from the very rows whose prompts are asked."""
     from plaudit.engine.run_folder import hash_path, read_lineage
     from plaudit.rewards.load import model_folder
 
-    content = None if prompts is None else hash_path(prompts)
+    if args.prompts is None:
+        return
+    content = hash_path(hub.local_path(args.prompts, "dataset", split=row_options(args).split))
     for name, contestant in models.items():
         folder = None if contestant.folder is None else model_folder(contestant.folder)
         origin = None if folder is None else folder.absolute().parent / "lineage.json"
         if origin is not None and origin.is_file() and content in read_lineage(origin).data.values():
             yield (
-                f"{name} was trained on {prompts}, whose prompts are asked here: what it learnt by heart "
+                f"{name} was trained on {args.prompts}, whose prompts are asked here: what it learnt by heart "
                 "looks like a better policy; ask prompts that it has not seen"
             )
 
