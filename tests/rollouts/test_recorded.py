@@ -16,7 +16,7 @@ from plaudit.errors import UserError
 from plaudit.models.attention import PackingError
 from plaudit.models.decode import PagedDecoder, SharedDecoder, fastest_decoder
 from plaudit.models.policy import Policy
-from plaudit.rollouts.local import LocalSampler
+from plaudit.rollouts.local import RECORDERS, LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
 from tests.models.zoo import EAGER, SDPA, build
@@ -172,3 +172,36 @@ def test_a_device_that_records_gets_pages(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(PagedDecoder, "step", refuse)
     assert fastest_decoder(policy) == (SharedDecoder, "pages are not for it")
+
+
+def test_a_refusal_is_found_before_anything_is_drawn_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plaudit.models.decode.ACCELERATED", ("cpu",))
+    counts: Counter[str] = Counter()
+    monkeypatch.setitem(RECORDERS, "cpu", recorder(counts))
+    whole = sampler_of(tmp_path / "whole")
+    assert whole.fallback_reason is None
+    assert whole._engine.record is not None
+    assert counts["repeated"] > 1
+
+    def refuse(step: Step) -> Step:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setitem(RECORDERS, "cpu", refuse)
+    refused = sampler_of(tmp_path / "refused")
+    assert refused._engine.record is None
+    assert refused.fallback_reason == (
+        "its steps cannot be recorded (operation not permitted when stream is capturing)"
+    )
+    settings = SETTINGS["plain"]
+    requests = requests_of(whole, settings)
+    assert_same(refused.generate_requests(requests, settings), whole.generate_requests(requests, settings))
+
+
+def test_a_record_that_does_nothing_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plaudit.models.decode.ACCELERATED", ("cpu",))
+    monkeypatch.setitem(RECORDERS, "cpu", lambda step: lambda: None)
+    sampler = sampler_of(tmp_path)
+    assert sampler._engine.record is None
+    assert sampler.fallback_reason == "its recorded steps draw other tokens"

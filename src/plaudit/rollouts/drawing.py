@@ -246,6 +246,10 @@ class DrawingState:
         self.drawn_C1[rows] = 0
 
 
+Recorder = Callable[[Callable[[], None]], Callable[[], None]]
+"""From a step to what repeats it."""
+
+
 def record_graph(step: Callable[[], None]) -> Callable[[], None]:
     """What a CUDA device does in this step, to be done again by one call; the step is not carried out."""
     graph = torch.cuda.CUDAGraph()
@@ -259,7 +263,8 @@ def record_graph(step: Callable[[], None]) -> Callable[[], None]:
 class RecordedSteps:
     """Steps of a decoder with the draws behind them, recorded once for each bucket of rows.
 
-    Example: ``RecordedSteps(decoder=decoder, state=state, settings=settings).run(rows=200, steps=8)``
+    Example: ``RecordedSteps(decoder=decoder, state=state, settings=settings, most_steps=8,
+        record=record_graph).run(rows=200, steps=8)``
     """
 
     decoder: RecordableDecoder
@@ -270,8 +275,8 @@ class RecordedSteps:
     """How tokens are drawn."""
     most_steps: int
     """The most steps of a run."""
-    record: Callable[[Callable[[], None]], Callable[[], None]] = record_graph
-    """How a step is recorded."""
+    record: Recorder | None
+    """How a step is recorded; None: steps are made one by one."""
     refusal: str | None = None
     """Why steps cannot be recorded here, once that was found out; they are made one by one then."""
     _steps: dict[tuple[int, int], _Step] = field(default_factory=dict[tuple[int, int], "_Step"])
@@ -298,7 +303,7 @@ class RecordedSteps:
 
     def _repeat(self, step: _Step) -> None:
         # The first one of a bucket is made as it is: kernels are chosen and compiled then, not in the record.
-        if step.made and step.repeat is None and self.refusal is None:
+        if step.made and step.repeat is None and self.record is not None and self.refusal is None:
             try:
                 step.repeat = self.record(lambda: self._make(step))
             except RuntimeError as error:

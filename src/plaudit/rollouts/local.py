@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,6 +21,7 @@ from torch import Tensor
 from plaudit.data.records import Text, plain_text
 from plaudit.errors import UserError
 from plaudit.models.decode import (
+    TRIAL_PROMPTS,
     CachedDecoder,
     Decoder,
     MixtureDecoder,
@@ -35,6 +36,7 @@ from plaudit.models.policy import GeneratingReference, Policy
 from plaudit.rollouts.drawing import (
     DrawingState,
     RecordedSteps,
+    Recorder,
     SampledTokens,
     record_graph,
     refuse_broken,
@@ -58,6 +60,8 @@ COMPACTION_SHARE = 8
 """Ended completions leave the batch, and others join, once they are one in so many: both copy the cache."""
 MAX_BATCH_SIZE = {"cpu": 64, "cuda": 256}
 """The most completions that are generated side by side, by device type."""
+RECORDERS: dict[str, Recorder] = {"cuda": record_graph}
+"""How steps are recorded, by device type."""
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """After how many tokens it is looked which completions have ended, by device type."""
 MAX_TOKENS_PER_CHARACTER = 4
@@ -148,7 +152,7 @@ class _Batch:
     def _more(self, steps: int) -> SampledTokens:
         """So many steps with a draw behind each."""
         rows = len(self.rows)
-        if self._engine.record is not None and isinstance(self._decoder, PagedDecoder):
+        if isinstance(self._decoder, PagedDecoder):
             if self._recorded is None:
                 self._recorded = RecordedSteps(
                     decoder=self._decoder,
@@ -219,7 +223,7 @@ class GenerationEngine:
     """The most completions that grow side by side; the others begin as soon as places get free."""
     look_every: int = 1
     """After so many tokens it is looked which completions have ended: a GPU is waited for each time."""
-    record: Callable[[Callable[[], None]], Callable[[], None]] | None = None
+    record: Recorder | None = None
     """How a step of a `PagedDecoder` is recorded; None: steps are made one by one."""
 
     def generate(self, requests: Sequence[GenerationRequest], settings: SamplingSettings) -> list[Rollout]:
@@ -292,6 +296,36 @@ class GenerationEngine:
     def _decode(self, ids: Sequence[int]) -> str:
         decode: Any = self.encoder.info.tokenizer.decode
         return decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def refused_record(policy: Policy, record: Recorder) -> str | None:
+    """Why steps of this model are not recorded, by a few tokens drawn both ways; None where they are."""
+    rows, generator = len(TRIAL_PROMPTS), torch.Generator().manual_seed(0)
+    uniform_NT = torch.rand(rows, LOOKED_AT + 1, dtype=torch.float64, generator=generator)
+    drawn: list[SampledTokens] = []
+    for recorder in (None, record):
+        with torch.inference_mode(), PagedDecoder.attention_context(policy):
+            vocabulary = policy.base.config.get_text_config().vocab_size
+            prompts = [[token % vocabulary for token in prompt] for prompt in TRIAL_PROMPTS]
+            decoder = PagedDecoder(policy, prompts, (1,) * rows)
+            state = DrawingState.allocate(rows=rows, room=LOOKED_AT + 1, device=policy.device)
+            state.add_rows(0, uniform_NT)
+            state.draw(decoder.logits_NV, SamplingSettings())
+            steps = RecordedSteps(
+                decoder=decoder,
+                state=state,
+                settings=SamplingSettings(),
+                most_steps=LOOKED_AT,
+                record=recorder,
+            )
+            drawn.append(steps.run(rows=rows, steps=LOOKED_AT))
+            if steps.refusal is not None:
+                return f"its steps cannot be recorded ({steps.refusal})"
+    return None if torch.equal(drawn[0].token_N, drawn[1].token_N) else "its recorded steps draw other tokens"
+
+
+LOOKED_AT = 4
+"""Tokens of a trial."""
 
 
 def _joined(*steps: SampledTokens | None) -> SampledTokens:
@@ -367,14 +401,17 @@ class LocalSampler:
         weights: WeightsVersion,
     ) -> None:
         decoder, self.fallback_reason = fastest_decoder(policy)
-        """Why this model's own cache is used in place of ours; None when ours is."""
+        """Why answers are drawn in a slower way than this device has; None where they are not."""
+        record = RECORDERS.get(policy.device.type) if decoder is PagedDecoder else None
+        if record is not None and (refusal := refused_record(policy, record)) is not None:
+            record, self.fallback_reason = None, refusal
         self._engine = GenerationEngine(
             policy=policy,
             encoder=encoder,
             decoder=decoder,
             batch_size=MAX_BATCH_SIZE.get(policy.device.type, MAX_BATCH_SIZE["cpu"]),
             look_every=LOOK_EVERY.get(policy.device.type, LOOK_EVERY["cpu"]),
-            record=record_graph if policy.device.type == "cuda" else None,
+            record=record,
         )
         self._encoder = encoder
         self._weights = weights

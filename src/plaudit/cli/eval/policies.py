@@ -183,8 +183,8 @@ def _trained_prompts_notes(args: argparse.Namespace, models: Mapping[str, Contes
         origin = None if folder is None else folder.absolute().parent / "lineage.json"
         if origin is not None and origin.is_file() and content in read_lineage(origin).data.values():
             yield (
-                f"{name} was trained on {args.prompts}, whose prompts are asked here: what it learnt by heart "
-                "looks like a better policy; ask prompts that it has not seen"
+                f"{name} was trained on {args.prompts}, whose prompts are asked here: what it learnt by "
+                "heart looks like a better policy; ask prompts that it has not seen"
             )
 
 
