@@ -27,6 +27,8 @@ from plaudit.tokens.microbatch import Segments
 
 PAGE_TOKENS = {"cpu": 16, "cuda": 256}
 """Tokens of a page; FlashAttention of torch reads pages of 256."""
+POOL_GROWTH = 8
+"""A pool that is full grows by one in so many pages."""
 _VARLEN_PARAMETERS = inspect.signature(varlen_attn).parameters
 
 
@@ -187,8 +189,8 @@ class PagedCache:
 
     def _new_page(self) -> int:
         if not self._free:
-            # Half as many again: pools are copied each time, and what was recorded is lost.
-            more = max(8, self._pages // 2)
+            # An eighth more: pools are copied each time, and what was recorded is lost.
+            more = max(POOL_GROWTH, self._pages // POOL_GROWTH)
             self._free = list(range(self._pages + more - 1, self._pages - 1, -1))
             self._pages += more
         return self._free.pop()

@@ -28,17 +28,19 @@ from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
 from plaudit.methods.reward_model.config import RewardConfig
+from plaudit.models.attention import ACCELERATED
 from plaudit.models.backbone import Backbone, head_of
 from plaudit.models.four_bits import numbers_in_four_bits
 from plaudit.models.kv_cache import ROOM_STEP
 from plaudit.models.load import Precision
+from plaudit.models.paged_cache import PAGE_TOKENS, POOL_GROWTH
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.planner.machine import Machine
 from plaudit.planner.models import CACHED, LIVE, RunModels, model_size
 from plaudit.planner.schedule import PlannedRows, Schedule
-from plaudit.rollouts.local import MAX_BATCH_SIZE
-from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE
+from plaudit.rollouts.local import LOOK_EVERY, MAX_BATCH_SIZE
+from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, wide_zeros
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
@@ -306,12 +308,13 @@ class _LogProbs(torch.autograd.Function):
         if gradients is None:
             gradients = _head_gradients(ctx, hidden_MH, weight_VH)
             _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, keeps_logits=False)
-        return gradients[0].to(hidden_MH.dtype), gradients[1], None, None
+        hidden_grad, weight_grad = gradients
+        weight_grad = None if weight_grad is None else weight_grad.to(weight_VH.dtype)
+        return hidden_grad.to(hidden_MH.dtype), weight_grad, None, None
 
 
 def _head_gradients(ctx: Any, hidden_MH: Tensor, weight_VH: Tensor) -> tuple[Tensor, Tensor | None]:
-    exact = torch.zeros_like(hidden_MH, dtype=torch.promote_types(hidden_MH.dtype, torch.float32))
-    return exact, torch.zeros_like(weight_VH) if ctx.needs_input_grad[1] else None
+    return wide_zeros(hidden_MH), wide_zeros(weight_VH) if ctx.needs_input_grad[1] else None
 
 
 def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, keeps_logits: bool) -> None:
@@ -515,6 +518,16 @@ def _activation_line(config: RunConfig, roles: RunModels, plan: Schedule, machin
     )
 
 
+def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine: Machine) -> int:
+    """Places for keys and values of so many prompts and answers, of these lengths at most."""
+    if machine.device_kind not in ACCELERATED:
+        return prompts * prompt + answers * ROOM_STEP * ceil(answer / ROOM_STEP)
+    # In pages: a prompt's whole ones once for its answers, the begun one and the answer's own for each.
+    page = PAGE_TOKENS[machine.device_kind]
+    own = ceil((prompt % page + answer + LOOK_EVERY[machine.device_kind]) / page)
+    return page * ceil((prompts * (prompt // page) + answers * own) * (1 + 1 / POOL_GROWTH))
+
+
 def simulation_setting(config: RunConfig, roles: RunModels, machine: Machine) -> SimulationSetting:
     """How a piece of this run is computed."""
     uniform = not isinstance(config, PreferenceConfig | PolicyConfig | RewardConfig)
@@ -532,7 +545,9 @@ def _generation_lines(
     batch_size = min(completions, MAX_BATCH_SIZE[machine.device_kind])
     prompts = ceil(batch_size / answers)
     longest = sorted((len(row.prompt) for row in rows.train), reverse=True)[:prompts]
-    cached_tokens = prompts * longest[0] + batch_size * ROOM_STEP * ceil(rounds.longest / ROOM_STEP)
+    # Where others join, a prompt stays as long as one of its answers grows.
+    live = prompts if completions == batch_size else min(2 * prompts, batch_size)
+    cached_tokens = _cached_tokens(live, batch_size, longest[0], rounds.longest, machine)
     products = roles.numbers.products.itemsize
     bytes_per_token = cached_numbers_per_token(roles.trained_model, setting) * products
     yield MemoryLine(
