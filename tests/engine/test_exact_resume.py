@@ -21,6 +21,7 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "padded": ("--memory.layout", "left", "--memory.checkpointing"),
     "judged": ("--judge.by", "length:1-20", "--judge.tokens", 8),
     "sgd": ("--optimizer.name", "sgd"),
+    "bytes": ("--optimizer.state", "float8"),
     "half": ("--dtype", "bfloat16", "--optimizer.state", "bfloat16", "--deterministic"),
     "own": ("--optimizer.name", "tests.engine.toy_optimizers:counting"),
 }

@@ -8,7 +8,8 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -81,8 +82,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def _adamw(groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    if settings.state == "bfloat16":
-        return HalfStateAdamW(groups, rate, settings)
+    if settings.state != "float32":
+        return CompactAdamW(groups, rate, settings)
     return torch.optim.AdamW(
         groups,
         lr=rate,
@@ -99,18 +100,22 @@ STATE_AT_ONCE = 2**24
 """Numbers of a weight that are widened at once: moments in float32 would be as large as they were before."""
 
 
-class HalfStateAdamW(torch.optim.Optimizer):
-    """AdamW whose moments are kept in bfloat16 and computed with in float32.
+class CompactAdamW(torch.optim.Optimizer):
+    """AdamW whose moments are kept in bfloat16 or in 8 bits, and computed with in float32.
 
     Rounded to the nearest, a running mean with β near 1 would stand still, since each step changes it by less
     than a rounding; rounded by chance it is right on average. Chance follows from the step and the weight
     alone, so a resumed run draws the same.
+
+    In 8 bits a moment is a float8 (e4m3) times a factor for each row of the weight. The second moment is kept
+    as its root, and rounded up where float8 has no more digits: as 0 it would make the next step endless.
     """
 
     def __init__(self, groups: list[ParamGroup], rate: float, settings: OptimizerSettings) -> None:
         """Weight decay stands in each group."""
         super().__init__(groups, {"lr": rate})
         self._betas, self._eps = (settings.beta1, settings.beta2), settings.eps
+        self._new_state = _bytes_state if settings.state == "float8" else _half_state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  overloaded
@@ -125,25 +130,107 @@ class HalfStateAdamW(torch.optim.Optimizer):
                 state = self.state[weight]
                 if not state:
                     state["step"] = torch.zeros(())
-                    for name in ("exp_avg", "exp_avg_sq"):
-                        state[name] = torch.zeros_like(weight, dtype=torch.bfloat16)
+                    state.update(self._new_state(weight))
                 state["step"] += 1
-                tensors = (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"])
-                self._move(group, int(state["step"]), number, [_local(x).view(-1) for x in tensors])
+                self._move(group, number, weight, state)
 
-    def _move(self, group: Mapping[str, Any], step: int, number: int, flat: Sequence[Tensor]) -> None:
-        (beta1, beta2), rate = self._betas, group["lr"]
-        generator = torch.Generator(flat[0].device)
+    def _move(self, group: Mapping[str, Any], number: int, weight: Tensor, state: dict[str, Tensor]) -> None:
+        (beta1, beta2), rate, step = self._betas, group["lr"], int(state["step"])
+        flat = {"weight": weight, "grad": weight.grad, **{k: v for k, v in state.items() if k != "step"}}
+        rows = {name: _local(x).view(-1, x.shape[-1] if x.ndim > 1 else 1) for name, x in flat.items()}
+        at_once = max(1, STATE_AT_ONCE // max(1, rows["weight"].shape[1]))
+        generator = torch.Generator(rows["weight"].device)
         generator.manual_seed(int.from_bytes(blake2b(f"{step}/{number}".encode(), digest_size=8).digest()))
-        flat[0].mul_(1 - rate * group["weight_decay"])
-        for weight, grad, mean_half, square_half in zip(*(x.split(STATE_AT_ONCE) for x in flat), strict=True):
-            mean = mean_half.float().lerp_(grad.float(), 1 - beta1)
-            square = square_half.float().mul_(beta2).addcmul_(grad.float(), grad.float(), value=1 - beta2)
+        rows["weight"].mul_(1 - rate * group["weight_decay"])
+        for parts in zip(*(x.split(at_once) for x in rows.values()), strict=True):
+            part = dict(zip(rows, parts, strict=True))
+            grad = part["grad"].float()
+            moments = _Moments(part, generator)
+            mean = moments.mean().lerp_(grad, 1 - beta1)
+            square = moments.square().mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
             # By the moments before they are rounded, as in float32.
             size = (square / (1 - beta2**step)).sqrt_().add_(self._eps)
-            weight.addcdiv_(mean, size, value=-rate / (1 - beta1**step))
-            mean_half.copy_(round_stochastically(mean, generator))
-            square_half.copy_(round_stochastically(square, generator))
+            part["weight"].addcdiv_(mean, size, value=-rate / (1 - beta1**step))
+            moments.store(mean, square)
+
+
+def _half_state(weight: Tensor) -> dict[str, Tensor]:
+    return {name: torch.zeros_like(weight, dtype=torch.bfloat16) for name in ("exp_avg", "exp_avg_sq")}
+
+
+def _bytes_state(weight: Tensor) -> dict[str, Tensor]:
+    # A vector's moments are small beside a matrix's, and each number would need a factor of its own.
+    if weight.ndim < 2:
+        return _half_state(weight)
+    factor = weight.detach()[..., :1]
+    state: dict[str, Tensor] = {}
+    for name in ("exp_avg", "exp_avg_rms"):
+        # As bytes, which ranks can send and any file can hold.
+        state[name] = torch.zeros_like(weight, dtype=torch.uint8)
+        state[f"{name}_factor"] = torch.zeros_like(factor, dtype=torch.float32)
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """Both moments of some rows of a weight, in the numbers that they are kept in."""
+
+    part: Mapping[str, Tensor]
+    generator: torch.Generator
+
+    def mean(self) -> Tensor:
+        if "exp_avg_factor" in self.part:
+            return from_float8(self.part["exp_avg"], self.part["exp_avg_factor"])
+        return self.part["exp_avg"].float()
+
+    def square(self) -> Tensor:
+        if "exp_avg_rms" in self.part:
+            return from_float8(self.part["exp_avg_rms"], self.part["exp_avg_rms_factor"]).square_()
+        return self.part["exp_avg_sq"].float()
+
+    def store(self, mean: Tensor, square: Tensor) -> None:
+        if "exp_avg_rms" not in self.part:
+            self.part["exp_avg"].copy_(round_stochastically(mean, self.generator))
+            self.part["exp_avg_sq"].copy_(round_stochastically(square, self.generator))
+            return
+        for name, values in (("exp_avg", mean), ("exp_avg_rms", square.sqrt_())):
+            codes, factor = to_float8(values, self.generator, never_to_zero=name == "exp_avg_rms")
+            self.part[name].copy_(codes)
+            self.part[f"{name}_factor"].copy_(factor)
+
+
+def to_float8(
+    wide: Tensor, generator: torch.Generator, *, never_to_zero: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The bytes of float8 numbers (e4m3) and each row's factor, rounded by chance, right on average.
+
+    With ``never_to_zero`` what is small beside its row, where float8 loses its digits, is rounded up.
+
+    >>> codes, factor = to_float8(torch.tensor([[1.0, 0.5, 0.0]]), torch.Generator().manual_seed(0))
+    >>> from_float8(codes, factor)
+    tensor([[1.0000, 0.5000, 0.0000]])
+    """
+    largest = wide.abs().amax(-1, keepdim=True)
+    factor = largest / _FLOAT8.max
+    scaled = wide / factor.where(largest > 0, 1.0)
+    noise = torch.randint(0, 2**20, wide.shape, generator=generator, device=wide.device, dtype=torch.int32)
+    # 3 of float32's 23 binary digits stay: what the noise carries over decides, and the rest is cut off.
+    normal = (scaled.view(torch.int32) + noise).bitwise_and_(~0xFFFFF).view(torch.float32)
+    # Below its smallest whole number float8 has steps of one size.
+    steps = scaled / _FLOAT8_STEP
+    small = (steps.ceil() if never_to_zero else (steps + noise / 2**20).floor()) * _FLOAT8_STEP
+    rounded = normal.where(scaled.abs() >= _FLOAT8.smallest_normal, small)
+    return rounded.clamp_(-_FLOAT8.max, _FLOAT8.max).to(torch.float8_e4m3fn).view(torch.uint8), factor
+
+
+def from_float8(codes: Tensor, factor: Tensor) -> Tensor:
+    """The numbers that `to_float8` has made bytes of."""
+    return codes.view(torch.float8_e4m3fn).float() * factor
+
+
+_FLOAT8 = torch.finfo(torch.float8_e4m3fn)
+_FLOAT8_STEP = 2.0**-9
+"""The distance of its numbers where they have no digits left."""
 
 
 def round_stochastically(wide: Tensor, generator: torch.Generator) -> Tensor:

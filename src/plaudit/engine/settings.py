@@ -33,8 +33,8 @@ class OptimizerSettings:
     """AdamW's second decay."""
     eps: float = 1e-8
     """AdamW's epsilon."""
-    state: Literal["float32", "bfloat16"] = "float32"
-    """Numbers of AdamW's two moments; bfloat16 is half of the memory, rounded by chance."""
+    state: Literal["float32", "bfloat16", "float8"] = "float32"
+    """Numbers of AdamW's two moments, rounded by chance; bfloat16 is half of the memory, float8 a quarter."""
     clip: float = 1.0
     """The gradient is scaled down to this norm; 0 leaves it alone."""
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from plaudit.engine import distributed
+from plaudit.engine.checkpoint.state import OptimizerState, read_optimizer_state, write_optimizer_state
 from plaudit.engine.distributed import (
     Ranks,
     copy_into,
@@ -18,6 +19,8 @@ from plaudit.engine.distributed import (
     shard_module,
     unsharded,
 )
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.settings import OptimizerSettings
 
 
 class Net(nn.Module):
@@ -140,6 +143,28 @@ def gathered_weights_serve_calls_that_go_around_the_module(ranks: Ranks) -> None
     assert all(isinstance(p, DTensor) for p in module.parameters())
 
 
+def moments_of_few_digits_come_back_to_their_shards(ranks: Ranks) -> None:
+    module = net().float()
+    shard_module(module, module.blocks, ranks=ranks)
+    optimizer = make_optimizer(module, 1e-3, OptimizerSettings(state="float8"))
+    module(torch.linspace(-1, 1, 10).view(2, 5)).backward()
+    optimizer.step()
+    before = read_optimizer_state(module, optimizer)
+    whole = {path: full_tensor(value) for path, value in before.tensors.items()}
+    assert {path: value.shape for path, value in whole.items()}["out.weight/exp_avg_rms_factor"] == (1, 1)
+    write_optimizer_state(module, optimizer, OptimizerState(tensors=whole, facts=before.facts))
+    after = read_optimizer_state(module, optimizer)
+    for path, value in after.tensors.items():
+        assert torch.equal(full_tensor(value), whole[path])
+        assert local(value).shape == local(before.tensors[path]).shape
+        assert torch.equal(local(value), local(before.tensors[path]))
+    optimizer.step()
+
+
+def local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def nobody_goes_on_before_all_are_here(ranks: Ranks) -> None:
     time.sleep(0.1 * ranks.rank)
     before = time.monotonic()
@@ -161,6 +186,7 @@ CHECKS = (
     sharded_gradients_are_sums_too,
     a_look_without_gradients_leaves_weights_divided,
     gathered_weights_serve_calls_that_go_around_the_module,
+    moments_of_few_digits_come_back_to_their_shards,
     nobody_goes_on_before_all_are_here,
 )
 

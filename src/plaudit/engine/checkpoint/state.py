@@ -261,9 +261,11 @@ def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
     """A tensor is placed as its weight is."""
     if not isinstance(value, Tensor):
         return _from_json(value)
-    if value.shape != parameter.shape:
+    # A number for each weight, or one for each of its rows.
+    likes = [like for like in (parameter, parameter[..., :1]) if like.shape == value.shape]
+    if not likes:
         return value.clone().to(parameter.device)
-    weight_entry = torch.zeros_like(parameter, dtype=value.dtype).detach()
+    weight_entry = torch.zeros_like(likes[0], dtype=value.dtype).detach()
     copy_into(weight_entry, value)
     return weight_entry
 
