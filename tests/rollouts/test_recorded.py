@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from plaudit.errors import UserError
 from plaudit.models.attention import PackingError
 from plaudit.models.decode import PagedDecoder, SharedDecoder, fastest_decoder
+from plaudit.models.paged_cache import PagedCache
 from plaudit.models.policy import Policy
 from plaudit.rollouts.local import RECORDERS, LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
@@ -129,19 +130,19 @@ def test_steps_that_cannot_be_recorded_are_made_one_by_one(tmp_path: Path) -> No
     assert len(tried) == 1
 
 
-def test_pages_of_ended_answers_are_taken_again(tmp_path: Path) -> None:
+def test_pages_of_ended_answers_are_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty answers one behind the other need no more pages than the few that grow side by side."""
     sampler, settings = sampler_of(tmp_path), SETTINGS["plain"]
     caches: list[Any] = []
 
-    class Watched(PagedDecoder):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            caches.append(self._kv_cache)
+    class Watched(PagedCache):
+        def __init__(self, device: torch.device) -> None:
+            super().__init__(device)
+            caches.append(self)
 
+    monkeypatch.setattr(PagedDecoder, "_cache_type", Watched)
     requests = [replace(one, sample=n) for n in range(3) for one in requests_of(sampler, settings)]
     in_pages(sampler, look_every=4, record=None, batch_size=4)
-    sampler._engine = replace(sampler._engine, decoder=Watched)
     answers = sampler.generate_requests(requests, settings)
     tokens = sum(len(one.prompt) + one.answer.tokens for one in answers)
     [cache] = caches

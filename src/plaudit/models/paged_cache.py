@@ -107,9 +107,9 @@ class PagedCache:
         last = self._rows[-1]
         whole = last.prompt // self._page
         rows = [self._begin_row(last.prompt, last.pages[:whole]) for _ in range(count)]
-        begun = (whole * self._page, last.prompt)
-        source_X = self._places(last.pages, *begun).repeat(count)
-        place_X = torch.cat([self._places(row.pages, *begun) for row in rows])
+        partial = (whole * self._page, last.prompt)
+        source_X = self._places(last.pages, *partial).repeat(count)
+        place_X = torch.cat([self._places(row.pages, *partial) for row in rows])
         source_X, place_X = move_together([source_X, place_X], self._length_R.device)
         self._make_room()
         for pool in self._pools.values():
@@ -227,9 +227,9 @@ class PagedCache:
     def _write_tables(self) -> None:
         """Write the host's tables where the device reads them; rows of nobody have page 0 and no token."""
         rows, width = self._table_RW.shape
-        nobody = [0] * width
-        pages = [(row.pages + nobody)[:width] for row in self._rows]
-        pages += [nobody] * (rows - len(self._rows))
+        padding = [0] * width
+        pages = [(row.pages + padding)[:width] for row in self._rows]
+        pages += [padding] * (rows - len(self._rows))
         lengths = [row.length for row in self._rows] + [0] * (rows - len(self._rows))
         tables = [torch.tensor(table, dtype=torch.int32) for table in (pages, lengths)]
         table_RW, length_R = move_together(tables, self._table_RW.device)
@@ -277,13 +277,13 @@ def paged_attention(
     # All pages of a table, also those behind a row's end: shapes that hang on lengths cannot be recorded.
     key_RSkD, value_RSkD = (x[table_RW.long()].flatten(1, 2) for x in (key_PtkD, value_PtkD))
     place_S = torch.arange(key_RSkD.shape[1], device=query_RhD.device)
-    seen_RS = place_S < length_R[:, None]
+    visible_RS = place_S < length_R[:, None]
     if rule.window is not None:
-        seen_RS = seen_RS & (length_R[:, None] - place_S <= rule.window)
+        visible_RS = visible_RS & (length_R[:, None] - place_S <= rule.window)
     kv_heads = key_RSkD.shape[2]
     query_RkrAD = query_RhD.reshape(rows, kv_heads, heads // kv_heads, 1, size)
     score = query_RkrAD @ key_RSkD.permute(0, 2, 3, 1)[:, :, None]
-    weight = rule.attention_weights(score, seen_RS[:, None, None, None], size)
+    weight = rule.attention_weights(score, visible_RS[:, None, None, None], size)
     return (weight @ value_RSkD.transpose(1, 2)[:, :, None]).reshape(rows, heads, -1)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoModelForSequenceClassification,
@@ -174,23 +175,16 @@ class RewardModel(nn.Module):
         return value_NC.masked_fill((end_NC < 0).to(value_NC.device, non_blocking=True), 0.0)
 
     def forward(self, batch: TokenBatch, where: StateSelector) -> Tensor:
-        """The head at the wanted states; inside this call sharded weights are whole.
-
-        In float32 at least, whatever the products of the layers below are made in.
-        """
+        """The head at the wanted states, in float32 at least; inside this call sharded weights are whole."""
         with self.backbone.computing():
             hidden = self.backbone.states(batch, where)
         score: Any = self.base.score
-        # A reward is a difference of large sums: in bfloat16 near
-        # ones would tie, and a pair's loss be log 2.
-        wide_dtype = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
+        # A reward is a difference of large sums: in bfloat16 near ones would tie, and a loss be log 2.
+        wide = torch.promote_types(torch.promote_types(hidden.dtype, score.weight.dtype), torch.float32)
         with torch.autocast(hidden.device.type, enabled=False):
-            if score.weight.dtype == wide_dtype:
-                # By its own call, in which a divided weight is gathered.
-                raw = score(hidden.to(wide_dtype))
-            else:
-                bias = None if score.bias is None else score.bias.to(wide_dtype)
-                raw = nn.functional.linear(hidden.to(wide_dtype), score.weight.to(wide_dtype), bias)
+            # By its own call, in which a divided weight is gathered; by wider copies where it is narrow.
+            copies = {name: p.to(wide) for name, p in score.named_parameters() if p.dtype != wide}
+            raw = functional_call(score, copies, hidden.to(wide)) if copies else score(hidden.to(wide))
         return self.normalisation.apply(raw[..., 0])
 
     def with_adapters(self, settings: LoraSettings, device: torch.device | None = None) -> RewardModel:
