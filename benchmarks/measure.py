@@ -1,4 +1,4 @@
-"""What one run reports, measured the same way on both sides; needs nothing but the standard library."""
+"""What one run reports, measured the same way on both sides; needs nothing but torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 MIB = 1024 * 1024
 """Bytes."""
@@ -36,7 +38,7 @@ class Report:
     cpu_seconds: tuple[float, ...]
     """The processor time of each step, over all threads."""
     base_mib: float
-    """Process, weights and optimiser: resident before the first step, plus the optimiser's state."""
+    """Process (not on a GPU), weights and optimiser: what was taken before the first step, plus its state."""
     peak_mib: float
     """The most that was resident during the steps."""
     flops: float = 0.0
@@ -71,11 +73,13 @@ def report_from(output: str) -> Report:
 
 @dataclass
 class Watch:
-    """Times steps and follows the memory of this process.
+    """Times steps and follows the memory of this process, or its share of a GPU.
 
     Example: ``watch = Watch(); watch.start(); ...; watch.step_done()``
     """
 
+    device: str = "cpu"
+    """Where steps are computed, and whose memory is followed."""
     seconds: list[float] = field(default_factory=list)
     """Of the steps so far."""
     cpu_seconds: list[float] = field(default_factory=list)
@@ -85,12 +89,18 @@ class Watch:
 
     def start(self) -> None:
         """Before the first step: from here on, the peak counts."""
-        Path("/proc/self/clear_refs").write_text("5")  # Sets the peak back to what is resident now.
-        self.resident_mib = _status("VmRSS")
+        if self._on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+            self.resident_mib = torch.cuda.memory_allocated() / MIB
+        else:
+            Path("/proc/self/clear_refs").write_text("5")  # Sets the peak back to what is resident now.
+            self.resident_mib = _status("VmRSS")
         self._mark()
 
     def step_done(self) -> None:
-        """After each step."""
+        """After each step, once a GPU has done all of it."""
+        if self._on_gpu:
+            torch.cuda.synchronize()
         now, used = time.perf_counter(), _processor_seconds()
         self.seconds.append(round(now - self._began, 4))
         self.cpu_seconds.append(round(used - self._used, 4))
@@ -99,7 +109,11 @@ class Watch:
     @property
     def peak_mib(self) -> float:
         """The most that was resident since the start."""
-        return _status("VmHWM")
+        return torch.cuda.max_memory_allocated() / MIB if self._on_gpu else _status("VmHWM")
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device != "cpu"
 
     def _mark(self) -> None:
         self._began, self._used = time.perf_counter(), _processor_seconds()

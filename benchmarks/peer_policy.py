@@ -66,7 +66,7 @@ def _common(given: argparse.Namespace, answers: int) -> dict[str, object]:
         "learning_rate": RATE,
         "temperature": 1.0,
         "bf16": given.dtype == "bfloat16",
-        "use_cpu": True,
+        "use_cpu": given.device == "cpu",
         "report_to": "none",
         "save_strategy": "no",
         "logging_steps": 1,
@@ -133,7 +133,7 @@ def _ppo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[A
 
 def run(work: Path, given: argparse.Namespace) -> Report:
     """Train for a few steps and say what they cost."""
-    watch = Watch()
+    watch = Watch(device=given.device)
     trainer = trainer_for(work, given, watch)
     read_all(p.detach() for p in trainer.model.parameters())
     trainer.train()
@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--agree", action="store_true", help="print what is said of the fixed samples instead"
     )

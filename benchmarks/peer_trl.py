@@ -119,7 +119,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
         "max_length": LONGEST,
         "learning_rate": RATE,
         "bf16": given.dtype == "bfloat16",
-        "use_cpu": True,
+        "use_cpu": given.device == "cpu",
         **({} if task.trainer == "KTOTrainer" else {"train_sampling_strategy": "sequential"}),
         "report_to": "none",
         "save_strategy": "no",
@@ -139,7 +139,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
 
 def run(work: Path, given: argparse.Namespace) -> Report:
     """Train for a few steps and say what they cost."""
-    watch = Watch()
+    watch = Watch(device=given.device)
     trainer = trainer_for(work, given, watch)
     read_all(p.detach() for p in trainer.model.parameters())
     trainer.train()
@@ -200,6 +200,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rewards", action="store_true", help="print the reward of every answer instead")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
