@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 
+from benchmarks.measure import now
 from benchmarks.turns import DEVICES
 from plaudit.tensors import logprobs
 from plaudit.tensors.logprobs import TokenScores, score_tokens, score_tokens_equally_weighted
@@ -34,20 +34,13 @@ def seconds(
     forward: list[float] = []
     backward: list[float] = []
     for _ in range(rounds + 1):
-        began = _now(device)
+        began = now(device)
         loss = -score(hidden_MH, weight_VH, target_M).logp_M.mean()
-        middle = _now(device)
+        middle = now(device)
         loss.backward()
         forward.append(middle - began)
-        backward.append(_now(device) - middle)
+        backward.append(now(device) - middle)
     return statistics.median(forward[1:]), statistics.median(backward[1:])
-
-
-def _now(device: str) -> float:
-    """The time once the device has done what it was given."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def main(size: Size, device: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -49,7 +50,7 @@ BATCH = 8
 class Compared:
     """One run, before and after.
 
-    Example: ``compared("sft", work, given).table_row``
+    Example: ``compared("sft", ["sft", …], work).table_row``
     """
 
     name: str
@@ -61,7 +62,7 @@ class Compared:
     bare_mib: float
     """What Python and its libraries took before a model was loaded."""
     planned_seconds: float
-    """Seconds that were said."""
+    """Seconds that were said; not a number where nothing was."""
     took_seconds: float
     """Seconds of all steps."""
 
@@ -103,19 +104,18 @@ def words(method: str, work: Path, device: str) -> list[str]:
     return [*arguments, "--reward", "benchmarks.work:sevens", "--divergence", "loss"]
 
 
-def compared(method: str, work: Path, given: argparse.Namespace) -> Compared:
-    """Plan and run it."""
-    command = [*words(method, work, given.device), *given.more]
+def compared(name: str, command: Sequence[str], work: Path, plan_words: Sequence[str] = ()) -> Compared:
+    """Plan and run this command; ``plan_words`` are the plan's own."""
     plan, out = work / "plan.json", work / "out"
-    _child(["plan", *command, "--json", str(plan)])
+    _child(["plan", *command, *plan_words, "--json", str(plan)])
     bare, took = json.loads(_child(["train", *command, "--out", str(out)]).splitlines()[-1])
     planned = json.loads(plan.read_text(encoding="utf-8"))
     return Compared(
-        name=" ".join((method, *given.more)),
+        name=name,
         planned_mib=planned["peak_bytes"] / MIB,
         took_mib=took,
         bare_mib=bare,
-        planned_seconds=planned["seconds"]["total"],
+        planned_seconds=math.nan if planned["seconds"] is None else planned["seconds"]["total"],
         took_seconds=sum(report.timing["seconds"] for report in read_reports(out)),
     )
 
@@ -167,7 +167,8 @@ def main() -> None:
         for method in given.methods or ("sft", "dpo", "grpo", "ppo"):
             with tempfile.TemporaryDirectory() as folder:
                 write(method, Path(folder), shape, given.steps)
-                found = compared(method, Path(folder), given)
+                command = [*words(method, Path(folder), given.device), *given.more]
+                found = compared(" ".join((method, *given.more)), command, Path(folder))
             lines.append(found.table_row.replace("| ", f"| {shape}, ", 1))
             print(lines[-1], flush=True)
     text = "\n".join(lines)

@@ -257,8 +257,8 @@ def _cells(measured: Sequence[Measured], ours: float) -> tuple[str, ...]:
 
 def _needed(shape: Shape, workload: Workload) -> float:
     """Operations: each prompt once through the layers, every drawn token through layers and head."""
-    size = shape.hidden // shape.heads
-    body = shape.layers * shape.hidden * (2 * shape.hidden + 2 * shape.key_heads * size + 3 * shape.inner)
+    heads = 2 * (shape.heads + shape.key_heads) * shape.head_size
+    body = shape.layers * shape.hidden * (heads + 3 * shape.inner)
     head = shape.hidden * shape.vocabulary
     lengths = workload.lengths()
     drawn = sum(lengths)

@@ -66,12 +66,12 @@ def in_turn(sides: Sequence[Command], work: Path, given: argparse.Namespace) -> 
     outcomes: dict[str, list[Report | str]] = {command.name: [] for command in sides}
     for _ in range(given.rounds):
         for command in sides:
-            outcomes[command.name].append(_run([*command.words, str(work), *numbers]))
+            outcomes[command.name].append(report_of([*command.words, str(work), *numbers]))
             print(".", end="", file=sys.stderr, flush=True)
     return [_side(name, outcome) for name, outcome in outcomes.items()]
 
 
-def _run(words: Sequence[str]) -> Report | str:
+def report_of(words: Sequence[str]) -> Report | str:
     """The report of a run, or the last words of one that failed."""
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0:
