@@ -405,12 +405,12 @@ def _decoded(bench: Bench, name: str, answer: Answer) -> None:
         call = partial(answer, prompts.tolist())
         taken = [median_seconds(partial(call, length), bench.device, limit) for length in (short, long)]
         each = max(taken[1] - taken[0], 1e-9) / (long - short)
-        floor = _bytes_read(bench, rows, prompt + (short + long) / 2) / rate
+        floor = bytes_read(bench, rows, prompt + (short + long) / 2) / rate
         bench.figure(f"{name}, {rows} rows", rows / each, "tokens / s")
         bench.figure(f"{name}, {rows} rows, share of the bandwidth floor", floor / each, "of 1")
 
 
-def _bytes_read(bench: Bench, rows: int, context: float) -> float:
+def bytes_read(bench: Bench, rows: int, context: float) -> float:
     """What a token of every row has to read at least: all weights once, and each row's keys and values."""
     shape = GPU_SHAPES[bench.given.shape]
     size = precision("auto", device_of(bench.device)).products.itemsize
@@ -484,18 +484,15 @@ def _run_words(bench: Bench, name: str, more: Sequence[str]) -> list[str]:
 
 
 def _trained(bench: Bench, name: str, more: Sequence[str]) -> str:
-    """The hash of the last checkpoint of a run, which is gone on with where it stopped.
+    """The hash of weights and moments of a run's last step; a run that has begun goes on where it stopped.
 
     Of the checkpoint and not of ``model``, whose weights are rounded to the 16 bits of the folder.
     """
     with redirect_stdout(sys.stderr):
         assert command_line(_run_words(bench, name, more)) == 0
-    state = hashlib.sha256()
-    files = sorted((bench.runs / name / "checkpoints" / "step-00000010").glob("*.safetensors"))
-    assert files, "a run of ten steps ends with a checkpoint"
-    for path in files:
-        state.update(path.read_bytes())
-    return state.hexdigest()
+    checkpoint = bench.runs / name / "checkpoints" / "step-00000010"
+    files = [checkpoint / f"{part}.safetensors" for part in ("model", "optimizer")]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _kill_after(bench: Bench, name: str, step: int) -> None:

@@ -28,6 +28,12 @@ Head = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From states ``[M, H]``, weight ``[V, H]`` and targets ``[M]`` to the mean loss of the targets."""
 STEPS = 8
 """Of a run of TRL's."""
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "sft": ("gpu", "gpu-padding-free", "gpu-small"),
+    "dpo": ("gpu", "gpu-small"),
+    "grpo": ("gpu",),
+}
+"""By which of its settings each of TRL's trainers is run."""
 EXACT_ROWS = 256
 """Rows that are computed in float64 as well."""
 
@@ -205,7 +211,7 @@ def trl_figures(method: str, words: Sequence[str], work: Path) -> Iterator[Figur
         return
     module, option = ("peer_policy", "--method") if method == "grpo" else ("peer_trl", "--task")
     command = [str(PEER), "-m", f"benchmarks.{module}", option, method, *words, "--dtype", "bfloat16"]
-    for variant in ("gpu", "gpu-packed") if method == "sft" else ("gpu",):
+    for variant in VARIANTS[method]:
         outcome = report_of([*command, "--variant", variant, "--steps", str(STEPS), str(work)])
         if isinstance(outcome, str):
             yield Figure(part="peers", name=f"TRL, {method}, {variant}", value=f"did not run: {outcome}")

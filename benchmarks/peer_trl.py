@@ -93,7 +93,7 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     "plain-precomputed": {"precompute_ref_log_probs": True, "gradient_checkpointing": False},
     "compiled": {"gradient_checkpointing": False, "torch_compile": True},
     "gpu": ON_GPU,
-    "gpu-packed": {**ON_GPU, **GPU_PACKING},
+    "gpu-padding-free": {**ON_GPU, **GPU_PACKING},
     "gpu-small": {**ON_GPU, **GPU_PACKING, "gradient_checkpointing": True},
 }
 """TRL's own options, as its documentation names them; README.md says which is the fastest."""

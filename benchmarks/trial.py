@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 import plaudit
 from benchmarks.measure import MIB, Report, Watch, read_all
+from benchmarks.turns import DEVICES
 from plaudit.engine.metrics import matmul_rate, training_flops, values_of
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
@@ -96,7 +97,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--layout", choices=("packed", "left", "right"), default=MemorySettings().layout)
     parser.add_argument("--tokens-at-once", type=int, default=MemorySettings().tokens_at_once)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, or one of several as cuda:1")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     return parser
 
 
