@@ -23,7 +23,6 @@ from benchmarks.table import machine, markdown, save_section
 from benchmarks.trial import measured
 from benchmarks.turns import DEVICES
 from benchmarks.work import Shape, model_of
-from plaudit.models.load import device_of
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Completion, Example
 
@@ -102,9 +101,8 @@ def run_point(point: Point, device: str = "cpu") -> Report:
         Example(prompt=tokens(point.prompt), completions=tuple(answer() for _ in range(point.answers)))
         for _ in range(point.prompts)
     ]
-    trial = trial_of(
-        Policy(model_of(point.shape).to(device_of(device)), share_prompts=point.share), tokens_at_once=2**20
-    )
+    model = model_of(point.shape, device=device)
+    trial = trial_of(Policy(model, share_prompts=point.share), tokens_at_once=2**20)
     return measured(trial, [batch] * STEPS)
 
 
@@ -154,12 +152,13 @@ def table(given: argparse.Namespace) -> str:
         seconds: dict[int, float] = {}
         mib: dict[int, float] = {}
         for value in values:
-            report = _in_a_process(point_of(value), threads)
-            seconds[value] = min(report.cpu_seconds[1:])
+            report = _in_a_process(point_of(value), given)
+            seconds[value] = min((report.cpu_seconds if given.device == "cpu" else report.seconds)[1:])
             mib[value] = working_mib(report, point_of(value))
             print(".", end="", file=sys.stderr, flush=True)
         rows.append(row_of(name, seconds, mib))
-    return markdown(["what", "values", "CPU s / step", "exponent", "working MiB", "exponent"], rows)
+    time = "CPU s / step" if given.device == "cpu" else "s / step"
+    return markdown(["what", "values", time, "exponent", "working MiB", "exponent"], rows)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -195,7 +196,8 @@ def write_gpu_work(folder: Path, shape: Shape, loads: Mapping[str, Load], device
     """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer_of(shape).save_pretrained(folder / "model")
-    model_of(shape, device=device).to(torch.bfloat16).save_pretrained(folder / "model")
+    model: Any = model_of(shape, device=device)
+    model.to(torch.bfloat16).save_pretrained(folder / "model")
     (folder / REFERENCE).symlink_to("model")
     generator = random.Random(0)
 
