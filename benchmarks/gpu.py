@@ -38,7 +38,14 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_peers import NOT_MEASURED, HeadInputs, head_figures, section, trl_figures
+from benchmarks.gpu_peers import (
+    NOT_MEASURED,
+    HeadInputs,
+    head_figures,
+    other_heads,
+    section,
+    trl_figures,
+)
 from benchmarks.measure import (
     Figure,
     Synchronisations,
@@ -52,7 +59,7 @@ from benchmarks.measure import (
 )
 from benchmarks.planning import compared
 from benchmarks.table import machine, save_section
-from benchmarks.turns import DEVICES, PEER, ROOT
+from benchmarks.turns import DEVICES, ROOT
 from benchmarks.work import (
     GPU_LOADS,
     GPU_SHAPES,
@@ -93,8 +100,6 @@ DETERMINISTIC = ("--deterministic",)
 """With which two runs have to end alike."""
 MOST_STEPS = 60
 """Of a method: a median needs no more."""
-
-
 FILES = {"sft": ("--data", "rows.jsonl"), "dpo": ("--data", PAIRS), "grpo": ("--prompts", PROMPTS)}
 """The option and the file with what a method learns from."""
 DECODED = {True: (8, (2, 6), (1, 4)), False: (384, (64, 192), (1, 4, 16, 64, 256))}
@@ -156,17 +161,19 @@ class Bench:
             with self.given.figures.open("a", encoding="utf-8") as file:
                 file.write(f"{figure.line()}\n")
 
-    @contextmanager
-    def within_memory(self, name: str) -> Iterator[None]:
-        """While this lasts too little memory is a figure too, and the next thing is measured."""
+    def attempt(self, name: str, call: Callable[[], object]) -> None:
+        """Measure something; too little memory is a figure too, and the next thing begins with all of it.
+
+        A call and not a block: what a block has bound would still be in memory.
+        """
         try:
-            yield
+            call()
         except torch.OutOfMemoryError as error:
             self.figure(name, f"out of memory: {str(error)[:80]}")
-        finally:
-            gc.collect()
-            if self.on_gpu:
-                torch.cuda.empty_cache()
+        gc.collect()
+        if self.on_gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,13 +284,16 @@ def env(bench: Bench) -> None:
 def cliff(bench: Bench) -> None:
     """torch's attention on ever new lengths, then our steps on new rows beside the same rows again."""
     for cudnn in (True, False) if bench.on_gpu else (False,):
-        device_of(bench.device)  # It switches cuDNN's attention off.
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
         for masked in (False, True):
             what = f"{'masked' if masked else 'plain'}, cuDNN {'on' if cudnn else 'off'}"
             taken = typical([attention_seconds(bench.device, 301 + 7 * n, masked) for n in range(12)])
             bench.figure(f"attention of a new length, {what}", 1e3 * taken, "ms")
-    with bench.within_memory("steps"), prepared(bench, "sft") as run:
+    bench.attempt("steps", lambda: _rows_again(bench))
+
+
+def _rows_again(bench: Bench) -> None:
+    with prepared(bench, "sft") as run:
         fresh = typical([step.move for step in run.steps(bench.given.seconds / 2)])
         again = typical([step.move for step in run.steps(bench.given.seconds / 2, rows_of=1)])
         bench.figure("a step on new rows", fresh, "s")
@@ -295,10 +305,7 @@ def train(bench: Bench) -> None:
     for method in bench.given.methods:
         for more in ((), compile_words(method)) if bench.given.compile else ((),):
             name = f"{method}{' compiled' * bool(more)}"
-            with bench.within_memory(name), prepared(bench, method, more) as run:
-                if bench.on_gpu:
-                    torch.cuda.reset_peak_memory_stats()
-                _train(bench, name, run)
+            bench.attempt(name, partial(_train, bench, method, more, name))
 
 
 def compile_words(method: str) -> tuple[str, ...]:
@@ -310,15 +317,22 @@ def compile_words(method: str) -> tuple[str, ...]:
     return (found,)
 
 
-def _train(bench: Bench, name: str, run: PreparedRun) -> None:
-    first = run.step(1)
-    graphs = compiled_graphs()
-    steps = run.steps(bench.given.seconds, first=2)
+def _train(bench: Bench, method: str, more: Sequence[str], name: str) -> None:
+    with prepared(bench, method, more) as run:
+        for note in run.notes:
+            if note.startswith("attention:"):
+                bench.figure(f"{name}, kernels of attention", note)
+        first = run.step(1)
+        graphs = compiled_graphs()
+        steps = run.steps(bench.given.seconds, first=2)
+        _step_figures(bench, name, first, steps)
+        _waits(bench, name, run, len(steps) + 2, graphs)
+
+
+def _step_figures(bench: Bench, name: str, first: Step, steps: Sequence[Step]) -> None:
+    memory = measure_memory(bench.device).reported / 1024
     move, seconds = (typical([getattr(step, what) for step in steps]) for what in ("move", "seconds"))
     rate = matmul_rate(bench.device, precision("auto", device_of(bench.device)).products)
-    for note in run.notes:
-        if note.startswith("attention:"):
-            bench.figure(f"{name}, kernels of attention", note)
     bench.figure(f"{name}, first step", first.seconds, "s")
     bench.figure(f"{name}, typical step", seconds, "s")
     if typical([step.draw for step in steps]) > 0.1 * seconds:
@@ -326,9 +340,7 @@ def _train(bench: Bench, name: str, run: PreparedRun) -> None:
     bench.figure(f"{name}, trained", typical([step.tokens / step.move for step in steps]), "tokens / s")
     bench.figure(f"{name}, whole steps", typical([step.rows / step.seconds for step in steps]), "rows / s")
     bench.figure(f"{name}, MFU", typical([step.flops / step.move / rate for step in steps]), "of products")
-    memory = measure_memory(bench.device).reported / 1024
     bench.figure(f"{name}, peak of {'the GPU' if bench.on_gpu else 'the process'}", memory, "GiB")
-    _waits(bench, name, run, len(steps) + 2, graphs)
 
 
 def _waits(bench: Bench, name: str, run: PreparedRun, number: int, graphs: int) -> None:
@@ -351,23 +363,31 @@ def _waits(bench: Bench, name: str, run: PreparedRun, number: int, graphs: int) 
 
 def decode(bench: Bench) -> None:
     """Seconds a token at several numbers of rows: as a folder, as in a run, and by transformers."""
+    for name, side in (("as a folder", _folder), ("generate", _generate), ("in a run", _policy)):
+        bench.attempt(name, partial(side, bench))
+
+
+def _folder(bench: Bench) -> None:
+    sampler = LocalSampler(bench.work / "model", device=bench.device)
+    _decoded(bench, "as a folder", partial(_drawn, sampler))
+
+
+def _policy(bench: Bench) -> None:
     target = device_of(bench.device)
     numbers = precision("auto", target)
-    folder = bench.work / "model"
-    with bench.within_memory("as a folder"):
-        sampler = LocalSampler(folder, device=bench.device)
-        _decoded(bench, "as a folder", partial(_drawn, sampler))
-    with bench.within_memory("generate"):
-        model: Any = load_model(folder, dtype=numbers.products, device=target)
-        for cache in ("dynamic", "static"):
-            _decoded(bench, f"generate, {cache} cache", partial(_generated, model, cache))
-        del model
-    with bench.within_memory("in a run"):
-        policy = Policy(load_model(folder, dtype=numbers.weights, device=target))
-        if numbers.mixed:
-            policy.compute_in(numbers.products)
-        sampler = LocalSampler.from_policy(policy, make_encoder(folder))
-        _decoded(bench, "in a run", partial(_drawn, sampler))
+    policy = Policy(load_model(bench.work / "model", dtype=numbers.weights, device=target))
+    if numbers.mixed:
+        policy.compute_in(numbers.products)
+    sampler = LocalSampler.from_policy(policy, make_encoder(bench.work / "model"))
+    _decoded(bench, "in a run", partial(_drawn, sampler))
+
+
+def _generate(bench: Bench) -> None:
+    target = device_of(bench.device)
+    dtype = precision("auto", target).products
+    model = load_model(bench.work / "model", dtype=dtype, device=target)
+    for cache in ("dynamic", "static"):
+        _decoded(bench, f"generate, {cache} cache", partial(_generated, model, cache))
 
 
 def _drawn(sampler: LocalSampler, prompts: Sequence[Sequence[int]], tokens: int) -> None:
@@ -414,8 +434,7 @@ def bytes_read(bench: Bench, rows: int, context: float) -> float:
     """What a token of every row has to read at least: all weights once, and each row's keys and values."""
     shape = GPU_SHAPES[bench.given.shape]
     size = precision("auto", device_of(bench.device)).products.itemsize
-    heads = 2 * (shape.heads + shape.key_heads) * shape.head_size
-    weights = shape.layers * shape.hidden * (heads + 3 * shape.inner) + shape.hidden * shape.vocabulary
+    weights = shape.body + shape.hidden * shape.vocabulary
     keys_and_values = rows * context * shape.layers * 2 * shape.key_heads * shape.head_size
     return size * (weights + keys_and_values)
 
@@ -427,7 +446,7 @@ def head(bench: Bench) -> None:
     sizes = {"rows": rows, "hidden": shape.hidden, "vocabulary": shape.vocabulary}
     inputs = HeadInputs.random(**sizes, device=bench.device)
     seconds = bench.given.seconds / 8
-    taken = median_seconds(partial(_products, inputs), bench.device, seconds)
+    taken = median_seconds(inputs.products, bench.device, seconds)
     bench.figure("the three products", 1e3 * taken, "ms")
     ours = {
         "plaudit": lambda *given: -score_tokens(*given).logp_M.mean(),
@@ -439,25 +458,8 @@ def head(bench: Bench) -> None:
         for figure in head_figures(name, own, inputs, seconds):
             bench.report(figure)
     del inputs
-    program = PEER if PEER.exists() else Path(sys.executable)
-    words = [f"--{name}={size}" for name, size in sizes.items()]
-    words += [f"--seconds={seconds}", f"--device={bench.device}"]
-    for line in _output([str(program), "-m", "benchmarks.gpu_peers", *words]).splitlines():
-        bench.report(Figure(**json.loads(line)))
-
-
-def _products(inputs: HeadInputs) -> None:
-    """What a head has to multiply, forward and backward, if logits are made once."""
-    hidden, weight = inputs.hidden.detach(), inputs.weight.detach()
-    logits = hidden @ weight.T
-    _ = logits @ weight, logits.T @ hidden
-
-
-def _output(words: Sequence[str]) -> str:
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stderr.strip()[-2000:]}")
-    return done.stdout
+    for figure in other_heads(sizes, bench.device, seconds):
+        bench.report(figure)
 
 
 def bits(bench: Bench) -> None:
@@ -472,9 +474,9 @@ def bits(bench: Bench) -> None:
         bench.figure(f"{name}, two runs end alike", str(whole == again))
     for place in bench.given.kills:
         if time.perf_counter() < until:
-            _kill_after(bench, f"killed-{place}", place)
+            killed = _kill_after(bench, f"killed-{place}", place)
             alike = _trained(bench, f"killed-{place}", DETERMINISTIC) == whole
-            bench.figure(f"killed after step {place}, ends alike", str(alike))
+            bench.figure(f"killed after step {place}, ends alike", str(alike) if killed else "ended before")
 
 
 def _run_words(bench: Bench, name: str, more: Sequence[str]) -> list[str]:
@@ -495,8 +497,8 @@ def _trained(bench: Bench, name: str, more: Sequence[str]) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def _kill_after(bench: Bench, name: str, step: int) -> None:
-    """Start a run in a process of its own, and kill it as soon as it reports this step."""
+def _kill_after(bench: Bench, name: str, step: int) -> bool:
+    """Start a run in a process of its own, and kill it once it reports this step; whether it came to that."""
     words = _run_words(bench, name, DETERMINISTIC)
     child = subprocess.Popen(
         [sys.executable, "-m", "plaudit", *words],
@@ -509,6 +511,7 @@ def _kill_after(bench: Bench, name: str, step: int) -> None:
         if reports.exists() and reports.read_text(encoding="utf-8").count("\n") >= step:
             child.send_signal(signal.SIGKILL)
         time.sleep(0.01)
+    return child.returncode == -signal.SIGKILL
 
 
 def plan(bench: Bench) -> None:

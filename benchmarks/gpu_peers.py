@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,7 +25,7 @@ from torch.nn import functional
 
 from benchmarks.measure import MIB, Figure, median_seconds, typical
 from benchmarks.table import markdown
-from benchmarks.turns import PEER, report_of
+from benchmarks.turns import PEER, ROOT, report_of
 
 Head = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From states ``[M, H]``, weight ``[V, H]`` and targets ``[M]`` to the mean loss of the targets."""
@@ -82,6 +85,12 @@ class HeadInputs:
         self.hidden.grad = self.weight.grad = None
         return loss.detach(), gradient
 
+    def products(self) -> None:
+        """What a head has to multiply, forward and backward, where logits are made once."""
+        hidden, weight = self.hidden.detach(), self.weight.detach()
+        logits = hidden @ weight.T
+        _ = logits @ weight, logits.T @ hidden
+
 
 def plain(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     """All logits at once, in float32: what transformers does."""
@@ -134,6 +143,19 @@ def errors_of(head: Head, inputs: HeadInputs) -> tuple[float, float]:
     difference = torch.linalg.vector_norm(gradient.double() - exact_gradient)
     relative = difference / torch.linalg.vector_norm(exact_gradient)
     return float((loss.double() - exact_loss).abs() / exact_loss), float(relative)
+
+
+def other_heads(sizes: Mapping[str, int], device: str, seconds: float) -> Iterator[Figure]:
+    """The figures of `HEADS`, from a process in the peers' environment; without one, in this one."""
+    program = PEER if PEER.exists() else Path(sys.executable)
+    words = [f"--{name}={size}" for name, size in sizes.items()]
+    words += [f"--seconds={seconds}", f"--device={device}"]
+    command = [str(program), "-m", "benchmarks.gpu_peers", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr.strip()[-2000:]}")
+    for line in done.stdout.splitlines():
+        yield Figure(**json.loads(line))
 
 
 PUBLISHED: tuple[tuple[str, str, str], ...] = (

@@ -257,15 +257,13 @@ def _cells(measured: Sequence[Measured], ours: float) -> tuple[str, ...]:
 
 def _needed(shape: Shape, workload: Workload) -> float:
     """Operations: each prompt once through the layers, every drawn token through layers and head."""
-    heads = 2 * (shape.heads + shape.key_heads) * shape.head_size
-    body = shape.layers * shape.hidden * (heads + 3 * shape.inner)
     head = shape.hidden * shape.vocabulary
     lengths = workload.lengths()
     drawn = sum(lengths)
     positions = sum(length * (workload.prompt + length / 2) for length in lengths)
     pairs = positions + workload.prompts * workload.prompt**2 / 2
     return (
-        2 * body * (workload.prompts * workload.prompt + drawn)
+        2 * shape.body * (workload.prompts * workload.prompt + drawn)
         + 2 * head * drawn
         + 4 * shape.layers * shape.hidden * pairs
     )

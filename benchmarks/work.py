@@ -57,6 +57,12 @@ class Shape:
         """Numbers of a head."""
         return self.head or self.hidden // self.heads
 
+    @property
+    def body(self) -> int:
+        """Numbers of all matrices of the layers."""
+        heads = 2 * (self.heads + self.key_heads) * self.head_size
+        return self.layers * self.hidden * (heads + 3 * self.inner)
+
 
 SHAPES: Mapping[str, Shape] = {
     "tiny": Shape(hidden=128, layers=2, heads=4, key_heads=4, inner=344, vocabulary=512),
