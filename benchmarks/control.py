@@ -2,6 +2,9 @@
 
 python -m benchmarks.control --seeds 5                       a table; about a quarter of an hour on one core
 python -m benchmarks.control --seeds 10 --comparisons 200    of one number of comparisons
+
+The one benchmark without ``--device``: its networks have some dozens of units and its pendulum is stepped in
+Python, so a GPU would wait for the host all the time, and `plaudit control` has no such setting either.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from benchmarks.measure import MIB, Report, report_from
 from benchmarks.ours import trial_of
 from benchmarks.table import machine, markdown, save_section
 from benchmarks.trial import measured
+from benchmarks.turns import DEVICES
 from benchmarks.work import Shape, model_of
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Completion, Example
@@ -86,7 +87,7 @@ AXES: tuple[Axis, ...] = (
 """What is varied."""
 
 
-def run_point(point: Point) -> Report:
+def run_point(point: Point, device: str = "cpu") -> Report:
     """A few steps at this size, in this process."""
     generator = torch.Generator().manual_seed(0)
 
@@ -100,7 +101,8 @@ def run_point(point: Point) -> Report:
         Example(prompt=tokens(point.prompt), completions=tuple(answer() for _ in range(point.answers)))
         for _ in range(point.prompts)
     ]
-    trial = trial_of(Policy(model_of(point.shape), share_prompts=point.share), tokens_at_once=2**20)
+    model = model_of(point.shape, device=device)
+    trial = trial_of(Policy(model, share_prompts=point.share), tokens_at_once=2**20)
     return measured(trial, [batch] * STEPS)
 
 
@@ -136,43 +138,47 @@ def row_of(name: str, seconds: Mapping[int, float], mib: Mapping[int, float]) ->
     ]
 
 
-def _in_a_process(point: Point, threads: int) -> Report:
-    words = ["-m", "benchmarks.growth", "--threads", str(threads), "--point", json.dumps(asdict(point))]
+def _in_a_process(point: Point, given: argparse.Namespace) -> Report:
+    words = ["-m", "benchmarks.growth", "--threads", str(given.threads), "--device", given.device]
+    words += ["--point", json.dumps(asdict(point))]
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     return report_from(done.stdout)
 
 
-def table(threads: int) -> str:
+def table(given: argparse.Namespace) -> str:
     """Every point in a process of its own, since a process's peak never falls."""
     rows: list[list[str]] = []
     for name, values, point_of in AXES:
         seconds: dict[int, float] = {}
         mib: dict[int, float] = {}
         for value in values:
-            report = _in_a_process(point_of(value), threads)
-            seconds[value] = min(report.cpu_seconds[1:])
+            report = _in_a_process(point_of(value), given)
+            seconds[value] = min((report.cpu_seconds if given.device == "cpu" else report.seconds)[1:])
             mib[value] = working_mib(report, point_of(value))
             print(".", end="", file=sys.stderr, flush=True)
         rows.append(row_of(name, seconds, mib))
-    return markdown(["what", "values", "CPU s / step", "exponent", "working MiB", "exponent"], rows)
+    time = "CPU s / step" if given.device == "cpu" else "s / step"
+    return markdown(["what", "values", time, "exponent", "working MiB", "exponent"], rows)
 
 
 def main() -> None:
     """From the command line: python -m benchmarks.growth [--save]."""
     parser = argparse.ArgumentParser(description="show how the cost of plaudit's SFT step grows")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--save", action="store_true", help="keep the table in RESULTS.md")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.point is not None:
         torch.set_num_threads(given.threads)
-        print(run_point(Point(**json.loads(given.point))).line())
+        print(run_point(Point(**json.loads(given.point)), given.device).line())
         return
-    text = table(given.threads)
+    text = table(given)
     print(f"\n{text}")
     if given.save:
         about = (
-            f"{machine()}. `python -m benchmarks.growth --threads {given.threads} --save`\n\n"
+            f"{machine(given.device)}. `python -m benchmarks.growth --threads {given.threads} "
+            f"--device {given.device} --save`\n\n"
             f"All else is as in `{USUAL}` (prompts of 256 where completions share one). Working MiB: "
             "above process, weights, optimiser and gradients."
         )

@@ -46,6 +46,12 @@ class Lab:
 
     folder: Path
     """Where all of it lies."""
+    device: str = "cpu"
+    """Where models learn and answer."""
+
+    def sampler(self, model: Path) -> LocalSampler:
+        """A model of the laboratory, ready to answer."""
+        return LocalSampler(model, device=self.device)
 
     def compared(self, annotators: str, n: int, split: Split = "train", seed: int = 0) -> Path:
         """Comparisons by a pool."""
@@ -58,7 +64,7 @@ class Lab:
         """Comparisons, by a pool, of a model's own answers."""
         path = self._data(f"{annotators}-{n}-own-{model.parent.name}-{seed}")
         if not path.exists():
-            tasks = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=2, seed=seed)
+            tasks = model_answer_tasks(self.sampler(model), n, answers=2, seed=seed)
             write_records(make_comparisons(annotator_pool(annotators), tasks, seed), path)
         return path
 
@@ -66,7 +72,7 @@ class Lab:
         """Thumbs, by a pool, for a model's own answers."""
         path = self._data(f"{annotators}-{n}-thumbs-{model.parent.name}-{seed}")
         if not path.exists():
-            tasks = model_answer_tasks(LocalSampler(model, device="cpu"), n, answers=1, seed=seed)
+            tasks = model_answer_tasks(self.sampler(model), n, answers=1, seed=seed)
             write_records(make_thumbs(annotator_pool(annotators), tasks, seed), path)
         return path
 
@@ -129,7 +135,15 @@ class Lab:
         if not data.exists():
             write_records(demonstrations(shown or SHOWN), data)
         silent = SampleSettings(rows=0)
-        config = SftConfig(model=base_model_folder(), data=data, out=out, epochs=1.0, sinks=(), sample=silent)
+        config = SftConfig(
+            model=base_model_folder(),
+            data=data,
+            out=out,
+            epochs=1.0,
+            device=self.device,
+            sinks=(),
+            sample=silent,
+        )
         if not (out / "summary.json").exists():
             sft(replace(config, learning_rate=5e-4))
         return out / "model"
@@ -151,6 +165,7 @@ class Lab:
             held_out="0",
             learning_rate=RATE,
             batch_size=BATCH,
+            device=self.device,
             sinks=(),
             save_every=10_000,
             sample=SampleSettings(rows=0),
@@ -164,7 +179,7 @@ class Lab:
         evidence: RewardEvaluationData = read_reward_data(data).data
         if gold:
             evidence = add_world_knowledge(evidence, answers=16, resampling=resampling)
-        return evaluate_reward(load_reward(run), evidence, resampling).evaluation
+        return evaluate_reward(load_reward(run, device=self.device), evidence, resampling).evaluation
 
     def _data(self, name: str) -> Path:
         (self.folder / "data").mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ from plaudit.methods.policy.objective import ActorCritic, AnyMicrobatch, PolicyM
 from plaudit.methods.policy.run import prepare_policy_run
 from plaudit.methods.preference.config import ReferenceSettings
 from plaudit.methods.run import Run
-from plaudit.models.load import precision
+from plaudit.models.load import device_of, precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.rollouts.sampler import Answer, Rollout, SamplingSettings, TokenIds
@@ -101,7 +101,7 @@ def config_of(given: Any) -> PolicyConfig:
         batch_size=given.batch,
         learning_rate=RATE,
         dtype=given.dtype,
-        device="cpu",
+        device=given.device,
         max_length=LONGEST,
         optimizer=OPTIMIZER,
         **({} if learnt else grpo),
@@ -115,16 +115,17 @@ def trial_on(given: Any) -> PolicyTrial:
     """The parts of a run on this folder."""
     config = config_of(given)
     encoder = make_encoder(config.model)
-    numbers = precision(config.dtype, torch.device("cpu"))
+    ranks = single_process(device_of(config.device))
+    numbers = precision(config.dtype, ranks.device)
     method = METHODS[given.method]
-    run = Run(config=config, method=method, encoder=encoder, precision=numbers, ranks=single_process())
+    run = Run(config=config, method=method, encoder=encoder, precision=numbers, ranks=ranks)
     ready, _ = prepare_policy_run(method, config, run)
     stepper = Stepper(
         module=ready.module,
         optimizer=make_optimizer(ready.module, RATE, OPTIMIZER, ready.rate_multiples),
         objective=ready.objective,
         clip=OPTIMIZER.clip,
-        ranks=single_process(),
+        ranks=ranks,
         clip_groups=ready.clip_groups,
     )
     order = BatchOrder(rows=ready.rows, batch_size=config.batch_size, seed=config.seed)
@@ -133,7 +134,7 @@ def trial_on(given: Any) -> PolicyTrial:
 
 def measured(trial: PolicyTrial, given: Any) -> Report:
     """Go through rounds and say what each cost."""
-    watch, stepper, actor = Watch(), trial.stepper, _actor(trial)
+    watch, stepper, actor = Watch(device=given.device), trial.stepper, _actor(trial)
     losses, flops, rounds = list[float](), list[float](), list[tuple[Example, ...]]()
     read_all(p.detach() for p in stepper.module.parameters())
     watch.start()
@@ -155,7 +156,7 @@ def measured(trial: PolicyTrial, given: Any) -> Report:
         base_mib=watch.resident_mib + state / MIB,
         peak_mib=watch.peak_mib,
         flops=statistics.median(flops[1:] or flops),
-        matmul_flops=matmul_rate("cpu", getattr(torch, given.dtype)),
+        matmul_flops=matmul_rate(given.device, getattr(torch, given.dtype)),
         tokens=sum(example.trained_tokens for examples in rounds for example in examples),
     )
 

@@ -27,7 +27,7 @@ from plaudit.methods.preference.objective import PreferenceBatcher, ScoringModel
 from plaudit.methods.preference.run import load_models, load_preference_rows, make_objective
 from plaudit.methods.reference import PreparedReference
 from plaudit.methods.run import Run
-from plaudit.models.load import precision
+from plaudit.models.load import device_of, precision
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder
@@ -42,19 +42,20 @@ def loaded(given: Any) -> tuple[Sequence[JudgedRow], PreferenceBatcher, Prepared
         out=given.work / "out",
         held_out="0",
         dtype=given.dtype,
-        device="cpu",
+        device=given.device,
         max_length=LONGEST,
         memory=MemorySettings(layout=given.layout, tokens_at_once=given.tokens_at_once),
         reference=ReferenceSettings(
             kind=given.reference, model=given.work / REFERENCE, cache=given.work / "cache"
         ),
     )
+    ranks = single_process(device_of(config.device))
     run = Run(
         config=config,
         method=given.method,
         encoder=make_encoder(config.model),
-        precision=precision(config.dtype, torch.device("cpu")),
-        ranks=single_process(),
+        precision=precision(config.dtype, ranks.device),
+        ranks=ranks,
     )
     rows = load_preference_rows(given.method, config, run.encoder, None)
     row = configured_algorithm(given.method, config)
@@ -73,7 +74,7 @@ def trial_of(batcher: PreferenceBatcher, reference: PreparedReference, dtype: st
         optimizer=make_optimizer(policy, RATE, OPTIMIZER),
         objective=make_objective(batcher),
         clip=OPTIMIZER.clip,
-        ranks=single_process(),
+        ranks=single_process(policy.device),
     )
     flops = partial(flops_of, policy, live=reference.live)
     return Trial(stepper=stepper, pieces=batcher.microbatches, flops=flops, dtype=dtype)
@@ -99,7 +100,7 @@ def rewards_of(rows: Sequence[JudgedRow], models: ScoringModels) -> list[float]:
     rewards = list[float]()
     with torch.no_grad():
         for row in rows:
-            batch = batch_of([row.example])
+            batch = batch_of([row.example]).to(models.policy.device)
             log_ratio_NT = models.policy.score(batch).logp_NT - models.reference.logp([row.example], batch)
             rewards += log_ratio_NT.sum(-1).tolist()
     return rewards

@@ -28,7 +28,7 @@ from plaudit.methods.reward_model.data import encode_judged_rows
 from plaudit.methods.reward_model.losses import select_loss
 from plaudit.methods.reward_model.model import body_size, prepare_reward_model
 from plaudit.methods.reward_model.objective import microbatches_of
-from plaudit.models.load import precision
+from plaudit.models.load import device_of, precision
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import batch_of
 from plaudit.tokens.encode import make_encoder
@@ -41,6 +41,7 @@ def config_of(
     rows: str = PAIRS,
     dtype: Literal["float32", "bfloat16"] = "float32",
     memory: MemorySettings | None = None,
+    device: str = "cpu",
 ) -> RewardConfig:
     """The settings of a run on this folder; nothing is written to ``out``."""
     return RewardConfig(
@@ -48,7 +49,7 @@ def config_of(
         data=work / rows,
         out=work / "out",
         dtype=dtype,
-        device="cpu",
+        device=device,
         max_length=LONGEST,
         memory=memory or MemorySettings(),
     )
@@ -66,8 +67,9 @@ def judged_in(config: RewardConfig) -> tuple[JudgedRow, ...]:
 
 def scorer_of(config: RewardConfig) -> RewardModel:
     """The folder's reward model, proven and ready to learn."""
-    numbers = precision(config.dtype, torch.device("cpu"))
-    model, notes = prepare_reward_model(config, make_encoder(config.model), numbers, single_process())
+    ranks = single_process(device_of(config.device))
+    numbers = precision(config.dtype, ranks.device)
+    model, notes = prepare_reward_model(config, make_encoder(config.model), numbers, ranks)
     assert model.layout == config.memory.layout, notes
     return model
 
@@ -80,7 +82,7 @@ def trial_of_scorer(model: RewardModel, rows: Sequence[JudgedRow], config: Rewar
         optimizer=make_optimizer(model, RATE, OPTIMIZER),
         objective=chosen.objective(model),
         clip=OPTIMIZER.clip,
-        ranks=single_process(),
+        ranks=single_process(model.device),
     )
     return Trial(
         stepper=stepper,
@@ -105,7 +107,8 @@ def flops_of_scorer(model: RewardModel, rows: Sequence[JudgedRow]) -> float:
 def rewards_of(model: RewardModel, rows: Sequence[JudgedRow]) -> list[float]:
     """The reward of each answer, row by row."""
     with torch.no_grad():
-        return [reward for row in rows for reward in model.rewards(batch_of([row.example])).tolist()]
+        batches = (batch_of([row.example]).to(model.device) for row in rows)
+        return [reward for batch in batches for reward in model.rewards(batch).tolist()]
 
 
 def main() -> None:
@@ -120,6 +123,7 @@ def main() -> None:
         rows=RANKINGS if given.rankings else PAIRS,
         dtype=given.dtype,
         memory=MemorySettings(layout=given.layout, tokens_at_once=given.tokens_at_once),
+        device=given.device,
     )
     rows, model = judged_in(config), scorer_of(config)
     if given.rewards:

@@ -16,7 +16,7 @@ from plaudit.engine.metrics import attention_flops, training_flops
 from plaudit.engine.optimizer import make_optimizer
 from plaudit.engine.step import Stepper
 from plaudit.methods.supervised.objective import likelihood_objective, microbatches_of
-from plaudit.models.load import load_model
+from plaudit.models.load import device_of, load_model
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import encode_rows, make_encoder
@@ -32,7 +32,7 @@ def trial_of(policy: Policy, *, dtype: str = "float32", tokens_at_once: int = 81
         optimizer=make_optimizer(policy, RATE, OPTIMIZER),
         objective=likelihood_objective(policy),
         clip=OPTIMIZER.clip,
-        ranks=single_process(),
+        ranks=single_process(policy.device),
     )
     return Trial(
         stepper=stepper,
@@ -70,7 +70,7 @@ def main() -> None:
     given = arguments("time plaudit's SFT step on a work folder").parse_args()
     torch.set_num_threads(given.threads)
     batches = batches_of(rows_in(given.work), given)
-    model = load_model(given.work / "model", dtype=torch.float32, device=torch.device("cpu"))
+    model = load_model(given.work / "model", dtype=torch.float32, device=device_of(given.device))
     policy = Policy(model, layout=given.layout)
     trial = trial_of(policy, dtype=given.dtype, tokens_at_once=given.tokens_at_once)
     print(measured(trial, batches).line())

@@ -28,7 +28,7 @@ import torch
 import transformers
 
 from benchmarks.measure import MIB, Report, Watch, read_all
-from benchmarks.peer_trl import RATE, Clock
+from benchmarks.peer_trl import ATTENTION, ON_GPU, RATE, Clock, versions
 from benchmarks.work import PROMPTS, REFERENCE, REWARD, SAMPLED, SAMPLES, sevens
 
 BETA = {"grpo": 0.0, "grpo-kl": 0.04}
@@ -38,6 +38,7 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     "plain": {"gradient_checkpointing": False},
     "accumulating": {"gradient_checkpointing": False, "accumulate": True},
     "small": {"accumulate": True},
+    "gpu": ON_GPU,
     "continuous": {"gradient_checkpointing": False, "use_transformers_continuous_batching": True},
 }
 """TRL's own options; ``accumulate`` is eight answers at a time and as many as make up the step."""
@@ -51,8 +52,9 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     return (_ppo if given.method == "ppo" else _grpo)(work, given, rows["train"], [Clock(watch)])
 
 
-def _load(folder: Path, kind: str = "AutoModelForCausalLM") -> Any:
-    return getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
+def _load(folder: Path, kind: str = "AutoModelForCausalLM", attention: str | None = None) -> Any:
+    load = getattr(transformers, kind).from_pretrained
+    return load(folder, dtype=torch.float32, attn_implementation=attention)
 
 
 def _common(given: argparse.Namespace, answers: int) -> dict[str, object]:
@@ -66,7 +68,7 @@ def _common(given: argparse.Namespace, answers: int) -> dict[str, object]:
         "learning_rate": RATE,
         "temperature": 1.0,
         "bf16": given.dtype == "bfloat16",
-        "use_cpu": True,
+        "use_cpu": given.device == "cpu",
         "report_to": "none",
         "save_strategy": "no",
         "logging_steps": 1,
@@ -90,7 +92,7 @@ def _grpo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[
         return [sevens(answer) for answer in completions]
 
     trainer = trl.GRPOTrainer(
-        _load(work / "model"),
+        _load(work / "model", attention=ATTENTION if given.variant == "gpu" else None),
         reward_funcs=reward,
         args=settings,
         train_dataset=rows,
@@ -133,7 +135,7 @@ def _ppo(work: Path, given: argparse.Namespace, rows: Any, callbacks: Sequence[A
 
 def run(work: Path, given: argparse.Namespace) -> Report:
     """Train for a few steps and say what they cost."""
-    watch = Watch()
+    watch = Watch(device=given.device)
     trainer = trainer_for(work, given, watch)
     read_all(p.detach() for p in trainer.model.parameters())
     trainer.train()
@@ -143,7 +145,7 @@ def run(work: Path, given: argparse.Namespace) -> Report:
     return Report(
         who=f"TRL {version('trl')}",
         setting=f"{given.method}, {given.variant}, {given.dtype}",
-        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        versions=versions(given.variant),
         batch=given.batch * (1 if given.method == "ppo" else given.answers),
         first_loss=_first(history, "loss", "loss/policy_avg"),
         seconds=tuple(watch.seconds),
@@ -248,6 +250,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--agree", action="store_true", help="print what is said of the fixed samples instead"
     )

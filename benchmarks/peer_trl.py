@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,18 @@ TASKS: Mapping[str, Task] = {
 }
 """What can be compared."""
 
+ATTENTION = "flash_attention_2" if find_spec("flash_attn") else "sdpa"
+"""The fastest attention of transformers that is installed here."""
+ON_GPU: Mapping[str, object] = {
+    "gradient_checkpointing": False,
+    "use_liger_kernel": find_spec("liger_kernel") is not None,
+}
+"""The fastest settings of all trainers on a GPU: Liger's kernels where they are installed."""
+GPU_PACKING: Mapping[str, object] = (
+    {"padding_free": True, "max_length": None} if ATTENTION == "flash_attention_2" else {}
+)
+"""Padding-free batches of its SFTTrainer, for which it needs FlashAttention."""
+
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "default": {},
     "plain": {"gradient_checkpointing": False},
@@ -79,6 +92,9 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
     "precomputed": {"precompute_ref_log_probs": True},
     "plain-precomputed": {"precompute_ref_log_probs": True, "gradient_checkpointing": False},
     "compiled": {"gradient_checkpointing": False, "torch_compile": True},
+    "gpu": ON_GPU,
+    "gpu-padding-free": {**ON_GPU, **GPU_PACKING},
+    "gpu-small": {**ON_GPU, **GPU_PACKING, "gradient_checkpointing": True},
 }
 """TRL's own options, as its documentation names them; README.md says which is the fastest."""
 
@@ -108,7 +124,10 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
     trl: Any = importlib.import_module("trl")  # It is in the peer's environment only.
     task = TASKS[given.task]
     tokenizer = transformers.AutoTokenizer.from_pretrained(work / "model")
-    load = partial(getattr(transformers, task.model).from_pretrained, dtype=torch.float32)
+    attention = ATTENTION if given.variant.startswith("gpu") else None
+    load = partial(
+        getattr(transformers, task.model).from_pretrained, dtype=torch.float32, attn_implementation=attention
+    )
     model = load(work / "model")
     more = {"ref_model": load(work / "reference")} if task.reference else {}
     rows = datasets.load_dataset("json", data_files=str(work / task.rows), split="train")
@@ -119,7 +138,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
         "max_length": LONGEST,
         "learning_rate": RATE,
         "bf16": given.dtype == "bfloat16",
-        "use_cpu": True,
+        "use_cpu": given.device == "cpu",
         **({} if task.trainer == "KTOTrainer" else {"train_sampling_strategy": "sequential"}),
         "report_to": "none",
         "save_strategy": "no",
@@ -139,7 +158,7 @@ def trainer_for(work: Path, given: argparse.Namespace, watch: Watch) -> Any:
 
 def run(work: Path, given: argparse.Namespace) -> Report:
     """Train for a few steps and say what they cost."""
-    watch = Watch()
+    watch = Watch(device=given.device)
     trainer = trainer_for(work, given, watch)
     read_all(p.detach() for p in trainer.model.parameters())
     trainer.train()
@@ -153,7 +172,7 @@ def run(work: Path, given: argparse.Namespace) -> Report:
     return Report(
         who=f"TRL {version('trl')}",
         setting=f"{given.variant}, {given.dtype}",
-        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        versions=versions(given.variant),
         batch=given.batch,
         first_loss=float(losses[0]),
         seconds=tuple(watch.seconds),
@@ -161,6 +180,13 @@ def run(work: Path, given: argparse.Namespace) -> Report:
         base_mib=watch.resident_mib + state / MIB,
         peak_mib=watch.peak_mib,
     )
+
+
+def versions(variant: str) -> dict[str, str]:
+    """The libraries that a run went through; those for a GPU where they are installed."""
+    more = ("flash_attn", "liger_kernel") if variant.startswith("gpu") else ()
+    found = {name: version(name) for name in more if find_spec(name)}
+    return {"torch": torch.__version__, "transformers": transformers.__version__, **found}
 
 
 def rewards(work: Path, given: argparse.Namespace) -> list[float]:
@@ -200,6 +226,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--variant", choices=VARIANTS, default="default")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rewards", action="store_true", help="print the reward of every answer instead")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -4,7 +4,8 @@ python -m benchmarks.planning            sft, dpo, grpo and ppo on mid, with the
 python -m benchmarks.planning --save     and keeps the table in RESULTS.md
 
 Both are processes of their own. Memory is the most that was resident, with and without what Python and its
-libraries take before a model is loaded; time is that of the steps, from drawing to the last move.
+libraries take before a model is loaded; on a GPU the most that was allocated. Time is that of the steps, from
+drawing to the last move.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.table import machine, save_section
+from benchmarks.turns import DEVICES
 from benchmarks.work import (
     PAIRS,
     PROMPTS,
@@ -47,7 +50,7 @@ BATCH = 8
 class Compared:
     """One run, before and after.
 
-    Example: ``compared("sft", work, given).table_row``
+    Example: ``compared("sft", ["sft", …], work).table_row``
     """
 
     name: str
@@ -59,7 +62,7 @@ class Compared:
     bare_mib: float
     """What Python and its libraries took before a model was loaded."""
     planned_seconds: float
-    """Seconds that were said."""
+    """Seconds that were said; not a number where nothing was."""
     took_seconds: float
     """Seconds of all steps."""
 
@@ -84,11 +87,11 @@ def write(method: str, work: Path, shape: str, steps: int) -> None:
         write_policy_work(work, SHAPES[shape], Rows(count=BATCH * steps, prompt=128, completion=64))
 
 
-def words(method: str, work: Path) -> list[str]:
+def words(method: str, work: Path, device: str) -> list[str]:
     """The command of a method, without its verb."""
     common = [
         *(method, "--model", str(work / "model"), "--held-out", "0", "--batch-size", str(BATCH)),
-        *("--epochs", "1", "--device", "cpu", "--sample.rows", "0"),
+        *("--epochs", "1", "--device", device, "--sample.rows", "0"),
     ]
     if method == "sft":
         return [*common, "--data", str(work / "rows.jsonl")]
@@ -101,19 +104,18 @@ def words(method: str, work: Path) -> list[str]:
     return [*arguments, "--reward", "benchmarks.work:sevens", "--divergence", "loss"]
 
 
-def compared(method: str, work: Path, more: Sequence[str]) -> Compared:
-    """Plan and run it."""
-    command = [*words(method, work), *more]
+def compared(name: str, command: Sequence[str], work: Path, plan_words: Sequence[str] = ()) -> Compared:
+    """Plan and run this command; ``plan_words`` are the plan's own."""
     plan, out = work / "plan.json", work / "out"
-    _child(["plan", *command, "--json", str(plan)])
+    _child(["plan", *command, *plan_words, "--json", str(plan)])
     bare, took = json.loads(_child(["train", *command, "--out", str(out)]).splitlines()[-1])
     planned = json.loads(plan.read_text(encoding="utf-8"))
     return Compared(
-        name=" ".join((method, *more)),
+        name=name,
         planned_mib=planned["peak_bytes"] / MIB,
         took_mib=took,
         bare_mib=bare,
-        planned_seconds=planned["seconds"]["total"],
+        planned_seconds=math.nan if planned["seconds"] is None else planned["seconds"]["total"],
         took_seconds=sum(report.timing["seconds"] for report in read_reports(out)),
     )
 
@@ -137,9 +139,11 @@ def _as_child(command: list[str]) -> int:
     for module in ("plaudit.methods.registry", "plaudit.rewards.load"):
         importlib.import_module(module)
 
-    before = measure_memory()
+    device = command[command.index("--device") + 1]
+    before = measure_memory(device)
     status = command_line(command)
-    print(json.dumps([before.now, measure_memory().peak]))
+    # A GPU's memory holds nothing of Python's.
+    print(json.dumps([before.now if device == "cpu" else 0.0, measure_memory(device).reported]))
     return status
 
 
@@ -151,6 +155,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=("sft", "dpo", "grpo", "ppo"))
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["mid"])
     parser.add_argument("--steps", type=int, default=4, help="batches, or rounds, of a run")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="further settings of each run")
     parser.add_argument("--save", action="store_true")
     given = parser.parse_args()
@@ -162,12 +167,13 @@ def main() -> None:
         for method in given.methods or ("sft", "dpo", "grpo", "ppo"):
             with tempfile.TemporaryDirectory() as folder:
                 write(method, Path(folder), shape, given.steps)
-                found = compared(method, Path(folder), given.more)
+                command = [*words(method, Path(folder), given.device), *given.more]
+                found = compared(" ".join((method, *given.more)), command, Path(folder))
             lines.append(found.table_row.replace("| ", f"| {shape}, ", 1))
             print(lines[-1], flush=True)
     text = "\n".join(lines)
     if given.save:
-        save_section(TITLE, f"{machine()}\n\n{text}")
+        save_section(TITLE, f"{machine(given.device)}\n\n{text}")
     print(text)
 
 

@@ -43,7 +43,7 @@ def compare(method: str, shape: str, given: argparse.Namespace) -> tuple[str, li
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_policy_work(work, SHAPES[shape], rows, count=PROMPTS)
-        difference, count = agreement_difference(work, method, given.completion, given.threads)
+        difference, count = agreement_difference(work, method, given)
         outcome = in_turn(sides, work, given)
     sentence = (
         f"On fixed answers {count - 3} rewards, KL and first losses differ by at most {difference:.1g}."
@@ -81,9 +81,10 @@ def theirs(*words: str) -> tuple[str, ...]:
     return (str(program), "-m", "benchmarks.peer_policy", *words)
 
 
-def agreement_difference(work: Path, method: str, completion: int, threads: int) -> tuple[float, int]:
+def agreement_difference(work: Path, method: str, given: argparse.Namespace) -> tuple[float, int]:
     """The largest difference between what both sides say of the fixed answers, and how much that is."""
-    options = ("--agree", "--method", method, "--completion", str(completion), "--threads", str(threads))
+    options = ("--agree", "--method", method, "--completion", str(given.completion))
+    options += ("--threads", str(given.threads), "--device", given.device)
     return largest_difference(ours("our_policy", *options, str(work)), theirs(*options, str(work)))
 
 

@@ -25,7 +25,6 @@ from plaudit.methods.policy.config import (
     policy_config_type,
 )
 from plaudit.methods.policy.run import policy
-from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.exam import compare_models, mean_utilities, score_model_answers
 from plaudit.world.making import prompts
@@ -116,7 +115,7 @@ class Found:
 def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Found:
     """One run, and how its answers stand against those of the fine-tuned model."""
     run = trained(lab, name, way, seed)
-    mine, theirs = sampled_answers(run / "model", split), sampled_answers(lab.sft_model(SHOWN), split)
+    mine, theirs = (sampled_answers(lab, model, split) for model in (run / "model", lab.sft_model(SHOWN)))
     lines = map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines())
     evaluations = tuple(
         Evaluation(
@@ -131,17 +130,17 @@ def found(lab: Lab, name: str, way: Way, seed: int, split: Split = "test") -> Fo
     return Found(
         won=compare_models(mine, theirs).win_share,
         gold=mean_utilities(mine)["all"].mean,
-        surest=surest(run / "model", split),
+        surest=surest(lab, run / "model", split),
         length=mean_length(mine),
         seconds=float((run / "finished").read_text("utf-8")),
         evaluations=evaluations,
     )
 
 
-def surest(model: Path, split: Split = "test") -> float:
+def surest(lab: Lab, model: Path, split: Split = "test") -> float:
     """The mean utility of a model's likeliest answers to the prompts on which all are judged."""
     likeliest = SamplingSettings(temperature=0)
-    answers = score_model_answers(LocalSampler(model, device="cpu"), likeliest, n=PROMPTS, split=split)
+    answers = score_model_answers(lab.sampler(model), likeliest, n=PROMPTS, split=split)
     return mean_utilities(answers)["all"].mean
 
 
@@ -173,7 +172,7 @@ def config_of(lab: Lab, way: Way, seed: int, out: Path) -> PolicyConfig:
         batch_size=ANSWERS // algorithm.group_size,
         learning_rate=way.rate,
         seed=seed,
-        device="cpu",
+        device=lab.device,
         sinks=(),
         save_every=100_000,
         sample=SampleSettings(rows=0),

@@ -46,7 +46,7 @@ def compare(method: str, shape: str, length: str, given: argparse.Namespace) -> 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_preference_work(work, SHAPES[shape], rows)
-        difference, count = ratio_difference(work, given.threads)
+        difference, count = ratio_difference(work, given.threads, given.device)
         outcome = in_turn(sides, work, given)
     sentence = f"log π − log π_ref of {count} answers differs by at most {difference:.1g}."
     if difference > MAX_DIFFERENCE:
@@ -85,9 +85,9 @@ def _sides(method: str, rows: int) -> tuple[list[Command], list[Command]]:
     return live, precomputed
 
 
-def ratio_difference(work: Path, threads: int) -> tuple[float, int]:
+def ratio_difference(work: Path, threads: int, device: str = "cpu") -> tuple[float, int]:
     """The largest difference between both sides' log-ratios of answers, and how many there are."""
-    options = ("--rewards", "--threads", str(threads), str(work))
+    options = ("--rewards", "--threads", str(threads), "--device", device, str(work))
     return largest_difference(ours("our_preference", *options), theirs("dpo", *options))
 
 

@@ -15,7 +15,6 @@ from benchmarks.lab import Lab
 from plaudit.methods.config import SampleSettings
 from plaudit.methods.preference.algorithms import preference_algorithm
 from plaudit.methods.preference.config import PreferenceConfig, ReferenceSettings, preference_config_type
-from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.world.exam import ScoredAnswer, compare_models, mean_utilities, score_model_answers
 from plaudit.world.prompts import Split
@@ -82,7 +81,7 @@ class Found:
 def found(lab: Lab, way: Way, seed: int, split: Split = "test") -> Found:
     """One run, and how its answers stand against those of the fine-tuned model."""
     run = trained(lab, way, seed)
-    mine, theirs = sampled_answers(run / "model", split), sampled_answers(lab.sft_model(SHOWN), split)
+    mine, theirs = (sampled_answers(lab, model, split) for model in (run / "model", lab.sft_model(SHOWN)))
     last = json.loads((run / "summary.json").read_text("utf-8"))["last"]
     lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
     first = next(line for line in map(json.loads, lines) if "held_out/logp_chosen" in line)
@@ -128,7 +127,7 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
         batch_size=32,
         learning_rate=way.rate,
         seed=seed,
-        device="cpu",
+        device=lab.device,
         save_every=100_000,
         sample=SampleSettings(rows=0),
         reference=ReferenceSettings(cache=lab.folder / "cache" if referenced else None),
@@ -137,9 +136,9 @@ def config_of(lab: Lab, way: Way, seed: int) -> PreferenceConfig:
 
 
 @cache
-def sampled_answers(model: Path, split: Split = "test") -> list[ScoredAnswer]:
+def sampled_answers(lab: Lab, model: Path, split: Split = "test") -> list[ScoredAnswer]:
     """A model's answers to the prompts on which all are judged."""
-    return score_model_answers(LocalSampler(model, device="cpu"), SamplingSettings(), n=PROMPTS, split=split)
+    return score_model_answers(lab.sampler(model), SamplingSettings(), n=PROMPTS, split=split)
 
 
 def mean_length(answers: Sequence[ScoredAnswer]) -> float:

@@ -17,10 +17,10 @@ from torch.profiler import profile
 from benchmarks.our_reward import config_of, judged_in, scorer_of, trial_of_scorer
 from benchmarks.ours import rows_in, trial_of
 from benchmarks.trial import Trial
-from benchmarks.turns import BATCH
+from benchmarks.turns import BATCH, DEVICES
 from benchmarks.work import SHAPES, Rows, write_judged_work, write_work
 from plaudit.engine.metrics import matmul_rate
-from plaudit.models.load import load_model
+from plaudit.models.load import device_of, load_model
 from plaudit.models.policy import Policy
 
 Dtype = Literal["float32", "bfloat16"]
@@ -29,17 +29,17 @@ PRODUCTS = ("aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::matmu
 """Matrix products."""
 
 
-def supervised(shape: str, work: Path, dtype: Dtype) -> tuple[Trial[Any], Sequence[Any]]:
+def supervised(shape: str, work: Path, dtype: Dtype, device: str) -> tuple[Trial[Any], Sequence[Any]]:
     """A supervised run, and its batch."""
     write_work(work, SHAPES[shape], Rows(count=BATCH[shape]))
-    policy = Policy(load_model(work / "model", dtype=torch.float32, device=torch.device("cpu")))
+    policy = Policy(load_model(work / "model", dtype=torch.float32, device=device_of(device)))
     return trial_of(policy, dtype=dtype), rows_in(work)
 
 
-def judged(shape: str, work: Path, dtype: Dtype) -> tuple[Trial[Any], Sequence[Any]]:
+def judged(shape: str, work: Path, dtype: Dtype, device: str) -> tuple[Trial[Any], Sequence[Any]]:
     """A run that learns from comparisons, and its batch."""
     write_judged_work(work, SHAPES[shape], Rows(count=BATCH[shape]))
-    config = config_of(work, dtype=dtype)
+    config = config_of(work, dtype=dtype, device=device)
     rows = judged_in(config)
     return trial_of_scorer(scorer_of(config), rows, config), rows
 
@@ -48,26 +48,27 @@ TASKS = {"sft": supervised, "reward": judged}
 """What can be looked at."""
 
 
-def profiled(task: str, shape: str, *, dtype: Dtype, rows: int) -> str:
+def profiled(task: str, shape: str, *, dtype: Dtype, rows: int, device: str) -> str:
     """Two steps to warm up, then one under the profiler."""
     with tempfile.TemporaryDirectory() as folder:
-        trial, batch = TASKS[task](shape, Path(folder), dtype)
+        trial, batch = TASKS[task](shape, Path(folder), dtype, device)
     for number in (1, 2):
         trial.step(batch, number, 3)
     with profile() as profiler:
         trial.step(batch, 3, 3)
     averages = profiler.key_averages()
-    total = sum(event.self_cpu_time_total for event in averages) / 1e6
-    products = sum(event.self_cpu_time_total for event in averages if event.key in PRODUCTS) / 1e6
-    limit = trial.flops(batch) / matmul_rate("cpu", torch.float32)
+    # On a GPU the host only launches: what counts is the time of the kernels that an operation launched.
+    time = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
+    operations = [event for event in averages if event.key.startswith("aten::") or device == "cpu"]
+    total = sum(getattr(event, time) for event in operations) / 1e6
+    products = sum(getattr(event, time) for event in operations if event.key in PRODUCTS) / 1e6
+    limit = trial.flops(batch) / matmul_rate(device, torch.float32)
     head = (
         f"{task}, {shape}, {dtype}: {total:.2f} s, of them {products:.2f} s in matrix products outside "
         f"attention ({products / total:.0%}); the arithmetic that is needed takes {limit:.2f} s at the "
         "measured float32 rate"
     )
-    return (
-        f"{head}\n{averages.table(sort_by='self_cpu_time_total', row_limit=rows, max_name_column_width=48)}"
-    )
+    return f"{head}\n{averages.table(sort_by=time, row_limit=rows, max_name_column_width=48)}"
 
 
 def main() -> None:
@@ -78,9 +79,10 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--rows", type=int, default=20, help="operations to list")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(profiled(given.task, given.shape, dtype=given.dtype, rows=given.rows))
+    print(profiled(given.task, given.shape, dtype=given.dtype, rows=given.rows, device=given.device))
 
 
 if __name__ == "__main__":

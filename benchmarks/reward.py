@@ -82,7 +82,7 @@ def _measured(
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         write_judged_work(work, SHAPES[shape], rows, answers)
-        difference, count = reward_difference(work, given.threads)
+        difference, count = reward_difference(work, given.threads, given.device)
         outcome = in_turn(sides, work, given)
     sentence = f"The rewards of {count} answers differ by at most {difference:.1g}."
     return sentence, outcome if difference <= MAX_REWARD_DIFFERENCE else without_peer(
@@ -90,9 +90,9 @@ def _measured(
     )
 
 
-def reward_difference(work: Path, threads: int) -> tuple[float, int]:
+def reward_difference(work: Path, threads: int, device: str = "cpu") -> tuple[float, int]:
     """The largest difference between the two sides' rewards of the folder's pairs, and how many there are."""
-    options = ("--rewards", "--threads", str(threads), str(work))
+    options = ("--rewards", "--threads", str(threads), "--device", device, str(work))
     return largest_difference(ours("our_reward", *options), theirs("reward", *options))
 
 

@@ -26,10 +26,11 @@ import transformers
 
 from benchmarks.measure import MIB
 from benchmarks.table import machine, markdown, save_section
+from benchmarks.turns import DEVICES
 from benchmarks.work import SHAPES, Shape, model_of, tokenizer_of
 from plaudit.engine.metrics import matmul_rate
-from plaudit.models.load import load_model
-from plaudit.rollouts.local import LocalSampler
+from plaudit.models.load import device_of, load_model, precision
+from plaudit.rollouts.local import MAX_BATCH_SIZE, LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,9 +92,11 @@ class Measured:
     """Floating-point operations a second of a large product in this process."""
 
 
-def ours(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+def ours(
+    folder: Path, workload: Workload, words: Sequence[str], device: str
+) -> Callable[[int, bool], list[list[int]]]:
     """A function of a seed, and whether to be greedy, that gives all answers as tokens."""
-    sampler = LocalSampler(folder, device="cpu")
+    sampler = LocalSampler(folder, device=device)
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         settings = SamplingSettings(temperature=0 if greedy else 1, max_tokens=workload.completion, seed=seed)
@@ -109,18 +112,22 @@ def ours(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[in
     return answer
 
 
-def theirs(folder: Path, workload: Workload, words: Sequence[str]) -> Callable[[int, bool], list[list[int]]]:
+def theirs(
+    folder: Path, workload: Workload, words: Sequence[str], device: str
+) -> Callable[[int, bool], list[list[int]]]:
     """The same from ``generate``."""
-    model: Any = load_model(folder, dtype=torch.float32, device=torch.device("cpu"))
+    where = device_of(device)
+    # As our sampler loads it: in bfloat16 on a GPU that has it.
+    model: Any = load_model(folder, dtype=precision("auto", where).products, device=where)
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-    ids = tokenizer(list(words), return_tensors="pt", add_special_tokens=False).input_ids
+    ids = tokenizer(list(words), return_tensors="pt", add_special_tokens=False).input_ids.to(where)
 
     def answer(seed: int, greedy: bool) -> list[list[int]]:
         torch.manual_seed(seed)
         each = 1 if greedy else workload.answers
         # Answers that it ends itself: it has one length for all.
         room = [workload.completion] * len(ids) if greedy else workload.lengths()
-        batch = GENERATE_ROWS // workload.answers
+        batch = MAX_BATCH_SIZE[where.type] // workload.answers
         return [
             made
             for first in range(0, len(ids), batch)
@@ -134,7 +141,7 @@ def _generated(
     model: Any, ids: torch.Tensor, room: Sequence[int], each: int, greedy: bool
 ) -> list[list[int]]:
     """So many answers to each prompt of one batch, each ended where it has no room left."""
-    room_N = torch.tensor(room[: len(ids) * each])
+    room_N = torch.tensor(room[: len(ids) * each], device=ids.device)
 
     def ended(ids_NL: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
         return ids_NL.shape[1] - ids.shape[1] >= room_N
@@ -159,15 +166,15 @@ SIDES = {"plaudit": ours, "generate": theirs}
 """Who answers."""
 UNEVEN = Workload(prompts=32, completion=128, uneven=True)
 """Answers of which most are short and some are long."""
-GENERATE_ROWS = 64
-"""How many answers ``generate`` is given at once: as many as grow side by side in plaudit's sampler."""
 
 
-def measured_side(side: str, folder: Path, shape: Shape, workload: Workload, times: int) -> Measured:
+def measured_side(
+    side: str, folder: Path, shape: Shape, workload: Workload, times: int, device: str = "cpu"
+) -> Measured:
     """In this process: some times, and once greedily."""
-    answer = SIDES[side](folder, workload, workload.words(shape))
+    answer = SIDES[side](folder, workload, workload.words(shape), device)
     greedy = answer(0, True)
-    before = _resident()
+    before = _most_memory(device)
     seconds, tokens = list[float](), list[int]()
     for seed in range(times + 1):
         began = time.perf_counter()
@@ -177,13 +184,15 @@ def measured_side(side: str, folder: Path, shape: Shape, workload: Workload, tim
         seconds=tuple(seconds[1:]),
         tokens=round(statistics.fmean(tokens[1:])),
         greedy=tuple(map(tuple, greedy)),
-        mib=_resident() - before,
-        rate=matmul_rate("cpu", torch.float32),
+        mib=_most_memory(device) - before,
+        rate=matmul_rate(device, precision("auto", device_of(device)).products),
     )
 
 
-def _resident() -> float:
+def _most_memory(device: str) -> float:
     """The most so far, in MiB."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / MIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
@@ -223,7 +232,7 @@ def compare(shape: str, workload: Workload, given: argparse.Namespace) -> str:
 def _in_its_own_process(side: str, folder: str, shape: str, given: argparse.Namespace) -> Measured:
     words = [sys.executable, "-m", "benchmarks.sampling", "--side", side, "--folder", folder]
     words += ["--shapes", shape, "--times", str(given.times), "--threads", str(given.threads)]
-    words += ["--uneven"] * given.uneven
+    words += ["--device", given.device, *["--uneven"] * given.uneven]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}\n{done.stderr.strip()[-2000:]}")
@@ -248,15 +257,13 @@ def _cells(measured: Sequence[Measured], ours: float) -> tuple[str, ...]:
 
 def _needed(shape: Shape, workload: Workload) -> float:
     """Operations: each prompt once through the layers, every drawn token through layers and head."""
-    size = shape.hidden // shape.heads
-    body = shape.layers * shape.hidden * (2 * shape.hidden + 2 * shape.key_heads * size + 3 * shape.inner)
     head = shape.hidden * shape.vocabulary
     lengths = workload.lengths()
     drawn = sum(lengths)
     positions = sum(length * (workload.prompt + length / 2) for length in lengths)
     pairs = positions + workload.prompts * workload.prompt**2 / 2
     return (
-        2 * body * (workload.prompts * workload.prompt + drawn)
+        2 * shape.body * (workload.prompts * workload.prompt + drawn)
         + 2 * head * drawn
         + 4 * shape.layers * shape.hidden * pairs
     )
@@ -269,6 +276,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side")
     parser.add_argument("--times", type=int, default=3, help="times in each process; one more is not counted")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--uneven", action="store_true", help="answers of very different lengths")
     parser.add_argument("--save", action="store_true", help="keep the tables in RESULTS.md")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
@@ -278,9 +286,8 @@ def main() -> None:
     if given.side:
         torch.set_num_threads(given.threads)
         [shape] = given.shapes
-        print(
-            json.dumps(asdict(measured_side(given.side, given.folder, SHAPES[shape], workload, given.times)))
-        )
+        where = (given.side, given.folder, SHAPES[shape])
+        print(json.dumps(asdict(measured_side(*where, workload, given.times, given.device))))
         return
     sections: list[str] = []
     for shape in given.shapes:
@@ -294,10 +301,11 @@ def _save(given: argparse.Namespace, sections: Sequence[str]) -> None:
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     command = (
         f"`python -m benchmarks.sampling --shapes {' '.join(given.shapes)} --rounds {given.rounds} "
-        f"--times {given.times} --threads {given.threads}{' --uneven' * given.uneven}`"
+        f"--times {given.times} --threads {given.threads} --device {given.device}"
+        f"{' --uneven' * given.uneven}`"
     )
     title = UNEVEN_TITLE if given.uneven else TITLE
-    save_section(title, "\n\n".join([f"{machine()}. {versions}.", command, *sections]))
+    save_section(title, "\n\n".join([f"{machine(given.device)}. {versions}.", command, *sections]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
+
 from benchmarks.measure import Report
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -131,14 +133,15 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return _markdown(head, [[str(cell) for cell in row] for row in rows])
 
 
-def machine() -> str:
-    """This machine and this day, in a line."""
+def machine(device: str = "cpu") -> str:
+    """This machine and this day, in a line, with the GPU that was computed on."""
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     names = re.findall(r"^model name\s*: (.*)$", cpuinfo, re.M) or [platform.machine()]
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"), re.M)
     gigabytes = f", {int(memory[1]) / 1024**2:.0f} GiB" if memory else ""
     today = datetime.now(UTC).date().isoformat()
-    return f"{today}: {len(names)} cores of {names[0]}{gigabytes}, Python {platform.python_version()}"
+    gpu = "" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, "
+    return f"{today}: {gpu}{len(names)} cores of {names[0]}{gigabytes}, Python {platform.python_version()}"
 
 
 def save_section(title: str, text: str, page: Path = RESULTS) -> None:

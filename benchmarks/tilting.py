@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -41,12 +40,11 @@ class Tilt:
     """How far it is from the model, in nats an answer."""
 
 
-def drawn_tasks(model: Path, split: Split) -> list[Task]:
+def drawn_tasks(sampler: LocalSampler, split: Split) -> list[Task]:
     """The model's answers to some prompts of every category."""
     prompts = [
         question for category in CATEGORIES for question in islice(questions(split, category), PROMPTS)
     ]
-    sampler = LocalSampler(model, device="cpu")
     answers = sampler.generate_answers([prompt.messages for prompt in prompts], SamplingSettings(), n=DRAWS)
     return [
         Task(

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 import plaudit
 from benchmarks.measure import MIB, Report, Watch, read_all
+from benchmarks.turns import DEVICES
 from plaudit.engine.metrics import matmul_rate, training_flops, values_of
 from plaudit.engine.optimizer import schedule_factor
 from plaudit.engine.settings import MemorySettings, OptimizerSettings
@@ -53,7 +54,8 @@ class Trial(Generic[RowT]):
 
 def measured(trial: Trial[RowT], batches: Sequence[Sequence[RowT]]) -> Report:
     """Take a step on each batch and say what it cost."""
-    watch = Watch()
+    device = next(trial.stepper.module.parameters()).device
+    watch = Watch(device=device.type)
     losses: list[float] = []
     read_all(p.detach() for p in trial.stepper.module.parameters())
     watch.start()
@@ -74,7 +76,7 @@ def measured(trial: Trial[RowT], batches: Sequence[Sequence[RowT]]) -> Report:
         base_mib=watch.resident_mib + state / MIB,
         peak_mib=watch.peak_mib,
         flops=statistics.median(trial.flops(batch) for batch in batches[1:] or batches),
-        matmul_flops=matmul_rate("cpu", getattr(torch, trial.dtype)),
+        matmul_flops=matmul_rate(str(device), getattr(torch, trial.dtype)),
         tokens=sum(row.tokens for batch in batches for row in batch),
     )
 
@@ -95,6 +97,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--layout", choices=("packed", "left", "right"), default=MemorySettings().layout)
     parser.add_argument("--tokens-at-once", type=int, default=MemorySettings().tokens_at_once)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     return parser
 
 

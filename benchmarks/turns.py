@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / ".peers" / "trl" / "bin" / "python"
 BATCH: Mapping[str, int] = {"tiny": 4, "mid": 8, "smol": 4}
 """Rows of a step."""
+DEVICES = ("cpu", "cuda")
+"""What a comparison can be made on."""
 EXACT = 3
 """The first of ``both`` sides compute in float32; the ones after them in bfloat16."""
 
@@ -60,16 +62,16 @@ def both(own: Sequence[str], peer: Sequence[str], best: str) -> tuple[Command, .
 
 def in_turn(sides: Sequence[Command], work: Path, given: argparse.Namespace) -> list[Side]:
     """Every side once a round, A B C A B C …, so that what disturbs the machine disturbs all of them."""
-    numbers = ("--steps", str(given.steps), "--threads", str(given.threads))
+    numbers = ("--steps", str(given.steps), "--threads", str(given.threads), "--device", given.device)
     outcomes: dict[str, list[Report | str]] = {command.name: [] for command in sides}
     for _ in range(given.rounds):
         for command in sides:
-            outcomes[command.name].append(_run([*command.words, str(work), *numbers]))
+            outcomes[command.name].append(report_of([*command.words, str(work), *numbers]))
             print(".", end="", file=sys.stderr, flush=True)
     return [_side(name, outcome) for name, outcome in outcomes.items()]
 
 
-def _run(words: Sequence[str]) -> Report | str:
+def report_of(words: Sequence[str]) -> Report | str:
     """The report of a run, or the last words of one that failed."""
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -124,6 +126,7 @@ def options(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side")
     parser.add_argument("--steps", type=int, default=5, help="steps of a run; the first is not counted")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what all sides compute on")
     parser.add_argument("--save", action="store_true", help="keep the tables in RESULTS.md")
     return parser
 
@@ -135,7 +138,7 @@ def _keep(title: str, sections: Sequence[str], sides: Sequence[Side], given: arg
         for side in sides
         for report in side.reports
     ]
-    facts = f"{machine()}. {'; '.join(dict.fromkeys(found))}."
+    facts = f"{machine(given.device)}. {'; '.join(dict.fromkeys(found))}."
     save_section(title, "\n\n".join([facts, f"`{_command(given)}`", *sections]))
 
 

@@ -10,10 +10,11 @@ import argparse
 import json
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -46,6 +47,21 @@ class Shape:
     """Width inside the feed-forward part."""
     vocabulary: int
     """How many tokens there are."""
+    head: int | None = None
+    """Numbers of a head; none: the width divided by the query heads."""
+    tied: bool = True
+    """Whether the vocabulary head is the embedding."""
+
+    @property
+    def head_size(self) -> int:
+        """Numbers of a head."""
+        return self.head or self.hidden // self.heads
+
+    @property
+    def body(self) -> int:
+        """Numbers of all matrices of the layers."""
+        heads = 2 * (self.heads + self.key_heads) * self.head_size
+        return self.layers * self.hidden * (heads + 3 * self.inner)
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -54,6 +70,14 @@ SHAPES: Mapping[str, Shape] = {
     "smol": Shape(hidden=576, layers=30, heads=9, key_heads=3, inner=1536, vocabulary=49_152),
 }
 """``tiny`` for tests; ``mid`` has 11M weights and a large vocabulary; ``smol`` is SmolLM2-135M's shape."""
+
+GPU_SHAPES: Mapping[str, Shape] = {
+    "tiny": SHAPES["tiny"],
+    "0.6b": Shape(hidden=1024, layers=28, heads=16, key_heads=8, inner=3072, vocabulary=151_936, head=128),
+    "1.5b": Shape(hidden=1536, layers=28, heads=12, key_heads=2, inner=8960, vocabulary=151_936),
+    "7b": Shape(hidden=3584, layers=28, heads=28, key_heads=4, inner=18_944, vocabulary=152_064, tied=False),
+}
+"""Of Qwen3-0.6B, Qwen2.5-1.5B and Qwen2.5-7B, as Llamas: without their norms of heads and their biases."""
 
 PAIRS, RANKINGS = "pairs.jsonl", "rankings.jsonl"
 """The same judgements twice: every pair a row, and every ranking a row."""
@@ -91,6 +115,35 @@ class Rows:
     """Words of the longest prompt; each has between half of it and all of it."""
     completion: int = 128
     """Words of the longest completion; likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a step works on.
+
+    Example: ``Load(rows=Rows(count=1024, prompt=64, completion=1024), batch=32)``
+    """
+
+    rows: Rows
+    """How many rows there are, and how long."""
+    batch: int
+    """Rows of a step; of GRPO, prompts of a round."""
+    answers: int = 1
+    """That are drawn for each prompt."""
+
+
+GPU_LOADS: Mapping[str, Load] = {
+    "sft": Load(rows=Rows(count=1024, prompt=64, completion=1024), batch=32),
+    "dpo": Load(rows=Rows(count=512, prompt=512, completion=256), batch=32),
+    "grpo": Load(rows=Rows(count=256, prompt=256, completion=256), batch=16, answers=8),
+}
+"""About 16,000 to 32,000 tokens a step."""
+TINY_LOADS: Mapping[str, Load] = {
+    "sft": Load(rows=Rows(count=64, prompt=12, completion=12), batch=4),
+    "dpo": Load(rows=Rows(count=64, prompt=12, completion=6), batch=4),
+    "grpo": Load(rows=Rows(count=32, prompt=8, completion=6), batch=2, answers=4),
+}
+"""Of ``tiny``."""
 
 
 def write_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0) -> None:
@@ -142,6 +195,33 @@ def write_preference_work(folder: Path, shape: Shape, rows: Rows, seed: int = 0)
     (folder / THUMBS).write_text("".join(f"{json.dumps(line)}\n" for line in thumbs), encoding="utf-8")
 
 
+def write_gpu_work(folder: Path, shape: Shape, loads: Mapping[str, Load], device: str) -> None:
+    """Write one model in bfloat16, and rows of SFT, pairs and prompts, of the sizes of these methods' loads.
+
+    The reference is the model itself: what it costs does not depend on its weights.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer_of(shape).save_pretrained(folder / "model")
+    model: Any = model_of(shape, device=device)
+    model.to(torch.bfloat16).save_pretrained(folder / "model")
+    (folder / REFERENCE).symlink_to("model")
+    generator = random.Random(0)
+
+    def lines(size: Rows, *answers: str) -> Iterator[str]:
+        for _ in range(size.count):
+            row = {"prompt": _words(generator, size.prompt, shape) + " "}
+            yield (
+                json.dumps(row | {name: _words(generator, size.completion, shape) for name in answers}) + "\n"
+            )
+
+    for name, method, answers in (
+        ("rows.jsonl", "sft", ("completion",)),
+        (PAIRS, "dpo", ("chosen", "rejected")),
+        (PROMPTS, "grpo", ()),
+    ):
+        (folder / name).write_text("".join(lines(loads[method].rows, *answers)), encoding="utf-8")
+
+
 def write_policy_work(folder: Path, shape: Shape, rows: Rows, count: int = 8, seed: int = 0) -> None:
     """Write a policy, a reference near it, a reward model, prompts, and fixed answers to the first ones.
 
@@ -181,10 +261,11 @@ def sevens(answer: str) -> float:
     return float(answer.count("7"))
 
 
-def model_of(shape: Shape, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama of this shape with random weights, its head tied to its embedding."""
+def model_of(shape: Shape, seed: int = 0, device: str = "cpu") -> LlamaForCausalLM:
+    """A Llama of this shape with random weights."""
     torch.manual_seed(seed)
-    return LlamaForCausalLM(_config(shape))
+    with torch.device(device):
+        return LlamaForCausalLM(_config(shape))
 
 
 def scorer_of(shape: Shape, seed: int = 0) -> LlamaForSequenceClassification:
@@ -206,7 +287,8 @@ def _config(shape: Shape) -> LlamaConfig:
         intermediate_size=shape.inner,
         vocab_size=shape.vocabulary,
         max_position_embeddings=8192,
-        tie_word_embeddings=True,
+        tie_word_embeddings=shape.tied,
+        head_dim=shape.head_size,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=1,

@@ -58,8 +58,8 @@ def algorithms(lab: Lab) -> Table:
         "seconds",
     )
     model = lab.sft_model(SHOWN)
-    start = sampled_answers(model)
-    worth = (f"{mean_utilities(start)['all'].mean:.3f}", f"{surest(model):.3f}")
+    start = sampled_answers(lab, model)
+    worth = (f"{mean_utilities(start)['all'].mean:.3f}", f"{surest(lab, model):.3f}")
     yield "(the start)", "", *worth, "", "0", f"{mean_length(start):.1f}", ""
     for name, way in WAYS.items():
         runs = [found(lab, way.algorithm, way, seed) for seed in range(SEEDS)]
@@ -120,7 +120,7 @@ def optima(lab: Lab) -> Table:
     """What the exact optimum of E r − β KL is worth: no optimiser can aim at more with this reward."""
     tilts = [f"β {share:g} σ: utility, KL" for share in TILTS]
     yield "reward", "right, of pairs that differ", "its σ among answers to a prompt", *tilts
-    tasks = drawn_tasks(lab.sft_model(SHOWN), "validation")
+    tasks = drawn_tasks(lab.sampler(lab.sft_model(SHOWN)), "validation")
     worth = scores_PN(resolve_reward(GOLD), tasks)
     folders = [taught_reward(lab, "models", "crowd", seed) for seed in range(FEW)]
     for name, words in {

@@ -70,7 +70,7 @@ def algorithms(lab: Lab) -> Table:
         "length",
         "log π of preferred",
     )
-    start = sampled_answers(lab.sft_model(SHOWN))
+    start = sampled_answers(lab, lab.sft_model(SHOWN))
     yield (
         "(the start)",
         "",
@@ -133,7 +133,7 @@ def noise(lab: Lab) -> Table:
 def length(lab: Lab) -> Table:
     """Annotators who love length, and rows that do not."""
     yield "algorithm", "tokens an answer", "better, of those that differ", "utility"
-    start = sampled_answers(lab.sft_model(SHOWN))
+    start = sampled_answers(lab, lab.sft_model(SHOWN))
     yield "(the start)", f"{mean_length(start):.1f}", "", f"{mean_utilities(start)['all'].mean:.3f}"
     for name in ("DPO", "R-DPO", "LD-DPO", "DPO-norm", "SimPO"):
         way = replace(LENGTH_WAYS[name], annotators="length-lovers")

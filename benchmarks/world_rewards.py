@@ -112,7 +112,7 @@ def ensembles(lab: Lab) -> Table:
     yield "pairs, by how far the members disagree", "error of their mean", "error of one member"
     config = replace(lab.usual(), ensemble=EnsembleSettings(members=4))
     run = lab.trained("ensemble", lab.compared("crowd", FEW), config)
-    reward = load_reward(run)
+    reward = load_reward(run, device=lab.device)
     assert isinstance(reward, CombinedReward)
     pairs = [
         record

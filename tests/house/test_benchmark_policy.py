@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -154,6 +155,8 @@ def test_the_record_is_what_the_peer_says(method: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_peer_says_the_same_of_fixed_answers(method: str, fixed: Path):
     check_installed(method)
-    apart, count = agreement_difference(fixed, method, COMPLETION, threads=1)
+    apart, count = agreement_difference(
+        fixed, method, Namespace(completion=COMPLETION, threads=1, device="cpu")
+    )
     assert count == (8 if method == "ppo" else 64) + 3
     assert apart < MAX_DIFFERENCE

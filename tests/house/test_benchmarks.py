@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +37,14 @@ from plaudit.models.policy import Policy
 from tests.peer import RECORDED, PeerValues
 
 ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_DEVICE = ("control", "work")
+"""Benchmarks that are of no device, as README.md says of them."""
+COMMANDS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if "__main__" in path.read_text(encoding="utf-8") and not path.stem.startswith("peer_")
+)
+"""What can be run here: the peers need an environment of their own."""
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux")
 
 
@@ -193,6 +203,17 @@ def test_the_peer_scores_the_same_answers_alike(judged: Path):
     apart, count = reward_difference(judged, threads=1)
     assert count == 12
     assert apart < MAX_REWARD_DIFFERENCE
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_benchmark_says_where_it_computes(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
+    with pytest.raises(SystemExit):
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert ("--device " in capsys.readouterr().out) == (name not in WITHOUT_DEVICE)
 
 
 def test_every_side_is_told_the_same_batch():

@@ -1,0 +1,221 @@
+"""The benchmark of one GPU: every part runs on a CPU with a tiny model, and reports what it is for."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks import gpu
+from benchmarks.gpu_peers import CALLS, HEADS, NOT_MEASURED, PUBLISHED, HeadInputs, errors_of, plain, section
+from benchmarks.measure import Figure, Synchronisations, median_seconds, profiled
+from benchmarks.table import RESULTS
+from benchmarks.turns import PEER
+from benchmarks.work import GPU_SHAPES, REFERENCE, TINY_LOADS, model_of, write_gpu_work
+from plaudit.config import Setting
+from plaudit.errors import UserError
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+Run = Callable[..., dict[str, Figure]]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpu") / "work"
+    write_gpu_work(folder, GPU_SHAPES["tiny"], TINY_LOADS, "cpu")
+    return folder
+
+
+@pytest.fixture
+def run(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """A part's figures by name, which are those that it printed."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+    def measured(part: str, *words: str, device: str = "cpu") -> dict[str, Figure]:
+        file = tmp_path / f"{part}.jsonl"
+        common = ["--seconds", "0.4", "--threads", "1", "--work", str(work), "--figures", str(file)]
+        capsys.readouterr()
+        gpu.run(gpu.parser().parse_args([part, "--device", device, *common, *words]))
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert lines == [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+        figures = [Figure(**json.loads(line)) for line in lines]
+        assert {figure.part for figure in figures} == {part}
+        return {figure.name.removeprefix("tiny, "): figure for figure in figures}
+
+    return measured
+
+
+def number(figure: Figure) -> float:
+    assert isinstance(figure.value, int | float)
+    assert math.isfinite(figure.value)
+    return float(figure.value)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_machine_has_ceilings(run: Run, device: str):
+    figures = run("env", device=device)
+    assert number(figures["products"]) > 1e-3
+    assert number(figures["memory read and written"]) > 1e-4
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_new_lengths_are_timed_beside_the_same_rows(run: Run, device: str):
+    figures = run("cliff", device=device)
+    assert number(figures["attention of a new length, plain, cuDNN off"]) > 0
+    assert number(figures["attention of a new length, masked, cuDNN off"]) > 0
+    assert min(number(figures["a step on new rows"]), number(figures["the same rows again"])) > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_method_takes_steps_on_its_real_path(run: Run, device: str):
+    figures = run("train", device=device)
+    for method in ("sft", "dpo", "grpo"):
+        assert number(figures[f"{method}, first step"]) > 0
+        assert number(figures[f"{method}, trained"]) > 0
+        assert 0 < number(figures[f"{method}, MFU"]) < 2
+        assert number(figures[f"{method}, kernel plans after step 1"]) == 0
+        assert number(figures[f"{method}, launches"]) > 10
+    typical, drawing = figures["grpo, typical step"], figures["grpo, of it drawing"]
+    assert 0 < number(drawing) < number(typical)
+    assert ("sft, synchronisations" in figures) == (device != "cpu")
+
+
+def test_further_settings_reach_the_run(run: Run):
+    with pytest.raises(UserError, match="unknown option --no-such-setting"):
+        run("train", "--more", "--no-such-setting", "1")
+    run("train", "--methods", "sft", "--more", "--memory.checkpointing", "--optimizer.state", "bfloat16")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_answers_are_drawn_by_every_side(run: Run, device: str):
+    figures = run("decode", device=device)
+    for side in ("as a folder", "in a run", "generate, dynamic cache", "generate, static cache"):
+        assert number(figures[f"{side}, 4 rows"]) > 0
+        assert number(figures[f"{side}, 4 rows, share of the bandwidth floor"]) > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_heads_are_timed_with_their_digits(run: Run, device: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("benchmarks.gpu_peers.PEER", Path("missing"))
+    figures = run("head", device=device)
+    assert number(figures["the three products"]) > 0
+    for name in ("plaudit", "plaudit, tokens that count the same", "torch, all logits"):
+        assert number(figures[f"{name}, forward and backward"]) > 0
+        assert number(figures[f"{name}, error of the gradient"]) < (1e-5 if device == "cpu" else 0.02)
+    assert all(any(figure.startswith(name) for figure in figures) for name in HEADS)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_runs_end_with_the_same_bits_and_so_does_one_that_was_killed(run: Run, device: str):
+    figures = run("bits", "--methods", "sft", "--seconds", "60", "--kills", "1", device=device)
+    assert figures["deterministic, two runs end alike"].value == "True"
+    assert figures["killed after step 1, ends alike"].value == "True"
+    assert number(figures["deterministic, typical step"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_plans_stand_beside_runs(run: Run, device: str):
+    figures = run("plan", "--methods", "sft", device=device)
+    assert number(figures["sft, peak said"]) > 0
+    assert number(figures["sft, peak taken"]) > 0
+    assert number(figures["sft, time taken"]) > 0
+
+
+def test_where_the_peer_is_missing_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("benchmarks.gpu_peers.PEER", Path("missing"))
+    assert str(run("peers")["TRL, dpo"].value).startswith("the environment is missing")
+
+
+@pytest.mark.peer
+def test_the_peer_runs_by_its_settings_for_a_gpu(run: Run):
+    assert PEER.exists()
+    figures = run("peers", "--methods", "sft", "dpo")
+    assert not [figure for figure in figures.values() if isinstance(figure.value, str)]
+
+
+def test_compiling_is_passed_on_by_the_name_of_its_setting(monkeypatch: pytest.MonkeyPatch):
+    found = [Setting(path=("memory", "compile"), value_type=bool, default=False, doc="")]
+    monkeypatch.setattr(gpu, "all_settings", lambda _: found)
+    assert gpu.compile_words("sft") == ("--memory.compile",)
+    monkeypatch.setattr(gpu, "all_settings", lambda _: [])
+    with pytest.raises(SystemExit, match="leave it out"):
+        gpu.compile_words("sft")
+
+
+@pytest.mark.parametrize(("shape", "billions"), [("0.6b", 0.596), ("1.5b", 1.544), ("7b", 7.615)])
+def test_shapes_are_as_large_as_their_names_say(shape: str, billions: float):
+    size = sum(p.numel() for p in model_of(GPU_SHAPES[shape], device="meta").parameters())
+    assert size / 1e9 == pytest.approx(billions, rel=1e-3)
+
+
+def test_the_bandwidth_floor_reads_all_weights_once(work: Path):
+    given = SimpleNamespace(shape="1.5b", device="cpu")
+    bench = gpu.Bench(given=given, work=work, runs=work)  # pyright: ignore[reportArgumentType]
+    weights = sum(p.numel() for p in model_of(GPU_SHAPES["1.5b"], device="meta").parameters())
+    assert gpu.bytes_read(bench, 0, 0.0) == pytest.approx(4 * weights, rel=1e-4)
+    # Keys and values of 128 numbers for two heads in 28 layers, each of four bytes.
+    assert gpu.bytes_read(bench, 3, 10.0) - gpu.bytes_read(bench, 0, 0.0) == 3 * 10 * 28 * 2 * 2 * 128 * 4
+
+
+def test_the_reference_costs_no_second_file(work: Path):
+    assert (work / REFERENCE).is_symlink()
+    assert (work / REFERENCE / "config.json").exists()
+
+
+def test_errors_are_those_of_the_head():
+    inputs = HeadInputs.random(rows=8, hidden=16, vocabulary=40, device="cpu")
+    assert max(errors_of(plain, inputs)) < 1e-5
+    wrong = errors_of(lambda *given: 1.01 * plain(*given), inputs)
+    assert wrong == (pytest.approx(0.01, rel=1e-3), pytest.approx(0.01, rel=1e-3))
+
+
+def test_synchronisations_are_counted_by_line():
+    with Synchronisations() as waits:
+        for _ in range(3):
+            warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+    [(line, count)] = waits.by_line.items()
+    assert line.startswith(f"{Path(__file__).name}:")
+    assert count == 3
+
+
+def test_a_profile_names_what_took_longest():
+    kernels = profiled(lambda: torch.ones(400, 400) @ torch.ones(400, 400), "cpu")
+    assert "aten::mm" in kernels.milliseconds
+    assert kernels.cudnn_attentions == 0
+
+
+def test_a_median_leaves_out_the_first_time():
+    calls = list[int]()
+    assert median_seconds(lambda: calls.append(1), "cpu", 0.0) >= 0
+    assert len(calls) == 2
+
+
+def test_the_page_says_what_is_measured_by_which_commands():
+    """Until there are figures, the section is the one that says so."""
+    page = RESULTS.read_text(encoding="utf-8")
+    assert f"## {gpu.TITLE}\n\n{section((), NOT_MEASURED)}\n" in page
+    for part, rest in CALLS:
+        gpu.parser().parse_args([part, "--device", "cuda", *rest.split()])
+    assert all(figure in page for *_, figure in PUBLISHED)
+
+
+def test_collected_figures_become_tables():
+    figures = [
+        Figure(part="env", name="products", value=789.6543, unit="TF/s"),
+        Figure(part="train", name="longest kernels", value={"mm": 1.5}, unit="ms"),
+    ]
+    text = section(figures, "About.")
+    assert "### env\n\n| what | value | unit |" in text
+    assert "| products | 789.7 | TF/s |" in text
+    assert "| longest kernels | mm 1.5 | ms |" in text
+    assert NOT_MEASURED not in text
