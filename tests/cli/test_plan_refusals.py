@@ -18,6 +18,8 @@ from tests.engine.toy import make_toy
         (("--machine-memory", "24 barrels"), "write a number and one of"),
         (("--machine-memory", "1.2.3GiB"), "is no number"),
         (("--on", "cuda"), "say --machine-memory too"),
+        (("--gpu", "h200", "--on", "cpu"), "say one of them"),
+        (("--gpu", "h2000"), "h200"),
         (("--tokens-per-second", "0"), "above 0"),
         (("--prompt-tokens", "5"), "both"),
         (("--ranks", "0"), "1 or more"),

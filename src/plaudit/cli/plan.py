@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from plaudit.planner.schedule import StatedLengths
     from plaudit.planner.throughput import Throughput
 
+GPU_NAMES = ("a100-40", "a100-80", "b200", "h100", "h200", "l40s", "rtx4090")
+"""The GPUs of `plaudit.planner.machine`, which would have torch loaded for the help."""
 _EPILOG = """\
 Every option is that of plaudit train METHOD; nothing is written, and --out may be left out. A model folder
 may hold config.json alone. The exit status is 1 when the run does not fit. docs/plan.md"""
@@ -84,6 +86,9 @@ def _add_options(parser: argparse.ArgumentParser, words: Sequence[str], *, metho
     group.add_argument(
         "--machine-memory", metavar="SIZE", help="memory of one process, as 24GiB; none: what is here"
     )
+    group.add_argument(
+        "--gpu", choices=sorted(GPU_NAMES), metavar="NAME", help=f"a GPU by name: {', '.join(GPU_NAMES)}"
+    )
     group.add_argument("--on", choices=("cpu", "cuda"), help="what that machine computes on; none: as here")
     group.add_argument(
         "--ranks", type=positive_integer, default=1, metavar="N", help="processes that share the work"
@@ -108,7 +113,7 @@ def _planned(args: argparse.Namespace, config: RunConfig) -> PlanRequest:
     from plaudit.planner.schedule import planned_rows
 
     memory = None if args.machine_memory is None else parse_bytes(args.machine_memory)
-    machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks)
+    machine = this_machine(config.device, device_kind=args.on, memory=memory, ranks=args.ranks, gpu=args.gpu)
     rows = planned_rows(args.method, config, _lengths(args))
     return PlanRequest(method=args.method, config=config, rows=rows, machine=machine, process=0)
 
@@ -133,6 +138,7 @@ def _lengths(args: argparse.Namespace) -> StatedLengths | None:
 def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
     """What was said, or what is measured where the model is there and fits."""
     from plaudit.models.load import has_weights
+    from plaudit.planner.cost import estimated_throughput
     from plaudit.planner.throughput import Throughput, measure_throughput
 
     if args.tokens_per_second is not None:
@@ -141,6 +147,8 @@ def _pace(args: argparse.Namespace, cost: RunCost) -> Throughput | None:
         return Throughput(tokens=args.tokens_per_second)
     config = cost.request.config
     # A pace that is measured here says nothing of another machine, or of rows that are only stated.
+    if args.gpu is not None and not args.no_measure:
+        return estimated_throughput(cost)
     is_this_machine = args.on is None and args.machine_memory is None and args.prompt_tokens is None
     if args.no_measure or not is_this_machine or not cost.fits or not has_weights(config.model):
         return None

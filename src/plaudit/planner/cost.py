@@ -23,8 +23,13 @@ from plaudit.methods.preference.run import resolve_variant
 from plaudit.methods.reward_model.config import RewardConfig
 from plaudit.models.four_bits import four_bit_layers
 from plaudit.planner.machine import Machine
-from plaudit.planner.memory import MemoryLedger, estimate_memory, memory_lower_bound, optimizer_state
-from plaudit.planner.models import CACHED, RunModels, load_run_models
+from plaudit.planner.memory import (
+    MemoryLedger,
+    drawing_shape,
+    estimate_memory,
+    memory_lower_bound,
+)
+from plaudit.planner.models import CACHED, RunModels, load_run_models, multiplied_numbers, optimizer_state
 from plaudit.planner.schedule import PlannedRows, Schedule, make_schedule
 from plaudit.planner.throughput import Throughput
 
@@ -280,3 +285,40 @@ def _evaluations(config: RunConfig, numbers: Schedule) -> int:
 
 def _held_out_answers(config: RunConfig) -> int:
     return config.judge.answers if isinstance(config, PolicyConfig) else 1
+
+
+TRAINING_SHARE, DRAWING_SHARE = 0.4, 0.4
+"""What a GPU is taken to reach: of its rate of products while it learns, of its bandwidth while it draws."""
+
+
+def estimated_throughput(cost: RunCost) -> Throughput:
+    """What a GPU of that name would reach, by its data sheet and the operations and bytes of the run."""
+    gpu, roles, config = cost.request.machine.gpu, cost.roles, cost.request.config
+    assert gpu is not None
+    learners = [model for model in (roles.trained_model, roles.critic) if model is not None]
+    step = FORWARD + (FROZEN if config.lora.rank else BACKWARD) + FORWARD * config.memory.checkpointing
+    looking = 0 if roles.reference_model is None else multiplied_numbers(roles.reference_model)
+    learning = step * sum(map(multiplied_numbers, learners))
+    rate = TRAINING_SHARE * gpu.rate
+    basis = (
+        f"estimated, not measured: {TRAINING_SHARE:.0%} of the {gpu.rate / 1e12:,.0f} Tflop/s of a "
+        f"{gpu.title}, {DRAWING_SHARE:.0%} of its {gpu.bandwidth / 1e12:.2g} TB/s while drawing"
+    )
+    rounds = cost.schedule.rounds
+    if rounds is None:
+        return Throughput(tokens=rate / (learning + FORWARD * looking), basis=basis)
+    # Before the first move of a round policy, reference and critic look at each answer once.
+    looking += sum(map(multiplied_numbers, learners))
+    shape = drawing_shape(roles, cost.schedule, cost.request.rows, cost.request.machine)
+    # Each token reads all weights, and of its row the prompt and half of what it will have.
+    weights = multiplied_numbers(roles.trained_model) * roles.numbers.products.itemsize
+    row_tokens = shape.lengths[0] + rounds.longest / 2
+    step_bytes = weights + shape.rows * row_tokens * shape.token_bytes
+    answer_seconds = rounds.longest * step_bytes / (DRAWING_SHARE * gpu.bandwidth) / shape.rows
+    answer_seconds += FORWARD * looking * (shape.lengths[0] / rounds.answers + rounds.longest) / rate
+    return Throughput(
+        tokens=rate / learning,
+        answers=1 / answer_seconds,
+        answer_tokens=rounds.longest,
+        basis=basis,
+    )

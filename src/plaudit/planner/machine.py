@@ -26,6 +26,39 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A GPU as its data sheet has it.
+
+    Example: ``GPUS["h200"].memory``
+    """
+
+    title: str
+    """What it is called."""
+    memory: int
+    """Bytes that a process finds there, less than the sheet's."""
+    rate: float
+    """Operations a second in products of bfloat16, without sparsity."""
+    bandwidth: float
+    """Bytes a second that its memory gives."""
+
+
+def _gpu(title: str, gib: float, teraflops: float, terabytes: float) -> Gpu:
+    return Gpu(title=title, memory=int(gib * 1024**3), rate=teraflops * 1e12, bandwidth=terabytes * 1e12)
+
+
+GPUS = {
+    "a100-40": _gpu("A100 40 GB", 39.4, 312, 1.56),
+    "a100-80": _gpu("A100 80 GB", 79.2, 312, 2.04),
+    "b200": _gpu("B200", 178, 2250, 8.0),
+    "h100": _gpu("H100", 79.2, 989, 3.35),
+    "h200": _gpu("H200", 139.8, 989, 4.8),
+    "l40s": _gpu("L40S", 44.4, 362, 0.86),
+    "rtx4090": _gpu("RTX 4090", 23.5, 165, 1.01),
+}
+"""GPUs that `plaudit plan --gpu` knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """One process's share of a machine.
 
@@ -38,6 +71,8 @@ class Machine:
     """What it computes on."""
     ranks: int = 1
     """How many processes share the work."""
+    gpu: Gpu | None = None
+    """The GPU, where it was named."""
 
     def __post_init__(self) -> None:
         """Refuse a run by nobody."""
@@ -82,8 +117,15 @@ def format_bytes(size: int | float) -> str:
     return f"{size:.0f} B"
 
 
-def this_machine(device: str, *, device_kind: DeviceKind | None, memory: int | None, ranks: int) -> Machine:
+def this_machine(
+    device: str, *, device_kind: DeviceKind | None, memory: int | None, ranks: int, gpu: str | None = None
+) -> Machine:
     """This process's machine, with what the user says of another one in its place."""
+    if gpu is not None:
+        if device_kind == "cpu":
+            raise UserError(f"--gpu {gpu} --on cpu: say one of them")
+        named = GPUS[gpu]
+        return Machine(memory=memory or named.memory, device_kind="cuda", ranks=ranks, gpu=named)
     device_here = device_of(device)
     kind: DeviceKind = device_kind or ("cuda" if device_here.type == "cuda" else "cpu")
     if memory is None and kind != device_here.type:

@@ -15,15 +15,13 @@ from math import ceil
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import _engine_run_backward
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from plaudit.engine.optimizer import make_optimizer
-from plaudit.engine.settings import OptimizerSettings
 from plaudit.methods.config import RunConfig
 from plaudit.methods.policy.config import PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig
@@ -37,7 +35,7 @@ from plaudit.models.paged_cache import PAGE_TOKENS, POOL_GROWTH
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.planner.machine import Machine
-from plaudit.planner.models import CACHED, LIVE, RunModels, model_size
+from plaudit.planner.models import CACHED, LIVE, RunModels, model_size, optimizer_state
 from plaudit.planner.schedule import PlannedRows, Schedule
 from plaudit.rollouts.local import LOOK_EVERY, MAX_BATCH_SIZE
 from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, wide_zeros
@@ -330,8 +328,13 @@ def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *,
 
 _logps: Callable[..., Tensor] = _LogProbs.apply
 
-ALLOCATOR_OVERHEAD = 0.25
-"""The share of transient memory that malloc keeps on a CPU (benchmarks/planning.py)."""
+ALLOCATOR_OVERHEAD = {
+    "cpu": (0.25, "malloc does not hand back (as measured)"),
+    "cuda": (0.05, "lies in pieces too small for others (taken for granted, not measured)"),
+}
+"""The share of transient memory that an allocator keeps (on a CPU by benchmarks/planning.py), and why."""
+CUDA_KERNELS = 2**30
+"""Bytes of a CUDA context with the workspaces of its libraries."""
 _END = Completion(ids=(0,), mask=(True,), finished=True)
 ALWAYS, STEP, GENERATE = "always", "step", "draw"
 """When a line is in memory: at any time, while a step is taken, while answers are drawn."""
@@ -396,27 +399,17 @@ def estimate_memory(
     """The memory of one process, of which Python and its libraries take ``process``."""
     bare = MemoryLedger(lines=tuple(_memory_lines(config, roles, plan, rows, machine)))
     transient = max(bare.during(STEP), bare.during(GENERATE))
-    if machine.device_kind == "cpu":
-        why = (
-            f"{ALLOCATOR_OVERHEAD:.0%} of what comes and goes, which malloc does not hand back (as measured)"
-        )
-        overhead = MemoryLine(
-            name="allocator", bytes=int(ALLOCATOR_OVERHEAD * transient), when=ALWAYS, why=why
-        )
-        bare = MemoryLedger(lines=(*bare.lines, overhead))
-    return bare.with_process(process)
+    return MemoryLedger(lines=(*bare.lines, *_overhead(transient, machine))).with_process(process)
 
 
-def optimizer_state(settings: OptimizerSettings) -> dict[str, tuple[bool, torch.dtype]]:
-    """The optimiser's state: whether each tensor has the weight's shape, and its dtype; by trial."""
-    module = nn.Linear(64, 64, bias=False)
-    optimizer = make_optimizer(module, 1e-3, settings)
-    module.weight.grad = torch.zeros_like(module.weight)
-    optimizer.step()
-    state = {
-        key: item for key, item in optimizer.state[module.weight].items() if isinstance(item, torch.Tensor)
-    }
-    return {key: (item.shape == module.weight.shape, item.dtype) for key, item in state.items()}
+def _overhead(transient: int, machine: Machine) -> Iterator[MemoryLine]:
+    """What the device takes beside tensors, and what its allocator does not hand back."""
+    share, whose = ALLOCATOR_OVERHEAD[machine.device_kind]
+    if machine.device_kind == "cuda":
+        why = "context and workspaces of its libraries (taken for granted, not measured)"
+        yield MemoryLine(name="kernels", bytes=CUDA_KERNELS, when=ALWAYS, why=why)
+    why = f"{share:.0%} of what comes and goes, which {whose}"
+    yield MemoryLine(name="allocator", bytes=int(share * transient), when=ALWAYS, why=why)
 
 
 def memory_lower_bound(
@@ -445,7 +438,6 @@ def _fixed_lines(
     share = plan.ranks if config.shard else 1
     trained = _trained_bytes(roles)
     divided = f", divided over {share} processes" if share > 1 else ""
-    kind = str(roles.numbers.weights).removeprefix("torch.")
     for name, model in (
         ("weights", roles.trained_model),
         ("critic", roles.critic),
@@ -453,7 +445,9 @@ def _fixed_lines(
     ):
         if model is not None:
             size = model_size(model)
-            note = f"{size.total:,} numbers in {kind}, {size.trained:,} of them learn{divided}"
+            kinds = {str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.is_floating_point()}
+            note = f"{size.total:,} numbers in {' and '.join(sorted(kinds))}, {size.trained:,} of them learn"
+            note += divided
             if count := numbers_in_four_bits(model):
                 note += f", {count:,} in 4 bits"
             yield MemoryLine(name=name, bytes=size.bytes // share, when=ALWAYS, why=note)
@@ -534,29 +528,57 @@ def simulation_setting(config: RunConfig, roles: RunModels, machine: Machine) ->
     return SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=uniform)
 
 
-def _generation_lines(
-    roles: RunModels, plan: Schedule, rows: PlannedRows, machine: Machine
-) -> Iterator[MemoryLine]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawingShape:
+    """How answers of a round are drawn side by side.
+
+    Example: ``drawing_shape(roles, plan, rows, machine).rows``
+    """
+
+    rows: int
+    """Answers side by side."""
+    lengths: tuple[int, ...]
+    """Tokens of the prompts that are read at once, the longest ones, downwards."""
+    cached_tokens: int
+    """Places for keys and values."""
+    token_bytes: int
+    """Bytes of a token's keys and values in all layers."""
+
+
+def drawing_shape(roles: RunModels, plan: Schedule, rows: PlannedRows, machine: Machine) -> DrawingShape:
+    """How a run with rounds draws on this machine."""
     assert plan.rounds is not None
     assert isinstance(roles.trained_model, Policy)
-    setting = SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=False)
-    answers, rounds = plan.rounds.answers, plan.rounds
+    answers = plan.rounds.answers
     completions = ceil(min(plan.batch_size, plan.rows) / plan.ranks) * answers
     batch_size = min(completions, MAX_BATCH_SIZE[machine.device_kind])
     prompts = ceil(batch_size / answers)
-    longest = sorted((len(row.prompt) for row in rows.train), reverse=True)[:prompts]
+    lengths = tuple(sorted((len(row.prompt) for row in rows.train), reverse=True)[:prompts])
     # Where others join, a prompt stays as long as one of its answers grows.
     live = prompts if completions == batch_size else min(2 * prompts, batch_size)
-    cached_tokens = _cached_tokens(live, batch_size, longest[0], rounds.longest, machine)
-    products = roles.numbers.products.itemsize
-    bytes_per_token = cached_numbers_per_token(roles.trained_model, setting) * products
+    setting = SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=False)
+    return DrawingShape(
+        rows=batch_size,
+        lengths=lengths,
+        cached_tokens=_cached_tokens(live, batch_size, lengths[0], plan.rounds.longest, machine),
+        token_bytes=cached_numbers_per_token(roles.trained_model, setting) * roles.numbers.products.itemsize,
+    )
+
+
+def _generation_lines(
+    roles: RunModels, plan: Schedule, rows: PlannedRows, machine: Machine
+) -> Iterator[MemoryLine]:
+    assert isinstance(roles.trained_model, Policy)
+    shape = drawing_shape(roles, plan, rows, machine)
+    batch_size, longest = shape.rows, shape.lengths
     yield MemoryLine(
         name="cache of the sampler",
-        bytes=cached_tokens * bytes_per_token,
+        bytes=shape.cached_tokens * shape.token_bytes,
         when=GENERATE,
-        why=f"keys and values of {batch_size} answers side by side, {cached_tokens:,} places of "
-        f"{bytes_per_token:,} bytes",
+        why=f"keys and values of {batch_size} answers side by side, {shape.cached_tokens:,} places of "
+        f"{shape.token_bytes:,} bytes",
     )
+    setting = SimulationSetting(device=machine.device, numbers=roles.numbers, uniform=False)
     packed = [Example(prompt=(0,) * (length - 1 or 1), completions=(_END,)) for length in longest]
     embedding: Any = roles.trained_model.base.get_input_embeddings()
     vocabulary: int = embedding.weight.shape[0]
@@ -566,5 +588,5 @@ def _generation_lines(
         name="reading and drawing",
         bytes=max(prefill, decode),
         when=GENERATE,
-        why=f"{prompts} prompts at once, {sum(longest):,} tokens; then {vocabulary:,} scores for each answer",
+        why=f"{len(longest)} prompts at once, {sum(longest):,} tokens; then {vocabulary:,} scores an answer",
     )

@@ -11,8 +11,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
+from plaudit.engine.optimizer import make_optimizer
+from plaudit.engine.settings import OptimizerSettings
 from plaudit.methods.config import RunConfig
-from plaudit.methods.models import recompute_as_configured
+from plaudit.methods.models import matrix_sizes, recompute_as_configured
 from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
@@ -85,6 +87,15 @@ class RunModels:
     """What weights and products are kept in."""
     unsized_rewards: tuple[str, ...]
     """Rewards whose memory cannot be known."""
+
+
+def multiplied_numbers(model: Policy | RewardModel) -> int:
+    """Numbers that each token is multiplied with: all matrices, an untied embedding left out."""
+    if isinstance(model, Policy):
+        return sum(matrix_sizes(model))
+    embedding: Any = model.base.get_input_embeddings()
+    numbers = sum(p.numel() for p in model.parameters() if p.ndim >= 2) + numbers_in_four_bits(model)
+    return numbers - embedding.weight.numel()
 
 
 def load_run_models(method: str, config: RunConfig, machine: Machine, rows: Sequence[object]) -> RunModels:
@@ -232,3 +243,15 @@ def _folder_size(folder: Path, dtype: torch.dtype) -> ModelSize:
     else:
         model = empty_model(AutoModelForCausalLM, folder)
     return model_size(model.to(dtype))
+
+
+def optimizer_state(settings: OptimizerSettings) -> dict[str, tuple[bool, torch.dtype]]:
+    """The optimiser's state: whether each tensor has the weight's shape, and its dtype; by trial."""
+    module = nn.Linear(64, 64, bias=False)
+    optimizer = make_optimizer(module, 1e-3, settings)
+    module.weight.grad = torch.zeros_like(module.weight)
+    optimizer.step()
+    state = {
+        key: item for key, item in optimizer.state[module.weight].items() if isinstance(item, torch.Tensor)
+    }
+    return {key: (item.shape == module.weight.shape, item.dtype) for key, item in state.items()}

@@ -133,7 +133,7 @@ def time_sentences(times: Times, throughput: Throughput) -> Iterator[str]:
     how = (
         f"measured on {throughput.steps} {_plural(throughput.steps, 'step')} of this run"
         if throughput.steps
-        else "as you said"
+        else throughput.basis or "as you said"
     )
     yield f"pace: {rate}, {how}"
     if throughput.peak is not None:

@@ -75,6 +75,7 @@ def _single_changes(cost: RunCost) -> Iterator[SettingChange]:
         _smaller_microbatches,
         _precompute_reference,
         _shard_weights,
+        _compact_moments,
         _share_critic,
         _use_lora,
         _hold_base_in_four_bits,
@@ -89,6 +90,7 @@ def _combined_changes(cost: RunCost) -> Iterator[SettingChange]:
         _enable_checkpointing,
         _precompute_reference,
         _shard_weights,
+        _compact_moments,
         _share_critic,
         _use_lora,
         _hold_base_in_four_bits,
@@ -151,6 +153,18 @@ def _shard_weights(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
             config=replace(config, shard=True),
             means="the same gradient; weights and optimiser are divided over the processes",
         )
+
+
+def _compact_moments(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:
+    """AdamW's moments in 16 bits, then in 8."""
+    del cost
+    if config.optimizer.name == "adamw" and config.optimizer.state == "float32" and not config.lora.rank:
+        for state in ("bfloat16", "float8"):
+            yield SettingChange(
+                words=f"--optimizer.state {state}",
+                config=replace(config, optimizer=replace(config.optimizer, state=state)),
+                means="another run, though nearly the same: the optimiser's moments are rounded by chance",
+            )
 
 
 def _share_critic(cost: RunCost, config: RunConfig) -> Iterator[SettingChange]:

@@ -46,6 +46,8 @@ class Throughput:
     """Optimiser steps that were taken."""
     peak: int | None = None
     """The most bytes that the measurement took, where the system says so."""
+    basis: str | None = None
+    """What it was estimated from, where nothing was measured or said."""
 
 
 @dataclass(slots=True)

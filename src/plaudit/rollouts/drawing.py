@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -253,10 +254,15 @@ Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 def record_graph(step: Callable[[], None]) -> Callable[[], None]:
     """What a CUDA device does in this step, to be done again by one call; the step is not carried out."""
     graph = torch.cuda.CUDAGraph()
-    # The pool of memory is its own: a graph's results stay until it is repeated.
-    with torch.cuda.graph(graph):
+    # One pool of memory for all: graphs are repeated one after another, and results lie outside of it.
+    with torch.cuda.graph(graph, pool=_graph_pool()):
         step()
     return graph.replay
+
+
+@cache
+def _graph_pool() -> Any:
+    return torch.cuda.graph_pool_handle()
 
 
 @dataclass(slots=True, kw_only=True)
