@@ -37,6 +37,7 @@ from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
+from plaudit.methods.models import uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
@@ -163,7 +164,7 @@ class Run:
             ranks,
             folder=config.out,
             open_sinks=open_sinks,
-            verify_folder=self.verify_folder,
+            verify_folder=lambda: (*self.verify_folder(), *uncompiled_notes(job.module)),
             notes=self.notes,
         )
         progress = loop.run()
