@@ -151,10 +151,9 @@ class RunConfig:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
 
     def _refuse_to_compile_in_vain(self) -> None:
-        if self.compile and self.shard:
+        if self.compile and (self.shard or self.lora.base == "4bit"):
             raise UserError(
-                "--compile with --shard is not supported: layers are compiled with whole weights; leave one "
-                "of them out"
+                "--compile is for whole weights: leave it out, or --shard and --lora.base 4bit, which have none"
             )
         if self.compile and self.memory.keep_products:
             raise UserError(
