@@ -22,6 +22,7 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "judged": ("--judge.by", "length:1-20", "--judge.tokens", 8),
     "sgd": ("--optimizer.name", "sgd"),
     "half": ("--dtype", "bfloat16", "--optimizer.state", "bfloat16", "--deterministic"),
+    "compiled": ("--compile", "--dtype", "bfloat16"),
     "own": ("--optimizer.name", "tests.engine.toy_optimizers:counting"),
 }
 
