@@ -68,6 +68,7 @@ def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(
     assert names == {path.name for path in (tmp_path / "plain" / "model").iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [("--memory.layout", "left"), ("--dtype", "bfloat16", "--lora.rank", 4)])
 def test_dpo_begins_where_its_reference_is(
     opinions: tuple[Toy, dict[str, Path]], tmp_path: Path, programs: list[int], how: tuple[object, ...]
@@ -94,6 +95,7 @@ def test_a_reward_model_learns(
     assert sum(loss[-5:]) < sum(loss[:5])
 
 
+@pytest.mark.slow
 def test_ppo_compiles_policy_and_critic(tmp_path: Path, programs: list[int]) -> None:
     place = make_place(tmp_path)
     done = well(place, "ppo", "run", "--rounds", 6, "--learning-rate", 0.05, "--compile")

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
     from plaudit.engine.distributed import is_first_process
-    from plaudit.engine.loop import InterruptedRunError
+    from plaudit.engine.distributed import InterruptedRunError
 
     try:
         summary = run_method(args.method, config)

@@ -16,15 +16,8 @@ import torch
 
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
-from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
-from plaudit.engine.loop import (
-    BatchOrder,
-    InterruptCheck,
-    InterruptedRunError,
-    Schedule,
-    TrainingJob,
-    TrainingLoop,
-)
+from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, process_group, unsharded
+from plaudit.engine.loop import BatchOrder, InterruptCheck, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sinks_for, summarise
