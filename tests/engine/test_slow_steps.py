@@ -47,22 +47,22 @@ def test_a_reward_that_lets_a_step_wait_is_noticed_once(tmp_path: Path) -> None:
 
 def test_a_step_of_more_work_is_not_slow() -> None:
     pace = StepPace()
-    assert all(pace.remark(step, 1.0, 1e6) is None for step in range(1, 20))
-    assert pace.remark(20, 20.0, 20e6) is None
-    assert pace.remark(21, 4.9, 1e6) is None
-    assert pace.remark(22, 5.1, 1e6) is not None
+    assert all(pace.slow_step_note(step, 1.0, 1e6) is None for step in range(1, 20))
+    assert pace.slow_step_note(20, 20.0, 20e6) is None
+    assert pace.slow_step_note(21, 4.9, 1e6) is None
+    assert pace.slow_step_note(22, 5.1, 1e6) is not None
 
 
 def test_steps_that_draw_answers_are_compared_with_such_alone() -> None:
     pace = StepPace(phases=2)
-    assert all(pace.remark(step, 60.0 if step % 2 else 1.0, 1e6) is None for step in range(1, 30))
+    assert all(pace.slow_step_note(step, 60.0 if step % 2 else 1.0, 1e6) is None for step in range(1, 30))
     # A second step of a round that takes as long as a first one.
-    assert pace.remark(30, 60.0, 1e6) is not None
+    assert pace.slow_step_note(30, 60.0, 1e6) is not None
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(3, 100.0), (30, 0.9)])
 def test_nothing_is_said_of_first_steps_nor_of_less_than_a_second(steps: int, seconds: float) -> None:
     pace = StepPace()
     for step in range(1, steps):
-        assert pace.remark(step, 1e-3, 0.0) is None
-    assert pace.remark(steps, seconds, 0.0) is None
+        assert pace.slow_step_note(step, 1e-3, 0.0) is None
+    assert pace.slow_step_note(steps, seconds, 0.0) is None

@@ -1,4 +1,4 @@
-"""Runs with ``--compile`` learn what others learn, and are compiled before their first step and never again."""
+"""Runs with ``--compile`` learn what others learn, and compile before their first step and never again."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ class TrainingLoop(Generic[MicrobatchT]):
             # The arithmetic of all ranks over this rank's seconds: ranks finish a step together.
             flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
             timing = self._timing(flops, metrics, time.perf_counter() - started)
-            self._note_slow_step(self._pace.remark(step, timing["seconds"], flops))
+            self._note_slow_step(self._pace.slow_step_note(step, timing["seconds"], flops))
         # Controllers (an adaptive KL coefficient, a running mean)
         # learn only from steps that moved the weights.
         if not left_out:
@@ -473,12 +473,12 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._progress = replace(self._progress, best_step=step, best_value=value)
         return True
 
-    def _note_slow_step(self, remark: str | None) -> None:
+    def _note_slow_step(self, note: str | None) -> None:
         # Once in a run, resumed or not: what makes one step slow often makes many.
-        if remark is None or not self._ranks.is_first:
+        if note is None or not self._ranks.is_first:
             return
-        if not any(note.startswith(SLOW_STEP) for note in read_notes(self._folder)):
-            self._sinks.note(remark)
+        if not any(earlier.startswith(SLOW_STEP) for earlier in read_notes(self._folder)):
+            self._sinks.note(note)
 
     def _timing(self, flops: float, metrics: Mapping[str, Number], seconds: float) -> dict[str, Number]:
         peak = self._schedule.peak_flops

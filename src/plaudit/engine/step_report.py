@@ -137,7 +137,7 @@ class StepPace:
     """Steps of a round; those at the same place of it are compared."""
     _rates: defaultdict[int, deque[float]] = field(default_factory=_newest_hundred, init=False)
 
-    def remark(self, step: int, seconds: float, work: float) -> str | None:
+    def slow_step_note(self, step: int, seconds: float, work: float) -> str | None:
         """A sentence about a step that is slow beside those before it; ``work`` is its arithmetic."""
         rates = self._rates[step % self.phases]
         work = max(work, 1.0)
@@ -147,8 +147,8 @@ class StepPace:
         if seconds < SLOW_FACTOR * expected or seconds < expected + LEAST_DELAY:
             return None
         return (
-            f"{SLOW_STEP}step {step} took {seconds:.1f} s, {seconds / expected:.0f} times what as much work has "
-            f"taken in the {count} steps before it (their median). Look whether another process has the "
-            "machine, memory is swapped, a reward or a disk lets the run wait, or, on a GPU, a kernel is made "
-            "anew for each length. Later slow steps are not spoken of"
+            f"{SLOW_STEP}step {step} took {seconds:.1f} s, {seconds / expected:.0f} times what as much work "
+            f"has taken in the {count} steps before it (their median). Look whether another process has the "
+            "machine, memory is swapped, a reward or a disk lets the run wait, or, on a GPU, a kernel is "
+            "made anew for each length. This is said once in a run"
         )

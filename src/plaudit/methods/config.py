@@ -152,9 +152,7 @@ class RunConfig:
 
     def _refuse_to_compile_in_vain(self) -> None:
         if self.compile and (self.shard or self.lora.base == "4bit"):
-            raise UserError(
-                "--compile is for whole weights: leave it out, or --shard and --lora.base 4bit, which have none"
-            )
+            raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
         if self.compile and self.memory.keep_products:
             raise UserError(
                 "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
