@@ -169,15 +169,15 @@ def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
     either mode, and without adapters as a reference is computed.
     """
     many, was_training = _trial_examples(_vocabulary_size(model), copies=16), model.training
-    disable: Any = getattr(model.model, "disable_adapter", None)
+    bare: Any = getattr(model.model, "disable_adapter", nullcontext)
     found: list[Trial] = []
     try:
         for training in (True, False):
             model.train(training)
             for rows in (many, many[1:2]):
                 found += [_trial_pass(model, rows)] if training else []
-                for bare in (nullcontext, disable)[: 1 if disable is None else 2]:
-                    with torch.no_grad(), bare():
+                for adapters in (nullcontext, bare):
+                    with torch.no_grad(), adapters():
                         found.append(_trial_pass(model, rows))
     finally:
         model.train(was_training)
