@@ -169,7 +169,11 @@ class CompiledParts:
 
         # Any length: almost every batch has a new one. Rounded where the layers as they are round, so that a
         # reference that is not compiled says the same of the same weights.
-        options: Any = {"emulate_precision_casts": True}
+        options: Any = {
+            "emulate_precision_casts": True,
+            # Else a GPU's kernels may be chosen by their time, and another choice rounds in another way.
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
         return torch.compile(_with_code_of_its_own(compilable), dynamic=True, options=options)
 
 

@@ -159,7 +159,7 @@ def _compile_objection(model: VerifiableModel, expected: Sequence[Trial]) -> str
     # Fewer rows than any before, and nothing is compiled any more.
     _trial_pass(model, _trial_examples(_vocabulary_size(model), copies=3))
     calls, compiled.uncompiled_calls = compiled.uncompiled_calls, 0
-    return "would be anew for each length" if calls else None
+    return "would be compiled anew for each length" if calls else None
 
 
 def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
