@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +64,29 @@ def test_sft_learns_as_it_does_uncompiled_and_no_length_is_compiled_anew(
     went(sft(toy, tmp_path / "compiled", *words, "--compile"))
     assert len({*programs}) == 1
     assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-4)
-    notes = read_notes(tmp_path / "compiled")
+    notes = [*read_notes(tmp_path / "compiled")]
     assert COMPILED in notes
     assert not any("not compiled" in note for note in notes)
     names = {path.name for path in (tmp_path / "compiled" / "model").iterdir()}
     assert names == {path.name for path in (tmp_path / "plain" / "model").iterdir()}
+
+
+def test_without_a_compiler_layers_stay_as_they_are_and_that_is_said(tmp_path: Path) -> None:
+    toy = make_toy(tmp_path / "toy")
+    nowhere = {"CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    words = sft(toy, tmp_path / "run", "--steps", 1, "--device", "cpu", "--compile")
+    # A process of its own: torch remembers the compiler that it found.
+    done = subprocess.run(
+        [sys.executable, "-m", "plaudit", *map(str, words)],
+        env={**os.environ, **nowhere},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [note] = [note for note in read_notes(tmp_path / "run") if note.startswith("compiled: ")]
+    assert note.startswith("compiled: nothing in 2 layers; LlamaAttention, LlamaMLP, LlamaRMSNorm as without")
+    assert "No working C++ compiler found" in note
 
 
 @pytest.mark.slow

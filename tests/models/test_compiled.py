@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
-from torch._inductor import config as inductor
 from transformers import PreTrainedModel
 
 from plaudit.methods.models import uncompiled_notes
@@ -135,20 +133,6 @@ def test_a_kind_of_pass_that_is_new_runs_as_it_is_and_that_is_said_once() -> Non
     assert sentence.startswith("compiled: some micro-batches are of a kind that was not compiled")
     learnt(policy, 4, 0)
     assert uncompiled_notes(policy) == []
-
-
-def test_without_a_compiler_layers_stay_as_they_are_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(inductor, "force_disable_caches", True)
-    monkeypatch.setattr(inductor.cpp, "cxx", (str(tmp_path / "no-compiler"),))
-    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
-    policy = Policy(build("llama")).train()
-    words = compile_layers(policy)
-    assert words.startswith("compiled: nothing in 2 layers; LlamaAttention, LlamaMLP, LlamaRMSNorm as")
-    assert "No working C++ compiler found" in words
-    assert policy.backbone.compiled is None
-    assert largest_difference(policy) < 1e-5
 
 
 def wrongly(kind: str, wrong: Callable[[Tensor], Tensor]) -> Callable[..., Any]:

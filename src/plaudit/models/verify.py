@@ -201,7 +201,9 @@ def _objection_to(trial: Callable[[], str | None]) -> str | None:
         return trial()
     # Whatever a compiler or a driver raises: the slow way is there, and it is said.
     except Exception as error:  # noqa: BLE001
-        return f"fails: {str(error).strip().splitlines()[0][:120]}"
+        first, *more = str(error).strip().splitlines()[:2] or [type(error).__name__]
+        # A compiler's first line names its backend alone.
+        return f"fails: {' '.join([first, *more])[:200] if first.endswith(':') else first[:120]}"
 
 
 def _trial_with_gradient(model: VerifiableModel) -> Trial:
