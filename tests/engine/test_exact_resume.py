@@ -23,6 +23,7 @@ MANNERS: dict[str, tuple[object, ...]] = {
     "sgd": ("--optimizer.name", "sgd"),
     "bytes": ("--optimizer.state", "float8"),
     "half": ("--dtype", "bfloat16", "--optimizer.state", "bfloat16", "--deterministic"),
+    "compiled": ("--compile", "--dtype", "bfloat16"),
     "own": ("--optimizer.name", "tests.engine.toy_optimizers:counting"),
 }
 

@@ -130,8 +130,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, then say where the result lies."""
     config: Any = read_config(args.config_type, args)
     refuse_missing_inputs(config)
-    from plaudit.engine.distributed import is_first_process
-    from plaudit.engine.loop import InterruptedRunError
+    from plaudit.engine.distributed import InterruptedRunError, is_first_process
 
     try:
         summary = run_method(args.method, config)

@@ -1,8 +1,9 @@
-"""The ranks of a run: how they communicate, share weights (FSDP2), and stop together when one fails.
+"""The ranks of a run: how they communicate, share weights (FSDP2), and stop together.
 
 Started by ``torchrun``; gloo on CPU, NCCL on GPU. Losses divide by global counts, so gradients of ranks are
 *summed*; with ``--shard``, where each rank holds a part of every weight, FSDP2 does that sum itself. The
-first rank to fail gives the reason, the others end with at most a sentence.
+first rank to fail gives the reason, the others end with at most a sentence. A signal to one of them stops all
+where they can be saved.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -444,3 +447,56 @@ def _gradient_buckets(parameters: Sequence[nn.Parameter]) -> Iterable[list[nn.Pa
         elements += parameter.numel()
     if bucket:
         yield bucket
+
+
+class InterruptedRunError(AgreedStopError):
+    """A signal asked the run to stop; ``signum`` says which."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+class SignalListener:
+    """Remembers a signal until the training loop reaches a point where it can stop."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._signum = 0
+
+    def raise_if_interrupted(self) -> None:
+        """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
+        # The scheduler may signal one rank only; all agree here, or the
+        # others would wait in the next collective.
+        signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
+        if signum:
+            raise InterruptedRunError(signum)
+
+    def handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: remember the signal; a second Ctrl-C stops at once."""
+        del frame
+        if self._signum and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._ranks.is_first and not self._signum:
+            name = signal.Signals(signum).name
+            message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
+            # A handler may run in the middle of a print, where another print would fail.
+            os.write(2, message.encode())
+        # Nothing is saved in a handler: it may run between any two
+        # bytecodes, in the middle of an update.
+        self._signum = signum
+
+
+@contextmanager
+def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
+    """Listen for SIGTERM and SIGINT while the block runs."""
+    # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
+    listener = SignalListener(ranks)
+    previous_handlers = {
+        signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield listener
+    finally:
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)

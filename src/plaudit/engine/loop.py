@@ -9,17 +9,13 @@ process leaves.
 from __future__ import annotations
 
 import math
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any, Generic
 
 from torch import nn
@@ -34,69 +30,16 @@ from plaudit.engine.checkpoint.state import (
     restore_rng_state,
     snapshot,
 )
-from plaudit.engine.distributed import AgreedStopError, Ranks
+from plaudit.engine.distributed import InterruptedRunError, Ranks, listen_for_signals
 from plaudit.engine.metrics import Metric, measure_memory, values_of
 from plaudit.engine.optimizer import make_optimizer, schedule_factor
 from plaudit.engine.settings import KeepSettings, OptimizerSettings, SafetySettings
 from plaudit.engine.sinks.base import FanOutSink, Sample
 from plaudit.engine.sinks.files import read_notes, read_reports
 from plaudit.engine.step import NonFiniteFault, ObjectiveResult, Stepper, take_step
-from plaudit.engine.step_report import Number, StepReport
+from plaudit.engine.step_report import SLOW_STEP, Number, StepPace, StepReport
 from plaudit.errors import UserError
 from plaudit.tokens.microbatch import MicrobatchT
-
-
-class InterruptedRunError(AgreedStopError):
-    """A signal asked the run to stop; ``signum`` says which."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
-        self.signum = signum
-
-
-class SignalListener:
-    """Remembers a signal until the training loop reaches a point where it can stop."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self._signum = 0
-
-    def raise_if_interrupted(self) -> None:
-        """Raise `InterruptedRunError` when any rank has received a signal; called between micro-batches."""
-        # The scheduler may signal one rank only; all agree here, or the
-        # others would wait in the next collective.
-        signum = int(max(row[0] for row in self._ranks.all_gather([float(self._signum)])))
-        if signum:
-            raise InterruptedRunError(signum)
-
-    def handle_signal(self, signum: int, frame: FrameType | None) -> None:
-        """The signal handler: remember the signal; a second Ctrl-C stops at once."""
-        del frame
-        if self._signum and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self._ranks.is_first and not self._signum:
-            name = signal.Signals(signum).name
-            message = f"plaudit: {name}: saving as soon as it can be, then stopping; Ctrl-C stops at once\n"
-            # A handler may run in the middle of a print, where another print would fail.
-            os.write(2, message.encode())
-        # Nothing is saved in a handler: it may run between any two
-        # bytecodes, in the middle of an update.
-        self._signum = signum
-
-
-@contextmanager
-def listen_for_signals(ranks: Ranks) -> Iterator[SignalListener]:
-    """Listen for SIGTERM and SIGINT while the block runs."""
-    # The earlier handlers come back afterwards: pytest and notebooks keep theirs for Ctrl-C.
-    listener = SignalListener(ranks)
-    previous_handlers = {
-        signum: signal.signal(signum, listener.handle_signal) for signum in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield listener
-    finally:
-        for signum, handler in previous_handlers.items():
-            signal.signal(signum, handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +263,7 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._next_step = -1
         self._rng_state: RngState = capture_rng_state()
         self._notes = list(notes)
+        self._pace = StepPace(phases=job.updates_per_batch)
 
     def run(self) -> LoopProgress:
         """All steps that are left; a signal saves the last whole one and leaves by `InterruptedRunError`."""
@@ -384,7 +328,10 @@ class TrainingLoop(Generic[MicrobatchT]):
                 return
             metrics = {**values_of(outcome.metrics), "grad_norm": outcome.gradient_norm, **metrics}
             left_out = outcome.fault is not None
-            timing = self._timing(microbatches, metrics, time.perf_counter() - started)
+            # The arithmetic of all ranks over this rank's seconds: ranks finish a step together.
+            flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
+            timing = self._timing(flops, metrics, time.perf_counter() - started)
+            self._note_slow_step(self._pace.slow_step_note(step, timing["seconds"], flops))
         # Controllers (an adaptive KL coefficient, a running mean)
         # learn only from steps that moved the weights.
         if not left_out:
@@ -526,11 +473,14 @@ class TrainingLoop(Generic[MicrobatchT]):
         self._progress = replace(self._progress, best_step=step, best_value=value)
         return True
 
-    def _timing(
-        self, microbatches: Sequence[MicrobatchT], metrics: Mapping[str, Number], seconds: float
-    ) -> dict[str, Number]:
-        # The arithmetic of all ranks over this rank's seconds: ranks finish a step together.
-        flops = sum(row[0] for row in self._ranks.all_gather([self._job.flops(microbatches)]))
+    def _note_slow_step(self, note: str | None) -> None:
+        # Once in a run, resumed or not: what makes one step slow often makes many.
+        if note is None or not self._ranks.is_first:
+            return
+        if not any(earlier.startswith(SLOW_STEP) for earlier in read_notes(self._folder)):
+            self._sinks.note(note)
+
+    def _timing(self, flops: float, metrics: Mapping[str, Number], seconds: float) -> dict[str, Number]:
         peak = self._schedule.peak_flops
         return {
             "seconds": seconds,

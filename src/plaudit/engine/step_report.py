@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import cast
 
 _RESERVED_KEYS = frozenset({"step", "steps", "epoch", "timing"})
@@ -108,3 +110,45 @@ def finite_or_none(values: Mapping[str, Number]) -> dict[str, Number | None]:
 
 def _with_nan(values: Mapping[str, object]) -> dict[str, Number]:
     return {name: math.nan if value is None else cast("Number", value) for name, value in values.items()}
+
+
+SLOW_STEP = "slow step: "
+"""How the note on a slow step begins."""
+SLOW_FACTOR = 5.0
+"""A step that takes so many times what is expected of it is slow."""
+LEAST_DELAY = 1.0
+"""A step that ends fewer seconds late is not spoken of."""
+STEPS_TO_EXPECT = 8
+"""From so many steps on it is known what a step takes; the newest hundred count."""
+
+
+def _newest_hundred() -> defaultdict[int, deque[float]]:
+    return defaultdict(lambda: deque(maxlen=100))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPace:
+    """What steps have taken for their work, by which a step that takes far longer is noticed.
+
+    Example: ``StepPace(phases=4)`` where four steps learn from each round of answers, which the first draws.
+    """
+
+    phases: int = 1
+    """Steps of a round; those at the same place of it are compared."""
+    _rates: defaultdict[int, deque[float]] = field(default_factory=_newest_hundred, init=False)
+
+    def slow_step_note(self, step: int, seconds: float, work: float) -> str | None:
+        """A sentence about a step that is slow beside those before it; ``work`` is its arithmetic."""
+        rates = self._rates[step % self.phases]
+        work = max(work, 1.0)
+        expected = median(rates) * work if len(rates) >= STEPS_TO_EXPECT else math.inf
+        count = len(rates)
+        rates.append(seconds / work)
+        if seconds < SLOW_FACTOR * expected or seconds < expected + LEAST_DELAY:
+            return None
+        return (
+            f"{SLOW_STEP}step {step} took {seconds:.1f} s, {seconds / expected:.0f} times what as much work "
+            f"has taken in the {count} steps before it (their median). Look whether another process has the "
+            "machine, memory is swapped, a reward or a disk lets the run wait, or, on a GPU, a kernel is "
+            "made anew for each length. This is said once in a run"
+        )

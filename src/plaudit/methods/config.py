@@ -97,6 +97,8 @@ class RunConfig:
     """What prompts show beside words (pictures): file.py:name of a function that reads it."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Numbers of the matrix products; weights stay float32. auto: float32 on CPU, bfloat16 on GPU."""
+    compile: bool = False
+    """Compile the layers that learn (torch.compile), once at the start, for any length."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0
@@ -144,8 +146,18 @@ class RunConfig:
                 raise UserError(f"{name} must be a number above 0, not {value}")
         if self.shard and self.lora.rank:
             raise UserError("--shard with LoRA is not supported: the adapters are small, leave --shard out")
+        self._refuse_to_compile_in_vain()
         if self.keep.use_best and self.held_out_share == 0.0:
             raise UserError("keep.use_best needs held-out rows: set --held-out to a share or a file")
+
+    def _refuse_to_compile_in_vain(self) -> None:
+        if self.compile and (self.shard or self.lora.base == "4bit"):
+            raise UserError("--compile is for whole weights: leave it out, or --shard and --lora.base 4bit")
+        if self.compile and self.memory.keep_products:
+            raise UserError(
+                "--compile with --memory.keep-products: no product is kept within compiled layers; leave "
+                "one of them out (compiled without --memory.checkpointing, layers keep less than usual)"
+            )
 
     @property
     def read_options(self) -> ReadOptions:

@@ -15,7 +15,7 @@ from plaudit.engine.distributed import Ranks, full_tensor, is_sharded, shard_mod
 from plaudit.files import atomic
 from plaudit.files.hub import ADAPTER_FOLDER
 from plaudit.methods.config import RunConfig
-from plaudit.models.backbone import head_of
+from plaudit.models.backbone import Backbone, head_of
 from plaudit.models.four_bits import four_bit_layers, four_bit_note, numbers_in_four_bits
 from plaudit.models.load import (
     Precision,
@@ -28,16 +28,32 @@ from plaudit.models.load import (
 )
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
-from plaudit.models.verify import choose_kernels, choose_layout
+from plaudit.models.verify import choose_kernels, choose_layout, compile_layers
 from plaudit.tokens.encode import Encoder
 
 
-def narrow_as_configured(model: Policy | RewardModel, precision: Precision) -> list[str]:
-    """Let the model compute in the run's products, by kernels that are right there; notes for the user."""
+def narrow_as_configured(model: Policy | RewardModel, config: RunConfig, precision: Precision) -> list[str]:
+    """Let the model compute in the run's products, by code that is right there; notes for the user.
+
+    By the kernels that serve it, and compiled where the run wants that.
+    """
     if precision.mixed:
         model.compute_in(precision.products)
-    note = choose_kernels(model)
-    return [] if note is None else [note]
+    kernels = choose_kernels(model)
+    return [*([] if kernels is None else [kernels]), *([compile_layers(model)] if config.compile else [])]
+
+
+def uncompiled_notes(module: nn.Module) -> list[str]:
+    """A sentence once some part of a compiled model has learnt uncompiled; nothing before and after."""
+    backbones = [getattr(part, "backbone", None) for part in module.modules()]
+    compiled = [backbone.compiled for backbone in backbones if isinstance(backbone, Backbone)]
+    # A list and not `any`, which would leave calls of a second model for another sentence.
+    if not any([parts is not None and parts.has_new_uncompiled_calls() for parts in compiled]):
+        return []
+    return [
+        "compiled: some micro-batches are of a kind that was not compiled at the start (a single token, "
+        "inputs of another shape); for these the layers run as without --compile, right and slower"
+    ]
 
 
 def recompute_as_configured(model: Policy | RewardModel, config: RunConfig) -> None:
@@ -91,7 +107,7 @@ def prepare_policy(config: RunConfig, precision: Precision, ranks: Ranks) -> tup
     layout, note = choose_layout(policy, config.memory.layout)
     policy.use_layout(layout)
     notes = [*four_bit_notes(policy), *([] if note is None else [note])]
-    return policy.train(), [*notes, *narrow_as_configured(policy, precision)]
+    return policy.train(), [*notes, *narrow_as_configured(policy, config, precision)]
 
 
 def loading_device(config: RunConfig, ranks: Ranks) -> torch.device:

@@ -16,15 +16,8 @@ import torch
 
 from plaudit.engine import run_folder
 from plaudit.engine.checkpoint.state import deterministic_kernels, seed_everything
-from plaudit.engine.distributed import Ranks, is_sharded, process_group, unsharded
-from plaudit.engine.loop import (
-    BatchOrder,
-    InterruptCheck,
-    InterruptedRunError,
-    Schedule,
-    TrainingJob,
-    TrainingLoop,
-)
+from plaudit.engine.distributed import InterruptedRunError, Ranks, is_sharded, process_group, unsharded
+from plaudit.engine.loop import BatchOrder, InterruptCheck, Schedule, TrainingJob, TrainingLoop
 from plaudit.engine.metrics import matmul_rate
 from plaudit.engine.run_folder import RunFolder, open_run_folder
 from plaudit.engine.sinks.base import FanOutSink, RunStart, Sample, Summary, sinks_for, summarise
@@ -37,6 +30,7 @@ from plaudit.files.model_folder import check_weight_files
 from plaudit.methods.algorithm import load_object
 from plaudit.methods.config import MAY_CHANGE_ON_RESUME, RunConfig, SampleSettings
 from plaudit.methods.data import Rows
+from plaudit.methods.models import uncompiled_notes
 from plaudit.models.load import Precision, precision, stored_dtype
 from plaudit.models.policy import Policy
 from plaudit.preflight.check import PreflightSubject, refusal_message, run_checks
@@ -163,7 +157,7 @@ class Run:
             ranks,
             folder=config.out,
             open_sinks=open_sinks,
-            verify_folder=self.verify_folder,
+            verify_folder=lambda: (*self.verify_folder(), *uncompiled_notes(job.module)),
             notes=self.notes,
         )
         progress = loop.run()

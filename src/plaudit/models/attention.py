@@ -450,6 +450,9 @@ PACKED_ATTENTION = "plaudit_packed"
 """The name under which transformers knows it."""
 
 
+# Not compiled with the layer around it: a segment's length would be a new program, and the fast kernels are
+# whole programs themselves.
+@torch.compiler.disable
 def packed_attention(
     module: torch.nn.Module,
     query: Tensor,

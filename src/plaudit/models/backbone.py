@@ -9,10 +9,12 @@ at load time whether it may.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, cast
 
 import torch
@@ -87,6 +89,113 @@ StateSelector = Callable[[ForwardInputs], Tensor]
 """Which states are wanted, as indices into the flattened ``[R·S]`` ones of an arrangement, on the host."""
 
 
+class CompiledParts:
+    """The parts of layers that repeat (attention, feed-forward, norms), compiled once for all of a kind.
+
+    Parts and not whole layers: what is hung on a layer, or on its feed-forward part, for the time of a pass
+    (copies of its weights, a checkpoint, the choice of tokens) stays outside and is free to change. What
+    lies between parts is a sum with what came in.
+    """
+
+    def __init__(self, layers: Iterable[nn.Module], *, without: Sequence[str] = ()) -> None:
+        """Compile parts of all kinds but those ``without``, by passes within `compiling`."""
+        self.uncompiled_calls = 0
+        """How often a part had no code for a call with a gradient, and ran as it is."""
+        self._noted = False
+        self._compiled: dict[FunctionType, Callable[..., Any]] = {}
+        self._layers = [
+            [part for part in layer.children() if _is_compilable(part) and type(part).__name__ not in without]
+            for layer in layers
+        ]
+        self._compiling = False
+
+    @property
+    def kinds(self) -> list[str]:
+        """The classes of the parts."""
+        return sorted({type(part).__name__ for layer in self._layers for part in layer})
+
+    def has_new_uncompiled_calls(self) -> bool:
+        """Whether there were calls without code, once: False when it is asked again."""
+        first, self._noted = self.uncompiled_calls > 0 and not self._noted, self.uncompiled_calls > 0
+        return first
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """While this lasts new kinds of calls are compiled; at other times a part without code runs as it is.
+
+        Which code a call finds then hangs on the call alone and not on those before it, so that a run that
+        was interrupted goes on to the same bits; and no step waits for a compiler.
+        """
+        dynamo: Any = torch._dynamo
+        # A program for each mode, gradient or none, adapters or none, and window.
+        with dynamo.config.patch(recompile_limit=64), warnings.catch_warnings():
+            # What the compiler wonders about is compared with the layers as they are.
+            warnings.simplefilter("ignore")
+            self._compiling = True
+            try:
+                yield
+            finally:
+                self._compiling = False
+
+    @contextmanager
+    def in_use(self, number: int | None = None) -> Iterator[None]:
+        """While this lasts the parts of one layer, or of all, run compiled."""
+        parts = [part for layer in self._layers for part in layer] if number is None else self._layers[number]
+        for part in parts:
+            # For the time of a pass: copies of the model and its files have nothing of it.
+            part.forward = MethodType(self._function_for(part), part)
+        try:
+            yield
+        finally:
+            for part in parts:
+                del part.forward
+
+    def _function_for(self, part: nn.Module) -> Callable[..., Any]:
+        forward = cast("FunctionType", type(part).forward)
+        if forward not in self._compiled:
+            self._compiled[forward] = self._compile(forward)
+        compiled = self._compiled[forward]
+        dynamo: Any = torch._dynamo
+        return compiled if self._compiling else dynamo.run(compiled)
+
+    def _compile(self, forward: FunctionType) -> Callable[..., Any]:
+        forward = _with_code_of_its_own(forward)
+
+        def compilable(part: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # Not part of what is compiled: it is reached where there is no code for the call.
+            if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+                self.uncompiled_calls += 1
+            return forward(part, *args, **kwargs)
+
+        # Any length: almost every batch has a new one. Rounded where the layers as they are round, so that a
+        # reference that is not compiled says the same of the same weights.
+        options: Any = {
+            "emulate_precision_casts": True,
+            # Else a GPU's kernels may be chosen by their time, and another choice rounds in another way.
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+        }
+        return torch.compile(_with_code_of_its_own(compilable), dynamic=True, options=options)
+
+
+def _is_compilable(part: nn.Module) -> bool:
+    """Whether it is a part with weights that is called as its class says."""
+    own = "forward" in vars(part)
+    return not own and isinstance(type(part).forward, FunctionType) and any(True for _ in part.parameters())
+
+
+def _with_code_of_its_own(function: Any) -> FunctionType:
+    """The same function again: torch keeps compiled code with a function's, for all models together."""
+    again = FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    again.__kwdefaults__ = function.__kwdefaults__
+    return again
+
+
 class Backbone:
     """A Hugging Face model used for its states; no module of its own, so that weights keep their names."""
 
@@ -101,6 +210,8 @@ class Backbone:
         """Kernels that are not used, since they gave other numbers or failed (`choose_layout`)."""
         self.narrowed: Narrowed | None = None
         """How it computes in fewer digits than its weights have; None where it does not."""
+        self.compiled: CompiledParts | None = None
+        """The parts of its layers that are compiled (`compile_layers`); None where none is."""
         self.use_layout(layout)
 
     @property
@@ -169,7 +280,10 @@ class Backbone:
         # The layer's hooks are not called again, so its weights are copied again here.
         group = None if self.narrowed is None else self.narrowed.layer(number)
         weights = nullcontext() if group is None else group.copied()
-        return first, _within(weights, again)
+        return first, _within(weights, self._compiled_forward(number), again)
+
+    def _compiled_forward(self, number: int | None = None) -> AbstractContextManager[None]:
+        return nullcontext() if self.compiled is None else self.compiled.in_use(number)
 
     def use_layout(self, layout: Layout) -> None:
         """Lay batches out like this from now on."""
@@ -204,7 +318,8 @@ class Backbone:
         headless = without_head(self.base)
         if inputs.extras:
             refuse_unknown_extras(headless, inputs.extras)
-        with _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel()):
+        last_mlp = _last_mlp_only_for(headless, selected_M, inputs.ids_RS.numel())
+        with self._compiled_forward(), last_mlp:
             output = headless(
                 input_ids=inputs.ids_RS,
                 position_ids=inputs.position_RS,
@@ -266,8 +381,10 @@ _PRODUCTS: list[Any] = [
 
 
 @contextmanager
-def _within(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]) -> Iterator[None]:
-    with outer, inner:
+def _within(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
         yield
 
 

@@ -4,8 +4,8 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from plaudit.errors import UserError
 from plaudit.models import attention
 from plaudit.models.attention import PackingError
-from plaudit.models.backbone import without_head
+from plaudit.models.backbone import CompiledParts, without_head
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
@@ -25,6 +25,8 @@ from plaudit.tokens.microbatch import Layout
 VerifiableModel = Policy | RewardModel
 """What is proven: log-probs of a policy, states of a reward model."""
 
+Trial = tuple[Tensor, Tensor]
+"""What some rows score, and a gradient of it, empty where nothing learns."""
 TRIAL_LENGTHS = ((5, (4, 7)), (9, (3,)))
 """Prompts and completions of the trial: a group of two, so that sharing is tried, and one alone."""
 POISON_TOKEN = 0
@@ -89,10 +91,11 @@ def _objection(model: VerifiableModel) -> str | None:
         return str(error)
 
 
-KERNEL_GAP = 0.03
-"""How far log-probs by two kernels of 16 bits may lie apart on average, in nats."""
-GRADIENT_GAP = 0.1
-"""How far their gradients may, as a share of their length; rounding to 16 bits makes about a hundredth."""
+HALF_GAPS = (0.03, 0.1)
+"""How far log-probs by two ways of computing in 16 bits may lie apart on average, in nats, and their
+gradients as a share of their length; rounding to 16 bits makes about a hundredth."""
+FULL_GAPS = (1e-4, 1e-3)
+"""The same in 32 bits."""
 
 
 def choose_kernels(model: VerifiableModel) -> str | None:
@@ -110,11 +113,7 @@ def choose_kernels(model: VerifiableModel) -> str | None:
     reasons: dict[str, None] = {}
     for refused in ((), *((name,) for name in fast), fast):
         backbone.refused_kernels, backbone.kernels = refused, {}
-        try:
-            objection = _kernel_objection(expected, _trial_with_gradient(model))
-        # Whatever a compiler or a driver raises: the slow way is there, and it is said.
-        except Exception as error:  # noqa: BLE001
-            objection = f"fails: {str(error).strip().splitlines()[0][:120]}"
+        objection = _objection_to(lambda: _gap(expected, _trial_with_gradient(model), HALF_GAPS))
         if objection is None:
             break
         reasons[f"{' and '.join(sorted({*backbone.kernels.values()}))} {objection}"] = None
@@ -122,7 +121,92 @@ def choose_kernels(model: VerifiableModel) -> str | None:
     return "; ".join([f"attention: {by_kind}", *reasons])
 
 
-def _trial_with_gradient(model: VerifiableModel) -> tuple[Tensor, Tensor]:
+def compile_layers(model: VerifiableModel) -> str:
+    """Compile the parts of the layers that repeat, for every kind of pass of a run; a sentence about it.
+
+    Forward and backward are compared with the layers as they are. Where parts of one kind fail to compile or
+    say something else, that kind stays as it is; where leaving out one does not help, all do.
+    """
+    backbone = model.backbone
+    layers = backbone.repeated_layers
+    backbone.compiled = None
+    expected = _passes_of_a_run(model)
+    kinds = tuple(CompiledParts(layers).kinds)
+    reasons: list[str] = []
+    left_out: tuple[str, ...] = ()
+    for left_out in ((), *((kind,) for kind in kinds), kinds):
+        backbone.compiled = CompiledParts(layers, without=left_out)
+        objection = None if left_out == kinds else _objection_to(lambda: _compile_objection(model, expected))
+        if objection is None:
+            break
+        reasons.append(objection)
+    done = [kind for kind in kinds if kind not in left_out]
+    if not done:
+        backbone.compiled = None
+    sentence = f"compiled: {', '.join(done) or 'nothing'} in {len(layers)} layers"
+    return sentence + (f"; {', '.join(left_out)} as without --compile: {reasons[0]}" if reasons else "")
+
+
+def _compile_objection(model: VerifiableModel, expected: Sequence[Trial]) -> str | None:
+    compiled = model.backbone.compiled
+    assert compiled is not None
+    with compiled.compiling():
+        found = _passes_of_a_run(model)
+    gaps = HALF_GAPS if model.backbone.compute_dtype.itemsize < 4 else FULL_GAPS
+    for before, after in zip(expected, found, strict=True):
+        if (objection := _gap(before, after, gaps)) is not None:
+            return objection
+    # Fewer rows than any before, and nothing is compiled any more.
+    _trial_pass(model, _trial_examples(_vocabulary_size(model), copies=3))
+    calls, compiled.uncompiled_calls = compiled.uncompiled_calls, 0
+    return "would be compiled anew for each length" if calls else None
+
+
+def _passes_of_a_run(model: VerifiableModel) -> list[Trial]:
+    """What passes of every kind score, with the gradient where they learn.
+
+    Of many rows and of a single one, of which a compiler makes another program; learning, held out in
+    either mode, and without adapters as a reference is computed.
+    """
+    many, was_training = _trial_examples(_vocabulary_size(model), copies=16), model.training
+    bare: Any = getattr(model.model, "disable_adapter", nullcontext)
+    found: list[Trial] = []
+    try:
+        for training in (True, False):
+            model.train(training)
+            for rows in (many, many[1:2]):
+                found += [_trial_pass(model, rows)] if training else []
+                for adapters in (nullcontext, bare):
+                    with torch.no_grad(), adapters():
+                        found.append(_trial_pass(model, rows))
+    finally:
+        model.train(was_training)
+    return found
+
+
+def _trial_pass(model: VerifiableModel, rows: Sequence[Example]) -> Trial:
+    """What the rows score, and its gradient by what learns in the first layer, as one vector."""
+    outputs = _fast_outputs(model, batch_of(rows).to(model.device)).float()
+    first = model.backbone.repeated_layers[:1]
+    learnt = [p for layer in first for p in layer.parameters() if p.requires_grad]
+    if not (outputs.requires_grad and learnt):
+        return outputs.detach(), outputs.new_zeros(0)
+    grads = torch.autograd.grad(_uneven_sum(outputs), learnt, allow_unused=True)
+    return outputs.detach(), torch.cat([grad.flatten().float() for grad in grads if grad is not None])
+
+
+def _objection_to(trial: Callable[[], str | None]) -> str | None:
+    """What the trial objects to, or how it fails."""
+    try:
+        return trial()
+    # Whatever a compiler or a driver raises: the slow way is there, and it is said.
+    except Exception as error:  # noqa: BLE001
+        first, *more = str(error).strip().splitlines()[:2] or [type(error).__name__]
+        # A compiler's first line names its backend alone.
+        return f"fails: {' '.join([first, *more])[:200] if first.endswith(':') else first[:120]}"
+
+
+def _trial_with_gradient(model: VerifiableModel) -> Trial:
     """What the trial's rows score, and the gradient of a sum of it by what stands below the layers."""
     embedded: list[Tensor] = []
 
@@ -135,21 +219,26 @@ def _trial_with_gradient(model: VerifiableModel) -> tuple[Tensor, Tensor]:
     try:
         with torch.enable_grad():
             outputs = _fast_outputs(model, batch).float()
-            # No two outputs count alike, or what is wrong in one could make up for another.
-            weight = torch.linspace(0.5, 1.5, outputs.numel(), device=outputs.device).view(outputs.shape)
-            [gradient] = torch.autograd.grad((outputs * weight).sum(), embedded)
+            [gradient] = torch.autograd.grad(_uneven_sum(outputs), embedded)
     finally:
         handle.remove()
     return outputs.detach(), gradient.float()
 
 
-def _kernel_objection(expected: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor]) -> str | None:
+def _uneven_sum(outputs: Tensor) -> Tensor:
+    # No two outputs count alike, or what is wrong in one could make up for another.
+    weight = torch.linspace(0.5, 1.5, outputs.numel(), device=outputs.device).view(outputs.shape)
+    return (outputs * weight).sum()
+
+
+def _gap(expected: Trial, found: Trial, gaps: tuple[float, float]) -> str | None:
+    """How what was found differs from what was expected by more than ``gaps``; None where it does not."""
     gap = float((found[0] - expected[0]).abs().mean())
     # Written as "not ≤", so that NaN is an objection too.
-    if not gap <= KERNEL_GAP:
+    if not gap <= gaps[0]:
         return f"differs by {gap:.2g} on average"
     share = float((found[1] - expected[1]).norm() / expected[1].norm().clamp(min=1e-30))
-    return None if share <= GRADIENT_GAP else f"has a gradient that differs by {share:.0%}"
+    return None if share <= gaps[1] else f"has a gradient that differs by {share:.0%}"
 
 
 def leaks_between_rows(model: VerifiableModel) -> bool:
@@ -206,7 +295,7 @@ def _vocabulary_size(model: VerifiableModel) -> int:
     return model.base.config.get_text_config().vocab_size
 
 
-def _trial_examples(vocabulary: int) -> list[Example]:
+def _trial_examples(vocabulary: int, *, copies: int = 1) -> list[Example]:
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -221,7 +310,7 @@ def _trial_examples(vocabulary: int) -> list[Example]:
                 Completion(ids=tokens(length), mask=(True,) * length, finished=True) for length in answers
             ),
         )
-        for prompt, answers in TRIAL_LENGTHS
+        for prompt, answers in TRIAL_LENGTHS * copies
     ]
 
 

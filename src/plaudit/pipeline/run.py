@@ -494,7 +494,7 @@ def _run_one(folder: Path, name: str, stage_key: StageKey, fresh: bool) -> Stage
     import torch
 
     from plaudit.engine.checkpoint.state import seed_everything
-    from plaudit.engine.loop import InterruptedRunError
+    from plaudit.engine.distributed import InterruptedRunError
     from plaudit.pipeline.stages import run_stage
 
     outcome, pipeline_folder = partial(StageOutcome, name=name), PipelineFolder(path=folder)

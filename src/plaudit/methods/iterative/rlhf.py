@@ -68,6 +68,7 @@ _SHARED_SETTINGS = (
     "max_length",
     "turns",
     "dtype",
+    "compile",
     "device",
     "seed",
     "sinks",

@@ -25,8 +25,8 @@ from plaudit.rewards.load import model_folder
 from plaudit.tokens.encode import Encoder
 
 
-def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, str]:
-    """The starting critic, and a note on what it was loaded from."""
+def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, list[str]]:
+    """The starting critic, and notes on what it was loaded from and how it computes."""
     folder = _critic_folder(config, run.encoder)
     dtype, device = run.precision.weights, run.ranks.device
     if is_reward_folder(folder):
@@ -41,8 +41,8 @@ def prepare_critic(config: PolicyConfig, run: Run) -> tuple[RewardModel, str]:
     critic = RewardModel(model.model.to(device), normalisation=model.normalisation)
     layout, _ = choose_layout(critic, config.memory.layout)
     critic.use_layout(layout)
-    narrow_as_configured(critic, run.precision)
-    return critic.train(), note
+    notes = narrow_as_configured(critic.train(), config, run.precision)
+    return critic, [note, *(f"critic, {note}" for note in notes)]
 
 
 def write_critic(critic: RewardModel, config: PolicyConfig, encoder: Encoder) -> None:

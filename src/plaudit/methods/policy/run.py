@@ -486,9 +486,9 @@ def _load_critic(
         return None, []
     if config.critic.shared:
         return ValueHead(policy), ["critic: a head on the policy's own layers, which begins with zeros"]
-    critic, note = prepare_critic(config, run)
+    critic, notes = prepare_critic(config, run)
     shard_or_broadcast(critic, config, run.ranks)
-    return critic, [note]
+    return critic, notes
 
 
 def _make_objective(

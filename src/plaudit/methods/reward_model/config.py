@@ -72,9 +72,9 @@ class GroupConfig(RunConfig):
         """Refuse what this kind of run does not do."""
         # A dataclass with slots is made anew, and a bare super() would still mean the one before.
         RunConfig.__post_init__(self)
-        if self.lora.rank or self.shard:
+        if self.lora.rank or self.shard or self.compile:
             raise UserError(
-                "a group run trains a small module beside a frozen model: leave out lora and shard"
+                "a group run trains a small module beside a frozen model: leave out lora, shard and compile"
             )
         if self.sample != SampleSettings():
             raise UserError("a group run has nothing to say: leave out the settings of sample")

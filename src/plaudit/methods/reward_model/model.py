@@ -85,7 +85,7 @@ def prepare_reward_model(
     layout, note = choose_layout(model, config.memory.layout)
     model.use_layout(layout)
     notes += [*four_bit_notes(model), *([] if note is None else [note])]
-    return model.train(), [*notes, *narrow_as_configured(model, precision)]
+    return model.train(), [*notes, *narrow_as_configured(model, config, precision)]
 
 
 def starting_reward_model(
