@@ -60,14 +60,18 @@ def dequantise(codes: Tensor, scales: Tensor, shape: torch.Size, dtype: torch.dt
     tensor([-2.0000,  0.0000,  0.8814,  2.0000])
     """
     # By pairs: one byte is looked up at once.
-    pairs = embedding(codes.int(), _pairs(dtype, codes.device))
+    pairs = embedding(codes.int(), level_pairs(dtype, codes.device))
     blocks = pairs.view(-1, BLOCK).mul_(scales.to(dtype)[:, None])
     return blocks.view(-1)[: shape.numel()].view(shape)
 
 
 @cache
-def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The two levels of each of the 256 bytes."""
+def level_pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The two levels of each of the 256 bytes.
+
+    >>> level_pairs(torch.float32, torch.device("cpu"))[7 * 16 + 15]
+    tensor([0., 1.])
+    """
     levels = torch.tensor(LEVELS, dtype=torch.float64, device=device).to(dtype)
     return torch.cartesian_prod(levels, levels)
 

@@ -19,7 +19,7 @@ from plaudit.methods.policy.config import POLICY, PolicyConfig
 from plaudit.methods.preference.config import PreferenceConfig, configured_algorithm
 from plaudit.methods.reference import settled_reference
 from plaudit.methods.reward_model.config import RewardConfig
-from plaudit.models.four_bits import four_bit_layers, numbers_in_four_bits
+from plaudit.models.four_bits import four_bit_layers, level_pairs, numbers_in_four_bits
 from plaudit.models.load import Precision, empty_model, is_reward_folder, precision, with_lora
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
@@ -134,6 +134,9 @@ def _in_run_numbers(learner: _Learner, numbers: Precision) -> _Learner:
     learner.to(numbers.weights)
     if numbers.mixed:
         learner.compute_in(numbers.products)
+    if four_bit_layers(learner):
+        # Made once in a process: a plan that came first would count it, and one after it would not.
+        level_pairs(numbers.products, torch.device("meta"))
     return learner
 
 

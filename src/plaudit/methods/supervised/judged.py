@@ -83,4 +83,4 @@ def _held_out_prompts(config: SftConfig, encoder: Encoder, rows: Rows[Example]) 
     if not encoded.examples:
         reasons = "; ".join(sorted({row.reason for row in encoded.refused})) or "there are none"
         raise UserError(f"--judge.by: no held-out prompt can be answered: {reasons}")
-    return encoded.examples[: config.judge.prompts]
+    return tuple(encoded.examples[: config.judge.prompts])
