@@ -231,6 +231,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
     make.add_argument(
         "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
     )
+    make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
     make.add_argument("--seed", type=integer, default=0, help="default: 0")
 
 
@@ -244,6 +245,7 @@ def _make_rows(args: argparse.Namespace) -> int:
         split=args.split,
         category=tuple(args.category or ()),
         answers=args.answers,
+        device=args.device,
         seed=args.seed,
     )
     print(f"{args.out}: {wanted.sentence(write_requested_rows(wanted, args.out))}")
