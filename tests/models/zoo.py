@@ -103,11 +103,20 @@ RECURRENT: dict[str, Callable[[], PreTrainedModel]] = {"mamba": _mamba}
 ZOO = SDPA | EAGER | RECURRENT
 
 
-def build(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
-    """The model with every weight drawn anew, biases, norms and sinks too: the same for the same seed."""
+def build(
+    name: str, dtype: torch.dtype = torch.float32, seed: int = 0, *, head_size: int | None = None
+) -> PreTrainedModel:
+    """The model with every weight drawn anew, biases, norms and sinks too: the same for the same seed.
+
+    ``head_size`` makes heads as large as the kernels of a GPU want them.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = ZOO[name]().to(dtype)
+        model = ZOO[name]()
+        if head_size is not None:
+            model.config.head_dim = head_size
+            model = type(model)(model.config)
+        model = model.to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
