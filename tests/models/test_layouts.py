@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from plaudit.models.attention import FAST_KERNELS
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, examples
+from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, by_loop, examples
 
 LAYOUTS: list[tuple[Layout, bool]] = [("right", True), ("packed", True), ("packed", False), ("left", True)]
 FLOAT32, FLOAT64 = (torch.float32, 1e-5), (torch.float64, 1e-10)
@@ -25,10 +24,7 @@ GRADIENTS = [one for one in VALUES if one != ("cohere", *FLOAT64)]
 
 
 def _policy(name: str, device: torch.device, dtype: torch.dtype, layout: Layout, share: bool) -> Policy:
-    policy = Policy(build(name, dtype).to(device), layout=layout, share_prompts=share)
-    # `test_kernels` compares the fast ones, which want larger heads, and some of them fewer digits.
-    policy.backbone.refused_kernels = FAST_KERNELS
-    return policy
+    return by_loop(Policy(build(name, dtype), layout=layout, share_prompts=share), device)
 
 
 def _full_logits(policy: Policy, batch: TokenBatch) -> Tensor:

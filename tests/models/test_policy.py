@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plaudit.models.attention import FAST_KERNELS
 from plaudit.models.policy import Policy
 from plaudit.models.verify import choose_kernels
 from plaudit.tokens.batch import batch_of
-from tests.models.zoo import SDPA, build, examples
+from tests.models.zoo import SDPA, build, by_loop, examples
 
 
 @pytest.mark.parametrize("name", ["llama", "cohere", "phi", "gemma2"])
@@ -66,8 +65,7 @@ def test_gradient_checkpointing_changes_no_gradient(device: torch.device) -> Non
     batch = batch_of(examples()).to(device)
 
     def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
-        policy = Policy(build("llama", torch.float64).to(device)).train()
-        policy.backbone.refused_kernels = FAST_KERNELS
+        policy = by_loop(Policy(build("llama", torch.float64)), device).train()
         if checkpointing:
             policy.model.activation_checkpointing_enable(
                 activation_checkpointing_kwargs={"use_reentrant": False}
@@ -92,9 +90,8 @@ def test_gradient_checkpointing_computes_layers_again() -> None:
 
 
 def test_bfloat16_products_stay_close_in_every_layout(device: torch.device) -> None:
-    policy = Policy(build("qwen2", head_size=16).to(device))
+    policy = by_loop(Policy(build("qwen2", head_size=16)), device)
     batch = batch_of(examples()).to(device)
-    policy.backbone.refused_kernels = FAST_KERNELS
     exact_NT = policy.score(batch).logp_NT.detach()
     policy.backbone.refused_kernels = ()
     policy.compute_in(torch.bfloat16)

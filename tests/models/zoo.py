@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import transformers as hf
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from plaudit.models.attention import FAST_KERNELS
+from plaudit.models.policy import Policy
+from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example
+
+Scored = TypeVar("Scored", Policy, RewardModel)
 
 VOCABULARY = 61
 WINDOW = 6
@@ -125,6 +131,17 @@ def build(
         for module in model.modules():
             _keep_every_digit(module)
     return model.eval()
+
+
+def by_loop(model: Scored, device: torch.device) -> Scored:
+    """The model on that device, attending by one segment after another there too.
+
+    The fast kernels of a GPU want larger heads than these, and some of them fewer digits; `test_kernels`
+    compares them with the loop.
+    """
+    model = model.to(device)
+    model.backbone.refused_kernels = FAST_KERNELS
+    return model
 
 
 def _keep_every_digit(module: nn.Module) -> None:
