@@ -8,12 +8,13 @@ second runs as it is, forward. The tests marked ``gpu`` run both kernels themsel
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
+from plaudit.engine.checkpoint.state import deterministic_kernels
 from plaudit.models import attention
 from plaudit.models.attention import AttentionRule, PackedRow
 from plaudit.models.policy import Policy
@@ -225,6 +226,37 @@ def test_a_kernel_that_fails_or_is_wrong_is_left_out_and_said(
     assert words.startswith(f"attention: loop (full); {why}")
     assert "flex fails: FlexAttention does not support backward on CPU" in words
     assert largest_difference(policy) < 1e-5
+
+
+class _Noting(torch.autograd.Function):
+    """Notes in the backward pass whether torch only warns of an operation without an order."""
+
+    seen: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        _Noting.seen.append(torch.is_deterministic_algorithms_warn_only_enabled())
+        return grads[0]
+
+
+def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast: pytest.MonkeyPatch) -> None:
+    fast.setattr(attention, "varlen_attn", lambda *args, **kwargs: _Noting.apply(_plain_varlen(*args, **kwargs)))
+    policy, batch = Policy(build("llama", torch.float64)), batch_of(examples())
+    wanted = _gradients(policy, batch)
+    _Noting.seen.clear()
+    with deterministic_kernels():
+        scores = policy.score(batch).logp_NT
+        policy.zero_grad()
+        _Noting.apply(scores).sum().backward()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert _Noting.seen == [True, False, False]
+    assert not torch.are_deterministic_algorithms_enabled()
+    for one, other in zip((p.grad for p in policy.parameters()), wanted, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_a_kernel_that_fails_does_not_stop_the_proof_of_the_layout(fast: pytest.MonkeyPatch) -> None:
