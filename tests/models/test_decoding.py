@@ -63,9 +63,7 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_predictions_are_those_of_the_plain_model(
-    device: torch.device, name: str, decoder: Decoder
-) -> None:
+def test_predictions_are_those_of_the_plain_model(device: torch.device, name: str, decoder: Decoder) -> None:
     dtype = torch.float64 if name in SDPA else torch.float32
     policy = Policy(build(name, dtype).to(device), layout="right")
     leaving = {1: [1], 3: [3], 5: [0, 2]}

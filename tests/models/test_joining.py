@@ -81,9 +81,7 @@ def furthest(policy: Policy, growing: Growing) -> float:
 
 
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
-    device: torch.device, name: str
-) -> None:
+def test_rows_that_join_are_predicted_what_the_plain_model_predicts(device: torch.device, name: str) -> None:
     dtype = torch.float64 if name in SDPA else torch.float32
     policy = Policy(build(name, dtype).to(device), layout="right")
     with torch.inference_mode(), SharedDecoder.attention_context(policy):

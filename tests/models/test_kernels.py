@@ -73,9 +73,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def _qkv(
-    segments: Segments, *, grouped: bool, device: torch.device = CPU, size: int = SIZE
-) -> list[Tensor]:
+def _qkv(segments: Segments, *, grouped: bool, device: torch.device = CPU, size: int = SIZE) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     length = sum(segments.prompts) + sum(map(sum, segments.completions))
     heads = (4, 2, 2) if grouped else (4, 4, 4)
@@ -244,7 +242,9 @@ class _Noting(torch.autograd.Function):
 
 
 def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast: pytest.MonkeyPatch) -> None:
-    fast.setattr(attention, "varlen_attn", lambda *args, **kwargs: _Noting.apply(_plain_varlen(*args, **kwargs)))
+    fast.setattr(
+        attention, "varlen_attn", lambda *args, **kwargs: _Noting.apply(_plain_varlen(*args, **kwargs))
+    )
     policy, batch = Policy(build("llama", torch.float64)), batch_of(examples())
     wanted = _gradients(policy, batch)
     _Noting.seen.clear()
@@ -306,6 +306,8 @@ def test_on_a_gpu_each_kernel_is_the_loop_in_float64_but_for_its_digits(
     found, ran = _attended(SEGMENTS, rule, others, rough)
     assert ran == kernel
     assert float((found - wanted).norm()) < 0.02 * float(wanted.norm())
-    by_kernel, by_loop = (torch.autograd.grad(out, qkv, _pull(out)) for out, qkv in ((found, rough), (wanted, exact)))
+    by_kernel, by_loop = (
+        torch.autograd.grad(out, qkv, _pull(out)) for out, qkv in ((found, rough), (wanted, exact))
+    )
     for one, other in zip(by_kernel, by_loop, strict=True):
         assert float((one - other).norm()) < 0.03 * float(other.norm().clamp(min=1.0))

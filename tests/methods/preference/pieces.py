@@ -141,7 +141,7 @@ def scene(
     layout: Literal["packed", "left", "right"] = "packed",
     device: torch.device = CPU,
 ) -> Scene:
-    """A tiny float64 policy and another model as its reference, which lies on the CPU for plain passes too."""
+    """A tiny float64 policy and another model as its reference; for plain passes that is on the CPU too."""
     row = preference_algorithm(name, **(settings or {}))
     own = tuple(rows_for(name) if rows is None else rows)
     policy = by_loop(Policy(build("llama", torch.float64), layout=layout).train(), device)

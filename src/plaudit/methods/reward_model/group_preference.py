@@ -392,8 +392,7 @@ def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
     _refuse_small_groups(rows.train, config)
     # The numbers that a reward's folder is loaded in: what it sees is then what was learnt from.
     embedder = Policy(load_model(config.model, dtype=run.precision.products, device=run.ranks.device))
-    layout, note = choose_layout(embedder, config.memory.layout)
-    embedder.use_layout(layout)
+    _, note = choose_layout(embedder, config.memory.layout)
     choose_kernels(embedder)
     embedder.requires_grad_(False).eval()
     embeddings = centred_embeddings(

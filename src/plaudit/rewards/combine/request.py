@@ -73,7 +73,9 @@ def write_combination(settings: CombineSettings, folder: Path) -> None:
     for member in members:
         check_reward(member)
     normalise, weights = settings.normalise, settings.weights or None
-    normal = None if normalise is None else fit_reward_normalisations(members, normalise, device=settings.device)
+    normal = None
+    if normalise is not None:
+        normal = fit_reward_normalisations(members, normalise, device=settings.device)
     combination = Combination(how=settings.how, weights=weights, k=settings.deviations, normal=normal)
     save_combination(folder, members, combination)
 
