@@ -197,7 +197,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
     kinds = (*RECORD_KINDS, CRITIQUE_KIND)
     make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
-    make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all that there are)")
+    make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
     make.add_argument(
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
     )
