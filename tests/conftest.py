@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.peer import PEER
+
+if TYPE_CHECKING:
+    import torch
 
 # Read by the libraries when they are imported, so set before any test module is.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -31,6 +35,21 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where a test computes: everywhere on the CPU, and where there is a GPU there too, as a run does.
+
+    A GPU adds up in other orders, so a test that asks for this has bounds of its own for it.
+    """
+    import torch
+
+    if request.param == "cpu":
+        return torch.device("cpu")
+    from plaudit.models.load import device_of
+
+    return device_of(request.param)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

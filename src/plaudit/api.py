@@ -313,6 +313,7 @@ def run(
     only: Sequence[str] = (),
     fresh: bool = False,
     seed: int | None = None,
+    device: str | None = None,
     jobs: int | None = None,
 ) -> PipelineResult:
     """Run a pipeline, from rows to a report; a stage that is finished is kept.
@@ -332,7 +333,7 @@ def run(
     def recorded(name: str) -> dict[str, str]:
         return {} if fresh else read_hub_names(Path(out or Path("runs") / name))
 
-    pipeline = read_pipeline(path, changes=changes, seed=seed, jobs=jobs, recorded=recorded)
+    pipeline = read_pipeline(path, changes=changes, seed=seed, device=device, jobs=jobs, recorded=recorded)
     selection = StageSelection(only=tuple(only), fresh=fresh)
     folder = run_pipeline(pipeline, Path(out or Path("runs") / pipeline.name), selection).path
     write_summary(read_pipeline_folder(folder))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import peft.tuners.lora
+from contextlib import suppress
+
 import rich.progress
 import torch.distributed.fsdp
 import transformers.models.auto.modeling_auto
@@ -18,7 +19,11 @@ import plaudit.methods.preference.run
 import plaudit.methods.reward_model.run
 import plaudit.methods.supervised.run
 
-WARMED = (peft, plaudit, rich, torch, transformers)
+# Whoever trains no adapters needs none of it.
+with suppress(ImportError):
+    import peft.tuners.lora  # noqa: F401
+
+WARMED = (plaudit, rich, torch, transformers)
 """Imported for what the import does."""
 
 get_checkpoint_conversion_mapping("llama")

@@ -14,6 +14,8 @@ from tests.engine.toy_command import plaudit
 
 FREE = 1e9
 """A norm that no gradient has: torch's clip divides by the norm + 1e-6, and the trainer by the norm."""
+WIDER = {"cpu": 1, "cuda": 100}
+"""How many times as far apart weights may come on a GPU, which adds up in other orders."""
 PLAIN = (
     *("--held-out", 0, "--dtype", "float64", "--device", "cpu", "--sample.rows", 0),
     *("--optimizer.schedule", "constant", "--optimizer.warmup", 0, "--save-every", 100),

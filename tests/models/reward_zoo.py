@@ -108,7 +108,8 @@ def plain_values(model: RewardModel, batch: TokenBatch) -> list[Tensor]:
     with model.as_plain_model() as plain, torch.no_grad():
         backbone = getattr(plain, plain.base_model_prefix)
         for row, length in zip(conversations(batch), batch.length_N.tolist(), strict=True):
-            hidden_SH = backbone(input_ids=torch.tensor([row]), use_cache=False).last_hidden_state[0]
+            ids = torch.tensor([row], device=model.device)
+            hidden_SH = backbone(input_ids=ids, use_cache=False).last_hidden_state[0]
             found.append(plain.score(hidden_SH)[-length:, 0])
     return found
 

@@ -29,7 +29,10 @@ def predicted(policy: Policy, texts: list[list[int]]) -> Tensor:
     """Plain passes, one text at a time, without any cache."""
     with torch.no_grad(), policy.as_plain_model() as plain:
         return torch.stack(
-            [plain(input_ids=torch.tensor([text]), use_cache=False).logits[0, -1] for text in texts]
+            [
+                plain(input_ids=torch.tensor([text], device=policy.device), use_cache=False).logits[0, -1]
+                for text in texts
+            ]
         )
 
 
@@ -48,9 +51,10 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
         for step in range(steps):
             staying = [a for a in rows[-1] if a not in leaving.get(step, [])]
             if len(staying) < len(rows[-1]):
-                grown.select_rows(torch.tensor([rows[-1].index(a) for a in staying]))
+                places = [rows[-1].index(a) for a in staying]
+                grown.select_rows(torch.tensor(places, device=policy.device))
             rows.append(staying)
-            grown.step(torch.tensor([token_for(a, step) for a in staying]))
+            grown.step(torch.tensor([token_for(a, step) for a in staying], device=policy.device))
             told.append(grown.logits_NV.clone())
     for step, (logits_NV, staying) in enumerate(zip(told, rows, strict=True)):
         wanted = [texts[a] + [token_for(a, s) for s in range(step)] for a in staying]
@@ -60,8 +64,9 @@ def furthest(policy: Policy, decoder: Decoder, leaving: dict[int, list[int]], st
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, CachedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
-def test_predictions_are_those_of_the_plain_model(name: str, decoder: Decoder) -> None:
-    policy = Policy(build(name, torch.float64 if name in SDPA else torch.float32), layout="right")
+def test_predictions_are_those_of_the_plain_model(device: torch.device, name: str, decoder: Decoder) -> None:
+    dtype = torch.float64 if name in SDPA else torch.float32
+    policy = Policy(build(name, dtype).to(device), layout="right")
     leaving = {1: [1], 3: [3], 5: [0, 2]}
     steps = WINDOW + 4
     close = 1e-9 if name in SDPA else 1e-4
@@ -70,14 +75,14 @@ def test_predictions_are_those_of_the_plain_model(name: str, decoder: Decoder) -
 
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_the_first_prompt_may_be_the_one_that_is_forgotten(decoder: Decoder) -> None:
-    policy = Policy(build("llama", torch.float64))
+def test_the_first_prompt_may_be_the_one_that_is_forgotten(device: torch.device, decoder: Decoder) -> None:
+    policy = Policy(build("llama", torch.float64).to(device))
     assert furthest(policy, decoder, {0: [0, 1, 2], 2: [5]}, 4) < 1e-9
 
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_an_answer_may_be_longer_than_its_first_room(decoder: Decoder) -> None:
-    policy = Policy(build("qwen3", torch.float64))
+def test_an_answer_may_be_longer_than_its_first_room(device: torch.device, decoder: Decoder) -> None:
+    policy = Policy(build("qwen3", torch.float64).to(device))
     assert furthest(policy, decoder, {ROOM_STEP - 1: [4], ROOM_STEP + 1: [1]}, ROOM_STEP + 5) < 1e-9
 
 
@@ -127,8 +132,8 @@ def test_a_recurrent_model_cannot_be_decoded_here(name: str) -> None:
         SharedDecoder(policy, PROMPTS, ANSWERS)
 
 
-def test_changed_weights_change_the_next_prediction() -> None:
-    policy = Policy(build("llama", torch.float64))
+def test_changed_weights_change_the_next_prediction(device: torch.device) -> None:
+    policy = Policy(build("llama", torch.float64).to(device))
 
     def first() -> Tensor:
         with torch.inference_mode(), SharedDecoder.attention_context(policy):

@@ -28,6 +28,7 @@ class Growing:
 
     def __init__(self, decoder: SharedDecoder | MixtureDecoder, texts: list[list[int]]) -> None:
         self.decoder, self.texts = decoder, texts
+        self.device = decoder.logits_NV.device
         self.checked: list[tuple[Tensor, list[list[int]]]] = []
         self.note()
 
@@ -37,13 +38,13 @@ class Growing:
     def step(self, times: int = 1) -> None:
         for _ in range(times):
             tokens = [token_for(row, len(text)) for row, text in enumerate(self.texts)]
-            self.decoder.step(torch.tensor(tokens))
+            self.decoder.step(torch.tensor(tokens, device=self.device))
             self.texts = [[*text, token] for text, token in zip(self.texts, tokens, strict=True)]
             self.note()
 
     def leave(self, *rows: int) -> None:
         staying = [row for row in range(len(self.texts)) if row not in rows]
-        self.decoder.select_rows(torch.tensor(staying))
+        self.decoder.select_rows(torch.tensor(staying, device=self.device))
         self.texts = [self.texts[row] for row in staying]
         self.note()
 
@@ -88,9 +89,10 @@ def furthest(policy: Policy, growing: Growing) -> float:
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
 @pytest.mark.parametrize("name", sorted({*SDPA, *EAGER}))
 def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
-    name: str, decoder: type[SharedDecoder]
+    device: torch.device, name: str, decoder: type[SharedDecoder]
 ) -> None:
-    policy = Policy(build(name, torch.float64 if name in SDPA else torch.float32), layout="right")
+    dtype = torch.float64 if name in SDPA else torch.float32
+    policy = Policy(build(name, dtype).to(device), layout="right")
     with torch.inference_mode(), decoder.attention_context(policy):
         growing = begun(policy, decoder)
         growing.come_and_go()
@@ -98,8 +100,8 @@ def test_rows_that_join_are_predicted_what_the_plain_model_predicts(
 
 
 @pytest.mark.parametrize("decoder", [SharedDecoder, PagedDecoder])
-def test_rows_join_behind_the_first_room(decoder: type[SharedDecoder]) -> None:
-    policy = Policy(build("llama", torch.float64))
+def test_rows_join_behind_the_first_room(device: torch.device, decoder: type[SharedDecoder]) -> None:
+    policy = Policy(build("llama", torch.float64).to(device))
     with torch.inference_mode(), decoder.attention_context(policy):
         growing = begun(policy, decoder)
         growing.step(ROOM_STEP - 1)
@@ -111,8 +113,8 @@ def test_rows_join_behind_the_first_room(decoder: type[SharedDecoder]) -> None:
 
 
 @pytest.mark.parametrize("half", [SharedDecoder, PagedDecoder])
-def test_rows_join_a_mixture_in_both_models(half: type[SharedDecoder]) -> None:
-    policy, other = Policy(build("llama", torch.float64)), Policy(build("llama", torch.float64, seed=1))
+def test_rows_join_a_mixture_in_both_models(device: torch.device, half: type[SharedDecoder]) -> None:
+    policy, other = (Policy(build("llama", torch.float64, seed=seed).to(device)) for seed in (0, 1))
     factory, _ = mixture_decoder(policy, half, ModelReference(other), 0.25)
     with torch.inference_mode(), factory.attention_context(policy):
         decoder = factory(policy, [FIRST], (3,))

@@ -8,13 +8,13 @@ second runs as it is, forward. The tests marked ``gpu`` run both kernels themsel
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
+from plaudit.engine.checkpoint.state import deterministic_kernels
 from plaudit.models import attention
 from plaudit.models.attention import AttentionRule, PackedRow
 from plaudit.models.policy import Policy
@@ -49,7 +49,8 @@ def _plain_varlen(query: Tensor, key: Tensor, value: Tensor, *where: Any, **sett
         assert len(k) <= longest_key
         k, v = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (k, v))
         score = torch.einsum("qhd,khd->hqk", q, k) * factor
-        behind = torch.arange(len(k) - len(q), len(k))[:, None] - torch.arange(len(k))
+        places = torch.arange(len(k), device=q.device)
+        behind = places[len(k) - len(q) :, None] - places
         hidden = (behind < -right) | ((behind > left) & (left >= 0))
         weight = score.masked_fill(hidden, float("-inf")).softmax(-1)
         outputs.append(torch.einsum("hqk,khd->qhd", weight, v))
@@ -58,8 +59,8 @@ def _plain_varlen(query: Tensor, key: Tensor, value: Tensor, *where: Any, **sett
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Fast kernels serve the CPU, FlashAttention by its plain form, in any numbers and sizes."""
-    monkeypatch.setattr(attention, "ACCELERATED", ("cpu",))
+    """Fast kernels serve the CPU too, FlashAttention by its plain form, in any numbers and sizes."""
+    monkeypatch.setattr(attention, "ACCELERATED", ("cpu", "cuda"))
     monkeypatch.setattr(attention, "varlen_attn", _plain_varlen)
     varlen = attention.KERNEL_TABLE["varlen"]
 
@@ -72,35 +73,42 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def _qkv(segments: Segments, *, grouped: bool) -> list[Tensor]:
+def _qkv(segments: Segments, *, grouped: bool, device: torch.device = CPU, size: int = SIZE) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     length = sum(segments.prompts) + sum(map(sum, segments.completions))
     heads = (4, 2, 2) if grouped else (4, 4, 4)
     return [
-        torch.randn(1, head, length, SIZE, generator=generator, dtype=torch.float64).requires_grad_()
+        torch.randn(1, head, length, size, generator=generator, dtype=torch.float64)
+        .to(device)
+        .requires_grad_()
         for head in heads
     ]
 
 
 def _attended(segments: Segments, rule: AttentionRule, without: tuple[str, ...], qkv: list[Tensor]) -> Any:
     ran: dict[str, str] = {}
-    return PackedRow(segments, CPU, without=without, ran=ran).attend(rule, *qkv), ran[rule.kind]
+    return PackedRow(segments, qkv[0].device, without=without, ran=ran).attend(rule, *qkv), ran[rule.kind]
+
+
+def _pull(output: Tensor) -> Tensor:
+    """What each output counts, the same on every device."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
 @pytest.mark.parametrize("shared", [False, True])
 def test_one_call_for_all_segments_is_each_segment_alone(
-    fast: object, shared: bool, window: int | None, grouped: bool
+    device: torch.device, fast: object, shared: bool, window: int | None, grouped: bool
 ) -> None:
     segments = SEGMENTS if shared else Segments(prompts=(3, 1, 6), completions=((4,), (2,), ()))
     rule = replace(PLAIN, window=window, scaling=0.3)
-    qkv = _qkv(segments, grouped=grouped)
+    qkv = _qkv(segments, grouped=grouped, device=device)
     outputs = [_attended(segments, rule, without, qkv) for without in ((), ("varlen", "flex"))]
     assert [ran for _, ran in outputs] == ["varlen", "loop"]
     torch.testing.assert_close(outputs[0][0], outputs[1][0], rtol=0, atol=1e-12)
-    weight = torch.randn(outputs[0][0].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    by_varlen, by_loop = (torch.autograd.grad((output * weight).sum(), qkv) for output, _ in outputs)
+    by_varlen, by_loop = (torch.autograd.grad(output, qkv, _pull(output)) for output, _ in outputs)
     for one, other in zip(by_varlen, by_loop, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
@@ -119,15 +127,15 @@ def test_one_call_over_the_row_is_each_segment_alone(
     torch.testing.assert_close(outputs[0][0], outputs[1][0], rtol=0, atol=1e-6)
 
 
-def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order() -> None:
-    plan = PackedRow(SEGMENTS, CPU, ran={}).varlen
+def test_gradients_of_shared_keys_are_added_up_in_float32_and_in_one_order(device: torch.device) -> None:
+    plan = PackedRow(SEGMENTS, device, ran={}).varlen
     assert plan.key_index is not None
     assert [place.shape[1] for _, place in plan.copies] == [8, 3]
-    row = torch.zeros(len(plan.own_S), 2, SIZE, dtype=torch.bfloat16, requires_grad=True)
+    row = torch.zeros(len(plan.own_S), 2, SIZE, dtype=torch.bfloat16, device=device, requires_grad=True)
     keys = attention._gather_keys(row, plan)
-    grad = torch.randn(keys.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    grad = _pull(keys)
     [found] = torch.autograd.grad(keys, row, grad)
-    wanted = torch.zeros(row.shape, dtype=torch.float64).index_add_(0, plan.key_index, grad.double())
+    wanted = torch.zeros_like(row, dtype=torch.float64).index_add(0, plan.key_index, grad.double())
     # One rounding to 16 bits at the end, whatever the number of copies.
     torch.testing.assert_close(found, wanted.bfloat16(), rtol=2**-7, atol=1e-6)
     assert torch.equal(found, torch.autograd.grad(attention._gather_keys(row, plan), row, grad)[0])
@@ -218,22 +226,88 @@ def test_a_kernel_that_fails_or_is_wrong_is_left_out_and_said(
     assert largest_difference(policy) < 1e-5
 
 
+class _Noting(torch.autograd.Function):
+    """Notes in the backward pass whether torch only warns of an operation without an order."""
+
+    seen: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        _Noting.seen.append(torch.is_deterministic_algorithms_warn_only_enabled())
+        return grads[0]
+
+
+def test_in_a_deterministic_run_attention_alone_may_not_add_up_in_any_order(fast: pytest.MonkeyPatch) -> None:
+    fast.setattr(
+        attention, "varlen_attn", lambda *args, **kwargs: _Noting.apply(_plain_varlen(*args, **kwargs))
+    )
+    policy, batch = Policy(build("llama", torch.float64)), batch_of(examples())
+    wanted = _gradients(policy, batch)
+    _Noting.seen.clear()
+    with deterministic_kernels():
+        scores = policy.score(batch).logp_NT
+        policy.zero_grad()
+        _Noting.apply(scores).sum().backward()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert _Noting.seen == [True, False, False]
+    assert not torch.are_deterministic_algorithms_enabled()
+    for one, other in zip((p.grad for p in policy.parameters()), wanted, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_kernel_that_fails_does_not_stop_the_proof_of_the_layout(fast: pytest.MonkeyPatch) -> None:
+    fast.setattr(attention, "varlen_attn", _failing)
+    policy = Policy(build("llama"))
+    assert choose_layout(policy, "packed") == ("packed", None)
+    assert policy.backbone.kernels == {"full": "loop"}
+
+
 def _example(prompt: int, *answers: int) -> Example:
     completions = tuple(Completion(ids=(3,) * n, mask=(True,) * n, finished=True) for n in answers)
     return Example(prompt=(4,) * prompt, completions=completions)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "gemma3", "gemma2", "gpt_oss"])
-def test_on_a_gpu_fast_kernels_run_and_agree(name: str) -> None:
-    model: PreTrainedModel = build(name, torch.bfloat16).to("cuda")
-    policy = Policy(model)
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        *((name, "varlen") for name in ("llama", "qwen3", "mistral", "gemma3")),
+        *((name, "flex") for name in ("gemma2", "gpt_oss")),
+    ],
+)
+def test_on_a_gpu_fast_kernels_run_and_agree(name: str, kernel: str) -> None:
+    policy = Policy(build(name, torch.bfloat16, head_size=16).to("cuda"))
     words = choose_kernels(policy)
-    assert words is not None
-    assert {*policy.backbone.kernels.values()} <= {*attention.FAST_KERNELS}, words
+    assert {*policy.backbone.kernels.values()} == {kernel}, words
     batch = batch_of([_example(200, 30, 7, 90), _example(5, 64)]).to("cuda")
-    with torch.no_grad():
-        fast_NT = policy.score(batch).logp_NT
-        policy.backbone.refused_kernels = attention.FAST_KERNELS
-        slow_NT = policy.score(batch).logp_NT
+    fast_NT, by_fast = policy.score(batch).logp_NT.detach(), _gradients(policy, batch)
+    policy.backbone.refused_kernels = attention.FAST_KERNELS
+    slow_NT, by_loop = policy.score(batch).logp_NT.detach(), _gradients(policy, batch)
     assert float((fast_NT - slow_NT).abs().mean()) < 0.03
+    one, other = (torch.cat([grad.flatten().float() for grad in grads]) for grads in (by_fast, by_loop))
+    assert float((one - other).norm()) < 0.1 * float(other.norm())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", attention.FAST_KERNELS)
+@pytest.mark.parametrize("window", [None, 1, 3, 40])
+def test_on_a_gpu_each_kernel_is_the_loop_in_float64_but_for_its_digits(
+    kernel: str, window: int | None
+) -> None:
+    rule = replace(PLAIN, window=window)
+    exact = _qkv(SEGMENTS, grouped=True, device=torch.device("cuda"), size=16)
+    rough = [x.detach().bfloat16().requires_grad_() for x in exact]
+    wanted, _ = _attended(SEGMENTS, rule, attention.FAST_KERNELS, exact)
+    others = tuple(name for name in attention.FAST_KERNELS if name != kernel)
+    found, ran = _attended(SEGMENTS, rule, others, rough)
+    assert ran == kernel
+    assert float((found - wanted).norm()) < 0.02 * float(wanted.norm())
+    by_kernel, by_loop = (
+        torch.autograd.grad(out, qkv, _pull(out)) for out, qkv in ((found, rough), (wanted, exact))
+    )
+    for one, other in zip(by_kernel, by_loop, strict=True):
+        assert float((one - other).norm()) < 0.03 * float(other.norm().clamp(min=1.0))

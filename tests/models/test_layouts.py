@@ -12,22 +12,24 @@ from torch import Tensor
 from plaudit.models.policy import Policy
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import Layout
-from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, examples
+from tests.models.zoo import EAGER, SDPA, VOCABULARY, build, by_loop, examples
 
 LAYOUTS: list[tuple[Layout, bool]] = [("right", True), ("packed", True), ("packed", False), ("left", True)]
 FLOAT32, FLOAT64 = (torch.float32, 1e-5), (torch.float64, 1e-10)
+WIDER = {"cpu": 1, "cuda": 10}
+"""How many times as far apart sums may lie on a GPU, whose kernels add up by tiles."""
 VALUES = [(name, *FLOAT32) for name in SDPA | EAGER] + [(name, *FLOAT64) for name in SDPA]
 GRADIENTS = [one for one in VALUES if one != ("cohere", *FLOAT64)]
 """Cohere turns queries and keys in float32 whatever its dtype, which its gradients show."""
 
 
-def _policy(name: str, dtype: torch.dtype, layout: Layout, share: bool) -> Policy:
-    return Policy(build(name, dtype), layout=layout, share_prompts=share)
+def _policy(name: str, device: torch.device, dtype: torch.dtype, layout: Layout, share: bool) -> Policy:
+    return by_loop(Policy(build(name, dtype), layout=layout, share_prompts=share), device)
 
 
 def _full_logits(policy: Policy, batch: TokenBatch) -> Tensor:
     """Each conversation alone through the untouched model, all its logits at once."""
-    logp_NT = torch.zeros(batch.mask_NT.shape, dtype=policy.base.dtype)
+    logp_NT = torch.zeros(batch.mask_NT.shape, dtype=policy.base.dtype, device=policy.device)
     with policy.as_plain_model() as model, torch.no_grad():
         for n, p in enumerate(batch.group_N.tolist()):
             prompt, answer = int(batch.prompt_length_P[p]), int(batch.length_N[n])
@@ -42,9 +44,11 @@ def _ids(cases: list[tuple[str, torch.dtype, float]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "dtype", "near"), VALUES, ids=_ids(VALUES))
-def test_every_layout_says_what_the_model_says(name: str, dtype: torch.dtype, near: float) -> None:
-    batch = batch_of(examples())
-    policy = _policy(name, dtype, "right", True)
+def test_every_layout_says_what_the_model_says(
+    device: torch.device, name: str, dtype: torch.dtype, near: float
+) -> None:
+    batch = batch_of(examples()).to(device)
+    policy = _policy(name, device, dtype, "right", True)
     wanted_NT = _full_logits(policy, batch)
     assert float(wanted_NT[batch.mask_NT].std()) > 0.1
     for layout, share in LAYOUTS:
@@ -53,35 +57,39 @@ def test_every_layout_says_what_the_model_says(name: str, dtype: torch.dtype, ne
         with torch.no_grad():
             logp_NT = policy.score(batch).logp_NT
         assert logp_NT.dtype == dtype
-        torch.testing.assert_close(logp_NT, wanted_NT, rtol=0, atol=near)
+        torch.testing.assert_close(logp_NT, wanted_NT, rtol=0, atol=near * WIDER[device.type])
 
 
 def _gradients(policy: Policy, batch: TokenBatch) -> dict[str, Tensor]:
     scores = policy.score(batch, also=("entropy",))
     assert scores.entropy_NT is not None
-    pull_NT = torch.linspace(-1, 2, batch.mask_NT.numel(), dtype=scores.logp_NT.dtype).view_as(batch.mask_NT)
+    pull_M = torch.linspace(-1, 2, batch.mask_NT.numel(), dtype=scores.logp_NT.dtype)
+    pull_NT = pull_M.view(batch.mask_NT.shape).to(policy.device)
     policy.zero_grad()
     (pull_NT * (scores.logp_NT + 0.3 * scores.entropy_NT)).sum().backward()
     return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize(("name", "dtype", "near"), GRADIENTS, ids=_ids(GRADIENTS))
-def test_every_layout_gives_the_same_gradient(name: str, dtype: torch.dtype, near: float) -> None:
-    batch = batch_of(examples())
-    policy = _policy(name, dtype, "right", True)
+def test_every_layout_gives_the_same_gradient(
+    device: torch.device, name: str, dtype: torch.dtype, near: float
+) -> None:
+    batch = batch_of(examples()).to(device)
+    policy = _policy(name, device, dtype, "right", True)
     wanted = _gradients(policy, batch)
     assert set(wanted) == {name for name, _ in policy.named_parameters()}
     largest = max(float(grad.abs().max()) for grad in wanted.values())
+    close = near * max(1.0, largest) * WIDER[device.type]
     for layout, share in LAYOUTS[1:]:
         policy.use_layout(layout)
         policy.share_prompts = share
         for key, grad in _gradients(policy, batch).items():
-            torch.testing.assert_close(grad, wanted[key], rtol=0, atol=near * max(1.0, largest))
+            torch.testing.assert_close(grad, wanted[key], rtol=0, atol=close)
 
 
 def _scores(policy: Policy, rows: Sequence[Example]) -> Tensor:
     with torch.no_grad():
-        return policy.score(batch_of(rows)).logp_NT
+        return policy.score(batch_of(rows).to(policy.device)).logp_NT
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
@@ -89,10 +97,10 @@ def _scores(policy: Policy, rows: Sequence[Example]) -> Tensor:
     ("name", "near"), [("llama", 0.0), ("mistral", 0.0), ("gemma2", 0.0), ("gpt_oss", 1e-5)]
 )
 def test_a_change_in_one_completion_never_changes_another(
-    name: str, near: float, layout: Layout, share: bool
+    device: torch.device, name: str, near: float, layout: Layout, share: bool
 ) -> None:
     """Bit for bit; experts take their tokens in another order then, and round them otherwise."""
-    policy = _policy(name, torch.float32, layout, share)
+    policy = _policy(name, device, torch.float32, layout, share)
     rows = examples()
     before_NT = _scores(policy, rows)
     group = rows[0].completions
@@ -104,28 +112,32 @@ def test_a_change_in_one_completion_never_changes_another(
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_a_change_in_a_prompt_changes_its_own_completions_only(layout: Layout, share: bool) -> None:
-    policy = _policy("llama", torch.float32, layout, share)
+def test_a_change_in_a_prompt_changes_its_own_completions_only(
+    device: torch.device, layout: Layout, share: bool
+) -> None:
+    policy = _policy("llama", device, torch.float32, layout, share)
     rows = examples()
     before_NT = _scores(policy, rows)
     rows[3] = replace(rows[3], prompt=tuple((token + 7) % VOCABULARY for token in rows[3].prompt))
-    after_NT, mask_NT = _scores(policy, rows), batch_of(rows).mask_NT
+    after_NT, mask_NT = _scores(policy, rows), batch_of(rows).mask_NT.to(device)
     assert torch.equal(after_NT[:5], before_NT[:5])
     assert bool((after_NT[5:] != before_NT[5:])[mask_NT[5:]].all())
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_the_order_of_rows_does_not_matter(name: str, layout: Layout, share: bool) -> None:
-    policy = _policy(name, torch.float64, layout, share)
+def test_the_order_of_rows_does_not_matter(
+    device: torch.device, name: str, layout: Layout, share: bool
+) -> None:
+    policy = _policy(name, device, torch.float64, layout, share)
     forward_NT, backward_NT = _scores(policy, examples()), _scores(policy, examples()[::-1])
     new_place = [5, 6, 4, 3, 0, 1, 2]
     torch.testing.assert_close(backward_NT, forward_NT[new_place], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_rows_alone_are_the_same_as_together(layout: Layout, share: bool) -> None:
-    policy = _policy("phi", torch.float64, layout, share)
+def test_rows_alone_are_the_same_as_together(device: torch.device, layout: Layout, share: bool) -> None:
+    policy = _policy("phi", device, torch.float64, layout, share)
     together_NT = _scores(policy, examples())
     at = 0
     for row in examples():
@@ -136,9 +148,11 @@ def test_rows_alone_are_the_same_as_together(layout: Layout, share: bool) -> Non
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(layout: Layout, share: bool) -> None:
-    policy = _policy("llama", torch.float32, layout, share)
-    batch = batch_of(examples())
+def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(
+    device: torch.device, layout: Layout, share: bool
+) -> None:
+    policy = _policy("llama", device, torch.float32, layout, share)
+    batch = batch_of(examples()).to(device)
     scores = policy.score(batch, also=("entropy",))
     assert scores.entropy_NT is not None
     hidden_NT = ~batch.mask_NT
@@ -151,13 +165,15 @@ def test_what_is_masked_is_exactly_zero_and_pulls_on_nothing(layout: Layout, sha
 
 
 @pytest.mark.parametrize(("layout", "share"), LAYOUTS)
-def test_a_batch_where_nothing_is_trained_adds_nothing(layout: Layout, share: bool) -> None:
-    policy = _policy("llama", torch.float32, layout, share)
+def test_a_batch_where_nothing_is_trained_adds_nothing(
+    device: torch.device, layout: Layout, share: bool
+) -> None:
+    policy = _policy("llama", device, torch.float32, layout, share)
     rows = [
         replace(row, completions=tuple(replace(one, mask=(False,) * len(one.ids)) for one in row.completions))
         for row in examples()
     ]
-    scores = policy.score(batch_of(rows), also=("entropy",))
+    scores = policy.score(batch_of(rows).to(device), also=("entropy",))
     scores.logp_NT.sum().backward()
     assert not scores.logp_NT.any()
     assert all(p.grad is None or not p.grad.any() for p in policy.parameters())

@@ -6,17 +6,18 @@ import pytest
 import torch
 
 from plaudit.models.policy import Policy
+from plaudit.models.verify import choose_kernels
 from plaudit.tokens.batch import batch_of
-from tests.models.zoo import SDPA, build, examples
+from tests.models.zoo import SDPA, build, by_loop, examples
 
 
 @pytest.mark.parametrize("name", ["llama", "cohere", "phi", "gemma2"])
-def test_entropy_greedy_and_temperature_against_full_logits(name: str) -> None:
-    policy = Policy(build(name, torch.float64), layout="right")
+def test_entropy_greedy_and_temperature_against_full_logits(device: torch.device, name: str) -> None:
+    policy = Policy(build(name, torch.float64).to(device), layout="right")
     row = examples()[2]
-    batch = batch_of([row])
+    batch = batch_of([row]).to(device)
     scores = policy.score(batch, also=("entropy",), temperature=0.7)
-    ids = torch.tensor([row.prompt + row.completions[0].ids])
+    ids = torch.tensor([row.prompt + row.completions[0].ids], device=device)
     with policy.as_plain_model() as model:
         logp_TV = (model(input_ids=ids).logits[0, 7:-1] / 0.7).log_softmax(-1)
     chosen_T = logp_TV.gather(1, ids[0, 8:, None])[:, 0]
@@ -60,11 +61,11 @@ def test_training_mode_changes_no_log_prob(name: str) -> None:
     assert torch.equal(policy.train().score(batch).logp_NT, calm_NT)
 
 
-def test_gradient_checkpointing_changes_no_gradient() -> None:
-    batch = batch_of(examples())
+def test_gradient_checkpointing_changes_no_gradient(device: torch.device) -> None:
+    batch = batch_of(examples()).to(device)
 
     def gradients(checkpointing: bool) -> dict[str, torch.Tensor]:
-        policy = Policy(build("llama", torch.float64)).train()
+        policy = by_loop(Policy(build("llama", torch.float64)), device).train()
         if checkpointing:
             policy.model.activation_checkpointing_enable(
                 activation_checkpointing_kwargs={"use_reentrant": False}
@@ -88,13 +89,15 @@ def test_gradient_checkpointing_computes_layers_again() -> None:
     assert len(runs) == 2
 
 
-def test_bfloat16_products_stay_close_in_every_layout() -> None:
-    policy = Policy(build("qwen2"))
-    batch = batch_of(examples())
+def test_bfloat16_products_stay_close_in_every_layout(device: torch.device) -> None:
+    policy = by_loop(Policy(build("qwen2", head_size=16)), device)
+    batch = batch_of(examples()).to(device)
     exact_NT = policy.score(batch).logp_NT.detach()
+    policy.backbone.refused_kernels = ()
     policy.compute_in(torch.bfloat16)
     for layout in ("packed", "left", "right"):
         policy.use_layout(layout)
+        assert choose_kernels(policy) in ("attention: varlen (full)", None)
         logp_NT = policy.score(batch).logp_NT.detach()
         assert logp_NT.dtype == torch.float32
         assert 1e-4 < float((logp_NT - exact_NT).abs().max()) < 0.1

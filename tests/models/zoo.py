@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import transformers as hf
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from plaudit.models.attention import FAST_KERNELS
+from plaudit.models.policy import Policy
+from plaudit.models.reward_model import RewardModel
 from plaudit.tokens.batch import Completion, Example
+
+Scored = TypeVar("Scored", Policy, RewardModel)
 
 VOCABULARY = 61
 WINDOW = 6
@@ -103,11 +109,20 @@ RECURRENT: dict[str, Callable[[], PreTrainedModel]] = {"mamba": _mamba}
 ZOO = SDPA | EAGER | RECURRENT
 
 
-def build(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTrainedModel:
-    """The model with every weight drawn anew, biases, norms and sinks too: the same for the same seed."""
+def build(
+    name: str, dtype: torch.dtype = torch.float32, seed: int = 0, *, head_size: int | None = None
+) -> PreTrainedModel:
+    """The model with every weight drawn anew, biases, norms and sinks too: the same for the same seed.
+
+    ``head_size`` makes heads as large as the kernels of a GPU want them.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = ZOO[name]().to(dtype)
+        model = ZOO[name]()
+        if head_size is not None:
+            model.config.head_dim = head_size
+            model = type(model)(model.config)
+        model = model.to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
@@ -116,6 +131,17 @@ def build(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> PreTr
         for module in model.modules():
             _keep_every_digit(module)
     return model.eval()
+
+
+def by_loop(model: Scored, device: torch.device) -> Scored:
+    """The model on that device, attending by one segment after another there too.
+
+    The fast kernels of a GPU want larger heads than these, and some of them fewer digits; `test_kernels`
+    compares them with the loop.
+    """
+    model = model.to(device)
+    model.backbone.refused_kernels = FAST_KERNELS
+    return model
 
 
 def _keep_every_digit(module: nn.Module) -> None:

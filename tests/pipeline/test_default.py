@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from plaudit.pipeline.read import DEFAULT_CONFIG
 from tests.pipeline.places import seal, well
@@ -34,10 +35,10 @@ def table(out: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_small_one_goes_from_rows_to_the_report(tmp_path: Path) -> None:
+def test_a_small_one_goes_from_rows_to_the_report(device: torch.device, tmp_path: Path) -> None:
     out = tmp_path / "out"
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
-    went = well(DEFAULT_CONFIG, out, "--jobs", 1, *changes)
+    went = well(DEFAULT_CONFIG, out, "--jobs", 1, "--device", device.type, *changes)
     found = table(out)
     assert list(found) == ["base", "sft", "dpo", "grpo", "ppo"]
     assert found["sft"]["kl"]["value"] == 0

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from plaudit.engine.run_folder import hash_path
 from plaudit.pipeline.read import read_pipeline
@@ -247,6 +248,53 @@ def test_the_shipped_pipeline_can_be_shown_and_written(
     assert main(["run", "--write", str(path)]) == 0
     assert path.read_text("utf-8") == DEFAULT_CONFIG.read_text("utf-8")
     assert main(["run", "--write", str(path)]) == 2
+
+
+def test_a_device_is_named_once_for_all_stages(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU seems to be there, and whatever looked for a device of its own would take it and fail."""
+    told = stages(place)
+    for stage in told.values():
+        stage.pop("device", None)
+    told["own"] = {"do": "world-rows", "make": "comparisons", "model": "world", "n": 2}
+    both = {"members": ["$reward", "$reward"], "normalise": "$pairs"}
+    told["both"] = {"do": "combine", "how": "mean", **both}
+    told["policy"] = told.pop("policy") | {"reward": "$both", "judge.by": "$reward", "held_out": 0.2}
+    told["judged"] = {"do": "judge-reward", "models": ["$both"], "data": "$pairs", "bootstrap": 2}
+    drawn = {"prompts": str(place / "prompts.jsonl"), "n": 4, "max-tokens": 4, "bootstrap": 2}
+    told["compared"] = {"do": "evaluate", "policies": ["$sft", "$policy"], "judge": "$reward", **drawn}
+    config, out = write_config(place, told, "anywhere"), tmp_path / "out"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    well(config, out, "--device", "cpu")
+    for name in told:
+        assert seal(out, name)["settings"].get("device", "cpu") == "cpu"
+    # A result is kept wherever it was made.
+    assert set(states(well(config, out, "--device", "cuda")).values()) == {"kept"}
+
+
+def test_a_stage_may_name_a_device_of_its_own(place: Path) -> None:
+    told = stages(place)
+    told["sft"]["device"] = "cuda:1"
+    for name in ("reward", "policy"):
+        del told[name]["device"]
+    config = write_config(place, told, "own-device", device="cuda")
+    found = {stage.name: stage.config({}).device for stage in read_pipeline(config).stages[1::2]}
+    assert found == {"sft": "cuda:1", "reward": "cuda"}
+    found = {stage.name: stage.config({}) for stage in read_pipeline(config, device="cpu").stages}
+    assert (found["sft"].device, found["reward"].device, found["policy"].device) == ("cuda:1", "cpu", "cpu")
+
+
+def test_a_device_that_is_none_is_refused_before_anything_runs(place: Path, tmp_path: Path) -> None:
+    config, out = write_config(place, stages(place)), tmp_path / "out"
+    assert "device 'gpu': use auto, cpu, cuda" in go(config, out, "--device", "gpu").words
+    told = stages(place)
+    told["policy"]["device"] = "gpu"
+    went = go(write_config(place, told, "gpu"), out)
+    assert "stage policy: device 'gpu': use auto, cpu, cuda" in went.words
+    assert not (out / "stages" / "demos").exists()
+    write_config(place, stages(place))
 
 
 def test_many_processes_are_refused(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

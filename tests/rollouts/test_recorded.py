@@ -206,3 +206,19 @@ def test_a_record_that_does_nothing_is_not_used(tmp_path: Path, monkeypatch: pyt
     sampler = sampler_of(tmp_path)
     assert sampler._engine.record is None
     assert sampler.fallback_reason == "its recorded steps draw other tokens"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_graphs_draw_what_steps_draw(tmp_path: Path, dtype: torch.dtype) -> None:
+    policy = Policy(build("llama", dtype, head_size=16).to("cuda"))
+    sampler = LocalSampler.from_policy(policy, make_encoder(write_talker(tmp_path, stops=STOPS)))
+    assert sampler.fallback_reason is None
+    assert sampler._engine.decoder is PagedDecoder
+    requests = requests_of(sampler, SETTINGS["plain"])
+    recorded = sampler.generate_requests(requests, SETTINGS["plain"])
+    sampler._engine = replace(sampler._engine, record=None, look_every=1)
+    assert [one.ids for one in sampler.generate_requests(requests, SETTINGS["plain"])] == [
+        one.ids for one in recorded
+    ]

@@ -36,17 +36,20 @@ def case(
     bias: bool = False,
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
+    device: torch.device | None = None,
 ) -> Case:
+    """Drawn on the CPU, so that every device is given the same."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return drawn.to(device, dtype).requires_grad_()
 
     return Case(
         hidden_MH=draw(tokens, hidden),
         weight_VH=draw(vocabulary, hidden),
         bias_V=draw(vocabulary) if bias else None,
-        target_M=torch.randint(vocabulary, (tokens,), generator=generator),
+        target_M=torch.randint(vocabulary, (tokens,), generator=generator).to(device),
     )
 
 
@@ -72,6 +75,6 @@ def blocked_scores(given: Case, rule: LogitRule) -> tuple[Tensor, Tensor]:
 
 def gradients(given: Case, logp_M: Tensor, entropy_M: Tensor, entropy_weight: float) -> tuple[Tensor, ...]:
     """Of a weighted sum, so that no two tokens pull alike."""
-    pull_M = torch.linspace(-1.0, 2.0, len(logp_M), dtype=logp_M.dtype)
+    pull_M = torch.linspace(-1.0, 2.0, len(logp_M), dtype=logp_M.dtype).to(logp_M.device)
     loss = (pull_M * logp_M).sum() + entropy_weight * (pull_M.flip(0) * entropy_M).sum()
     return torch.autograd.grad(loss, given.leaves)

@@ -42,8 +42,8 @@ def _alike(given: Case, rule: LogitRule = PLAIN) -> TokenScores:
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_it_equals_all_logits_at_once(rule: LogitRule, bias: bool) -> None:
-    given = case(tokens=8, vocabulary=45, bias=bias)
+def test_it_equals_all_logits_at_once(device: torch.device, rule: LogitRule, bias: bool) -> None:
+    given = case(tokens=8, vocabulary=45, bias=bias, device=device)
     scores, (naive_logp_M, _) = _alike(given, rule), naive_scores(given, rule)
     assert scores.entropy_M is None
     torch.testing.assert_close(scores.logp_M, naive_logp_M, rtol=0, atol=1e-10)
@@ -54,8 +54,10 @@ def test_it_equals_all_logits_at_once(rule: LogitRule, bias: bool) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_a_loss_that_counts_them_differently_after_all_gets_its_own_gradient(rule: LogitRule) -> None:
-    given = case(tokens=8, vocabulary=45, bias=True)
+def test_a_loss_that_counts_them_differently_after_all_gets_its_own_gradient(
+    device: torch.device, rule: LogitRule
+) -> None:
+    given = case(tokens=8, vocabulary=45, bias=True, device=device)
     ours = torch.autograd.grad(_alike(given, rule).logp_M.square().sum(), given.leaves)
     theirs = torch.autograd.grad(naive_scores(given, rule)[0].square().sum(), given.leaves)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
@@ -93,10 +95,12 @@ def test_what_is_frozen_gets_no_gradient() -> None:
     torch.testing.assert_close(weight.grad, by_weight, rtol=0, atol=1e-10)
 
 
-def test_bfloat16_products_give_nearly_the_gradient_of_float64() -> None:
-    exact = case(tokens=40, vocabulary=600, hidden=16, bias=True)
-    rough = case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def test_bfloat16_products_give_nearly_the_gradient_of_float64(device: torch.device) -> None:
+    exact, rough = (
+        case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=dtype, device=device)
+        for dtype in (torch.float64, torch.float32)
+    )
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         logp_M = _alike(rough).logp_M
     assert logp_M.dtype == torch.float32
     theirs = torch.autograd.grad(naive_scores(exact, PLAIN)[0].sum(), exact.leaves)

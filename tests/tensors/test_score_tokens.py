@@ -30,8 +30,10 @@ def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("entropy_weight", [0.0, 0.7], ids=["log-probs alone", "with entropy"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_blocks_equal_all_logits_at_once(rule: LogitRule, bias: bool, entropy_weight: float) -> None:
-    given = case(tokens=8, vocabulary=45, bias=bias)
+def test_blocks_equal_all_logits_at_once(
+    device: torch.device, rule: LogitRule, bias: bool, entropy_weight: float
+) -> None:
+    given = case(tokens=8, vocabulary=45, bias=bias, device=device)
     blocked, naive = blocked_scores(given, rule), naive_scores(given, rule)
     for ours, theirs in zip(blocked, naive, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
@@ -41,8 +43,8 @@ def test_blocks_equal_all_logits_at_once(rule: LogitRule, bias: bool, entropy_we
         torch.testing.assert_close(mine, naive_grad, rtol=0, atol=1e-10)
 
 
-def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses() -> None:
-    given = case(tokens=8, vocabulary=45, bias=True)
+def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses(device: torch.device) -> None:
+    given = case(tokens=8, vocabulary=45, bias=True, device=device)
     without = score_tokens(given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V)
     assert without.entropy_M is None
     naive_logp_M, _ = naive_scores(given, PLAIN)
@@ -82,8 +84,8 @@ def test_any_shape_agrees(tokens: int, vocabulary: int, hidden: int, bias: bool,
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-def test_no_tokens_give_no_scores_and_no_gradient() -> None:
-    given = case(tokens=0, vocabulary=20, bias=True)
+def test_no_tokens_give_no_scores_and_no_gradient(device: torch.device) -> None:
+    given = case(tokens=0, vocabulary=20, bias=True, device=device)
     logp_M, entropy_M = blocked_scores(given, PLAIN)
     assert logp_M.shape == entropy_M.shape == (0,)
     grads = torch.autograd.grad(logp_M.sum() + entropy_M.sum(), given.leaves)
@@ -118,23 +120,24 @@ def test_a_frozen_weight_gets_no_gradient_and_the_states_get_the_same() -> None:
     assert given.weight_VH.grad is None
 
 
-def test_a_head_alone_can_learn_from_frozen_states() -> None:
-    given = case(tokens=8, vocabulary=45)
+def test_a_head_alone_can_learn_from_frozen_states(device: torch.device) -> None:
+    given = case(tokens=8, vocabulary=45, device=device)
     wanted = torch.autograd.grad(naive_scores(given, PLAIN)[0].sum(), given.weight_VH)[0]
     scores = score_tokens(given.hidden_MH.detach(), given.weight_VH, given.target_M)
     got = torch.autograd.grad(scores.logp_M.sum(), given.weight_VH)[0]
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
 
-def test_greedy_is_exact_and_a_tie_counts() -> None:
-    weight_VH = torch.zeros(40, 2)
+def test_greedy_is_exact_and_a_tie_counts(device: torch.device) -> None:
+    weight_VH = torch.zeros(40, 2, device=device)
     weight_VH[[3, 35], 0] = 1.0
     weight_VH[17, 1] = 1.0
-    hidden_MH = torch.tensor([[2.0, 0.0]] * 4 + [[0.0, 5.0]] * 2)
-    target_M = torch.tensor([3, 35, 17, 39, 17, 3])
+    hidden_MH = torch.tensor([[2.0, 0.0]] * 4 + [[0.0, 5.0]] * 2, device=device)
+    target_M = torch.tensor([3, 35, 17, 39, 17, 3], device=device)
     greedy_M = score_tokens(hidden_MH, weight_VH, target_M).greedy_M
     assert greedy_M.tolist() == [True, True, False, False, True, False]
-    assert score_tokens(torch.zeros(2, 2), weight_VH, target_M[:2]).greedy_M.tolist() == [True, True]
+    nothing_MH = torch.zeros(2, 2, device=device)
+    assert score_tokens(nothing_MH, weight_VH, target_M[:2]).greedy_M.tolist() == [True, True]
 
 
 def test_greedy_is_the_argmax_of_all_logits() -> None:
@@ -145,8 +148,8 @@ def test_greedy_is_the_argmax_of_all_logits() -> None:
     assert greedy_M.tolist() == (target_M == best_M).tolist()
 
 
-def test_huge_logits_stay_finite() -> None:
-    given = case(tokens=6, vocabulary=45, dtype=torch.float32)
+def test_huge_logits_stay_finite(device: torch.device) -> None:
+    given = case(tokens=6, vocabulary=45, dtype=torch.float32, device=device)
     rule = LogitRule(scale=1e4)
     logp_M, entropy_M = blocked_scores(given, rule)
     assert bool(torch.isfinite(logp_M).all())
@@ -170,8 +173,10 @@ def test_a_second_derivative_is_refused_and_never_made_up() -> None:
 
 @pytest.mark.parametrize("also", [("repeat",), ("entropy", "repeat")], ids=["alone", "with entropy"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(rule, also) -> None:
-    given = case(tokens=8, vocabulary=45, bias=True)
+def test_the_chance_of_the_same_draw_twice_is_that_of_all_logits_and_has_no_gradient(
+    device, rule, also
+) -> None:
+    given = case(tokens=8, vocabulary=45, bias=True, device=device)
     scores = score_tokens(
         given.hidden_MH, given.weight_VH, given.target_M, bias_V=given.bias_V, rule=rule, extras=also
     )

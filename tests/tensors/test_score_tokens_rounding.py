@@ -23,9 +23,10 @@ def _far(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return ((ours.double() - theirs).norm() / theirs.norm()).item()
 
 
-def test_float32_is_close_to_float64() -> None:
+def test_float32_is_close_to_float64(device: torch.device) -> None:
     exact, rough = (
-        case(tokens=40, vocabulary=300, hidden=16, dtype=d) for d in (torch.float64, torch.float32)
+        case(tokens=40, vocabulary=300, hidden=16, dtype=d, device=device)
+        for d in (torch.float64, torch.float32)
     )
     ours, theirs = blocked_scores(rough, PLAIN), naive_scores(exact, PLAIN)
     assert ours[0].dtype == torch.float32
@@ -34,10 +35,12 @@ def test_float32_is_close_to_float64() -> None:
     assert max(_far(mine, wanted) for mine, wanted in grads) < 3e-6
 
 
-def test_bfloat16_autocast_keeps_sums_in_float32() -> None:
-    exact = case(tokens=40, vocabulary=600, hidden=16, bias=True)
-    rough = case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+def test_bfloat16_autocast_keeps_sums_in_float32(device: torch.device) -> None:
+    exact, rough = (
+        case(tokens=40, vocabulary=600, hidden=16, bias=True, dtype=dtype, device=device)
+        for dtype in (torch.float64, torch.float32)
+    )
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         ours = blocked_scores(rough, PLAIN)
     theirs = naive_scores(exact, PLAIN)
     assert ours[0].dtype == torch.float32
@@ -65,8 +68,8 @@ def test_float32_scores_in_float32_whatever_surrounds_its_backward() -> None:
     assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
 
 
-def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down() -> None:
-    rough = case(tokens=40, vocabulary=3000, hidden=16, dtype=torch.bfloat16)
+def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down(device: torch.device) -> None:
+    rough = case(tokens=40, vocabulary=3000, hidden=16, dtype=torch.bfloat16, device=device)
     exact = replace(
         rough,
         hidden_MH=rough.hidden_MH.detach().double().requires_grad_(),
@@ -78,8 +81,8 @@ def test_many_blocks_of_bfloat16_weights_do_not_wear_the_gradient_down() -> None
     assert max(_far(mine, wanted) for mine, wanted in grads) < 6e-3
 
 
-def test_a_head_of_bfloat16_loses_nothing_over_many_blocks_of_tokens() -> None:
-    rough = case(tokens=4000, vocabulary=40, hidden=16, dtype=torch.bfloat16)
+def test_a_head_of_bfloat16_loses_nothing_over_many_blocks_of_tokens(device: torch.device) -> None:
+    rough = case(tokens=4000, vocabulary=40, hidden=16, dtype=torch.bfloat16, device=device)
     exact = replace(
         rough,
         hidden_MH=rough.hidden_MH.detach().double().requires_grad_(),

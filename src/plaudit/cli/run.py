@@ -83,6 +83,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add("--fresh", action="store_true", help="keep nothing: run every stage again")
     add("--set", action="append", default=[], metavar="STAGE.SETTING=VALUE", help="beats the config")
     add("--seed", type=integer, help="of every stage that names none (default: the config's)")
+    add("--device", metavar="NAME", help="of every stage that names none: auto, cpu, cuda, cuda:1 …")
     add("--jobs", type=positive_integer, metavar="N", help="stages side by side (default: the config's)")
     add("--dry-run", action="store_true", help="say what would run, why, and what it costs")
     add("--trace", metavar="STAGE", help="print where the result of a stage comes from, and run nothing")
@@ -106,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         args.config or DEFAULT_CONFIG,
         changes=args.set,
         seed=args.seed,
+        device=args.device,
         jobs=args.jobs,
         recorded=lambda name: {} if args.fresh else read_hub_names(folder_of(name)),
     )

@@ -197,14 +197,13 @@ def _add_make_verb(verbs: Subparsers) -> None:
     kinds = (*RECORD_KINDS, CRITIQUE_KIND)
     make.add_argument("kind", choices=kinds, metavar="KIND", help=", ".join(kinds))
     make.add_argument("--out", type=Path, required=True, metavar="FILE", help=".jsonl, .jsonl.gz or .parquet")
-    make.add_argument(
-        "--n", type=positive_integer, help="how many rows (default: 1000; of prompts, all that there are)"
-    )
+    make.add_argument("--n", type=positive_integer, help="rows (default: 1000; of prompts, all there are)")
     make.add_argument(
         "--annotators", type=_pool_name, metavar="POOL", help=f"who judges: {_POOL_NAMES} (default: crowd)"
     )
-    parts = ", ".join(ASPECTS)
-    make.add_argument("--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {parts}")
+    make.add_argument(
+        "--aspect", choices=ASPECTS, metavar="PART", help=f"judge this alone: {', '.join(ASPECTS)}"
+    )
     make.add_argument(
         "--asked",
         dest="aspect",
@@ -231,6 +230,7 @@ def _add_make_verb(verbs: Subparsers) -> None:
     make.add_argument(
         "--answers", type=integer, metavar="K", help="answers in a ranking, 2 to 9 (default: 4)"
     )
+    make.add_argument("--device", default="auto", help="for --model: auto, cpu or cuda (default: auto)")
     make.add_argument("--seed", type=integer, default=0, help="default: 0")
 
 
@@ -244,6 +244,7 @@ def _make_rows(args: argparse.Namespace) -> int:
         split=args.split,
         category=tuple(args.category or ()),
         answers=args.answers,
+        device=args.device,
         seed=args.seed,
     )
     print(f"{args.out}: {wanted.sentence(write_requested_rows(wanted, args.out))}")

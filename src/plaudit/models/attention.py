@@ -198,7 +198,10 @@ class PackedRow:
             if name not in self._without and kernel.objection(rule, query, value) is None
         )
         self._ran[rule.kind] = kernel.name
-        return kernel.attend(self, rule, query, key, value)
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            return kernel.attend(self, rule, query, key, value)
+        query, key, value = (_backward_warns(x, True) for x in (query, key, value))
+        return _backward_warns(kernel.attend(self, rule, query, key, value), False)
 
     @cached_property
     def varlen(self) -> VarlenPlan:
@@ -280,6 +283,30 @@ def _copies(shared: Sequence[tuple[Tensor, list[int]]], keys: int) -> list[tuple
         padded = [functional.pad(place, (0, widest - place.shape[1]), value=keys) for place in places]
         passes.append((torch.cat([head_S for head_S, _ in members]), torch.cat(padded)))
     return passes
+
+
+class _BackwardWarns(torch.autograd.Function):
+    """The tensor itself; what comes behind it in the backward pass only warns of chance, or has none.
+
+    FlashAttention adds gradients in one order only where torch is told to fail without one, which all other
+    operations cannot be told: so it is told so from attention's output back to its queries, keys and values.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, warns: bool) -> Tensor:
+        ctx.warns = warns
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        torch.use_deterministic_algorithms(mode=True, warn_only=ctx.warns)
+        return grads[0], None
+
+
+_backward_warns = cast(
+    "Callable[[Tensor, bool], Tensor]",
+    _BackwardWarns.apply,  # pyright: ignore[reportUnknownMemberType]  torch leaves it untyped
+)
 
 
 class _GatherKeys(torch.autograd.Function):

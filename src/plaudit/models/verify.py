@@ -37,9 +37,12 @@ def choose_layout(model: VerifiableModel, preferred: Layout) -> tuple[Layout, st
     """The layout that this model can be trusted with, and a sentence when it is not the wanted one.
 
     Packing needs attention to go through transformers' common interface; a model with recurrent state or
-    an attention of its own gives other numbers, and is padded instead.
+    an attention of its own gives other numbers, and is padded instead. Fast kernels of attention are left
+    out until `choose_kernels` has tried them.
     """
     model.use_layout(preferred)
+    # One that fails here, for want of a compiler or in these numbers, would be no fault of the layout.
+    model.backbone.refused_kernels = attention.FAST_KERNELS
     objection = _objection(model)
     if objection is None:
         return preferred, None

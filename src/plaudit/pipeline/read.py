@@ -55,6 +55,7 @@ def read_pipeline(
     *,
     changes: Sequence[str] = (),
     seed: int | None = None,
+    device: str | None = None,
     jobs: int | None = None,
     recorded: Callable[[str], Mapping[str, str]] = lambda name: {},
 ) -> Pipeline:
@@ -72,8 +73,8 @@ def read_pipeline(
             raise UserError(f"{where}: another stage is called {name}; give one of them another name")
         bodies[name], places[name] = _flat_settings(body, where), where
     _apply_changes(head_values, bodies, changes)
-    head_values |= {} if seed is None else {"seed": seed}
-    head_values |= {} if jobs is None else {"jobs": jobs}
+    given = {"seed": seed, "device": device, "jobs": jobs}
+    head_values |= {name: value for name, value in given.items() if value is not None}
     names = HubNames(recorded=recorded(str(head_values.get("name") or path.stem)))
     head = _read_head(head_values, path, names)
     reader = _StageReader(head, [*bodies], names)
@@ -205,8 +206,10 @@ class _StageReader:
         for key, value in ((".".join(path), value) for path, value in values.items()):
             if key not in kind.accepts and str(value).startswith("$"):
                 raise UserError(f"{where}: {key}: takes no stage's result, and {value} stands there")
-        if any(setting.path == ("seed",) for setting in all_settings(kind.settings)):
-            values.setdefault(("seed",), self._head.seed)
+        own_paths = {setting.path for setting in all_settings(kind.settings)}
+        for path, value in ((("seed",), self._head.seed), (("device",), self._head.device)):
+            if path in own_paths:
+                values.setdefault(path, value)
         inputs |= {PROMPTED: prompted} if prompted else {}
         checked = {"values": values, "inputs": inputs, "where": where, "weight": weight}
         self.stages[name] = stage = Stage(name=name, kind=kind, raw_settings=settings, **checked)

@@ -36,6 +36,7 @@ from plaudit.methods.preference.config import PreferenceConfig, configured_algor
 from plaudit.methods.reference import refuse_unused_reference_settings
 from plaudit.methods.registry import preflight_methods
 from plaudit.methods.reward_model.losses import loss_name_for
+from plaudit.models.load import device_of
 from plaudit.pipeline.read import pipeline_yaml, read_pipeline
 from plaudit.pipeline.spec import Pipeline, Stage
 from plaudit.pipeline.status import (
@@ -162,9 +163,11 @@ def run_pipeline(
 
 def validate_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a stage that would fail whatever the stages above it give."""
+    device_of(pipeline.device)
     for stage in pipeline.stages:
         try:
             config = stage.config({})
+            device_of(getattr(config, "device", "cpu"))
             for config_type, validate in _VALIDATORS.items():
                 if isinstance(config, config_type):
                     validate(stage.kind.name, config)

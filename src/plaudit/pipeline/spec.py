@@ -177,6 +177,8 @@ class PipelineSettings:
     """What its folder is called; empty: as the file."""
     seed: int = 0
     """Of every stage that names none."""
+    device: str = "auto"
+    """Of every stage that names none: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     model: str | None = None
     """What $model means: a folder, or world for the model that comes with plaudit."""
     jobs: int = 1

@@ -38,7 +38,7 @@ from plaudit.pipeline.store import (
 GOES_ON = "is finished is kept, and the same command goes on from here"
 """What a fault ends with, after "What"."""
 RESULT_NEUTRAL_SETTINGS = (
-    *("allow", "check", "keep.last", "memory", "out", "reference.cache"),
+    *("allow", "check", "device", "keep.last", "memory", "out", "reference.cache"),
     *("sample", "sample_every", "save_every", "sinks"),
 )
 """Settings of training that leave the result as it is; all of them may change when a run goes on."""
@@ -181,9 +181,11 @@ def _resolve_input(context: PipelineContext, word: str, result_hashes: Mapping[s
 def _deciding_settings(stage: Stage, settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The settings without inputs, which count by their content, and without those that change nothing."""
     deciding: dict[str, Any] = {}
+    # A device decides how fast a result is there and how it is rounded, not what it is of.
+    neutral = RESULT_NEUTRAL_SETTINGS if stage.kind.trains else ("device",)
     for name, value in settings.items():
         key = f"{prefix}{name}"
-        if key not in stage.inputs and not (stage.kind.trains and key in RESULT_NEUTRAL_SETTINGS):
+        if key not in stage.inputs and key not in neutral:
             deciding[name] = _deciding_settings(stage, value, f"{key}.") if isinstance(value, dict) else value
     return deciding
 

@@ -237,7 +237,9 @@ def preserve_state(subject: PreflightSubject) -> Iterator[None]:
     modules = [module for module in (subject.policy, subject.scorer, trained_module) if module is not None]
     # Module by module: some may be in evaluation mode on purpose, which train() would undo.
     modes = {inner: inner.training for module in modules for inner in module.modules()}
-    with torch.random.fork_rng(enabled=True):
+    # Of the GPU that is in use: to ask the others would open each of them.
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:

@@ -30,7 +30,7 @@ from plaudit.models.group_preference import CONFIG_FILE, load_group_preference
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import Normalisation, RewardModel, load_reward_model, refuse_other_tokenizer
-from plaudit.models.verify import choose_layout
+from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.base import Reward, TaskScores
 from plaudit.rewards.combine.aggregate import CombinedReward, fit_normalisations
 from plaudit.rewards.combine.manifest import (
@@ -118,6 +118,7 @@ def load_language_judge(
     # Packed where the model is shown to keep rows apart, else padded.
     layout, _ = choose_layout(policy, "packed")
     policy.use_layout(layout)
+    choose_kernels(policy)
     name = model_folder.absolute().parent.name if model_folder.name == "model" else model_folder.name
     model = LanguageJudgeModel(name, policy.requires_grad_(False).eval(), encoder, spec)
     if isinstance(spec.settings, GenerativeRewardSettings):
@@ -319,6 +320,7 @@ def model_folder(path: Path) -> Path:
 def _verify_and_freeze(model: _Model) -> _Model:
     layout, _ = choose_layout(model, "packed")
     model.use_layout(layout)
+    choose_kernels(model)
     return model.requires_grad_(False).eval()
 
 

@@ -73,6 +73,8 @@ class RowRequest:
     """Kinds of prompts; none: all of them in turn."""
     answers: int | None = None
     """Answers in a ranking, 2 to 9; none: 4."""
+    device: str = "auto"
+    """Where the model answers: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
     seed: int = 0
     """The seed of all random numbers."""
     renamed: ClassVar[Mapping[str, str]] = {"asked": "aspect"}
@@ -140,7 +142,7 @@ def _make_judged_rows(request: RowRequest) -> Sequence[Record]:
         from plaudit.rollouts.build import sampler_of_folder
         from plaudit.world.making import model_answer_tasks
 
-        answer_tasks = partial(model_answer_tasks, sampler_of_folder(request.model))
+        answer_tasks = partial(model_answer_tasks, sampler_of_folder(request.model, device=request.device))
     makers: Mapping[str, Callable[..., Sequence[Record]]] = {
         "comparisons": verdicts.make_comparisons,
         "rankings": verdicts.make_rankings,

@@ -65,7 +65,7 @@ def test_two_gpus_learn_what_one_learns(toy: Toy, tmp_path: Path, way: str) -> N
 @pytest.mark.parametrize("end", ["raising", "killed"])
 def test_a_rank_that_fails_ends_the_run_on_gpus_too(toy: Toy, tmp_path: Path, end: str) -> None:
     two_gpus()
-    own = ("--optimizer.name", f"tests.parallel.user_optimizers:{end}")
+    own = ("--optimizer.name", f"tests.engine.distributed.user_optimizers:{end}")
     arguments = command({"llama": toy}, tmp_path / "run", "float32", *GPU, *own).arguments
     done = run("-m", "--", "plaudit", *arguments, cwd=tmp_path, TOY_STOP="1:3")
     assert done.code == 1

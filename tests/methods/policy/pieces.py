@@ -45,7 +45,7 @@ from plaudit.tokens.encode import Encoder, make_encoder
 from plaudit.tokens.prompts import EncodedPrompt
 from tests.engine.toy import write_rows
 from tests.methods.policy.script import LONGEST, WARM, Reader, Script, Teller, script
-from tests.models.zoo import PLAIN, _keep_every_digit, build
+from tests.models.zoo import PLAIN, _keep_every_digit, build, by_loop
 from tests.rollouts.talkers import write_tokenizer
 
 EARLIER = 0.37
@@ -58,8 +58,15 @@ SINGLE = ("trpo", "reinforce", "a2c", "rloo", "remax", "nash-md")
 """Algorithms of one move a round: a natural step, or a surrogate without a ratio."""
 PAIRS = ("p3o", "online-dpo", "online-ipo", "ipo-md")
 """Algorithms of two answers to a prompt."""
-ALONE = Ranks(rank=0, world_size=1, device=torch.device("cpu"))
 Layout = Literal["packed", "left", "right"]
+
+
+def single(device: torch.device) -> Ranks:
+    """The only rank, on that device."""
+    return Ranks(rank=0, world_size=1, device=device)
+
+
+ALONE = single(torch.device("cpu"))
 
 
 def build_critic(dtype: torch.dtype = torch.float64) -> PreTrainedModel:
@@ -84,7 +91,7 @@ def move(module: nn.Module, by: float = 0.02) -> None:
     with torch.no_grad():
         for weight in module.parameters():
             step = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-            weight.add_(by * step.to(weight.dtype))
+            weight.add_(by * step.to(weight))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +147,9 @@ def encoder() -> Encoder:
     return make_encoder(folder)
 
 
-def again(dtype: torch.dtype) -> Policy:
+def again(dtype: torch.dtype, device: torch.device) -> Policy:
     """The reference, of which ranks that are threads need one each."""
-    return Policy(build("llama", dtype, seed=1))
+    return by_loop(Policy(build("llama", dtype, seed=1)), device)
 
 
 standing = cache(again)
@@ -163,17 +170,17 @@ class How:
 
 
 def _watchers(found: PolicyAlgorithm, how: How) -> ScoringModels:
-    dtype = how.dtype
+    dtype, device = how.dtype, how.ranks.device
     policy = Policy(build("llama", dtype), layout=how.layout, share_prompts=how.share).train()
     critic = (
-        RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share)
+        by_loop(RewardModel(build_critic(dtype), layout=how.layout, share_prompts=how.share), device)
         if "critic" in found.needs
         else None
     )
     return ScoringModels(
-        policy=policy,
+        policy=by_loop(policy, device),
         reference=ModelReference(
-            standing(dtype) if how.ranks.world_size == 1 else again(dtype), temperature=WARM
+            (standing if how.ranks.world_size == 1 else again)(dtype, device), temperature=WARM
         ),
         critic=critic,
         temperature=WARM,
@@ -246,7 +253,7 @@ def learnt(one: Scene, pieces: Sequence[AnyMicrobatch]) -> Learnt:
         loss += terms.loss.item()
         metrics += terms.metrics
     grads = {
-        f"{part}.{name}": p.grad.clone()
+        f"{part}.{name}": p.grad.clone().cpu()
         for part, module in modules.items()
         for name, p in module.named_parameters()
         if p.grad is not None

@@ -22,6 +22,7 @@ from plaudit.rewards.base import FunctionReward, TaskScores
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import Encoder, make_encoder
+from tests.methods.by_hand import WIDER
 from tests.methods.policy.commands import make_place, well
 from tests.rollouts.talkers import answered, write_talker
 
@@ -128,7 +129,10 @@ def test_settings_that_would_teach_nothing_are_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: int) -> None:
+def test_the_page_and_the_trainer_make_the_same_policy(
+    device: torch.device, tmp_path: Path, inner: int
+) -> None:
+    """The page is worked through on the CPU, wherever the trainer is: the answers too are the same ones."""
     place = make_place(tmp_path)
     policy, reference, encoder = parts(place.model, torch.float64)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text("utf-8").splitlines()]
@@ -146,10 +150,10 @@ def test_the_page_and_the_trainer_make_the_same_policy(tmp_path: Path, inner: in
     went = well(
         *(place, "grpo", "out", "--batch-size", len(prompts), "--held-out", 0, "--rounds", 3),
         *("--group-size", 4, "--update-epochs", inner, "--optimizer.schedule", "constant"),
-        *("--dtype", "float64", "--sample.rows", 0),
+        *("--dtype", "float64", "--sample.rows", 0, "--device", device.type),
     )
     assert went.figures("reward")[::inner] == pytest.approx(scores)
     trained = load_model(went.run / "model", dtype=torch.float64, device=torch.device("cpu"))
     for (name, found), wanted in zip(trained.named_parameters(), policy.parameters(), strict=True):
         # The page keeps scores in float32.
-        assert float((found - wanted).detach().abs().max()) < 1e-6, name
+        assert float((found - wanted).detach().abs().max()) < 1e-6 * WIDER[device.type], name

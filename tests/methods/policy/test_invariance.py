@@ -18,7 +18,7 @@ from plaudit.methods.policy.batch import ExperienceTensors
 from plaudit.methods.policy.objective import AnyMicrobatch, PolicyMicrobatch
 from plaudit.tensors.masked import moments
 from plaudit.tensors.needs import needs, needs_of
-from tests.methods.policy.pieces import SINGLE, Learnt, Scene, learnt, same_gradients, scene
+from tests.methods.policy.pieces import SINGLE, Learnt, Scene, learnt, same_gradients, scene, single
 
 SOME = ("ppo", "grpo", "dr-grpo", "gspo", "p3o", "remax", "reinforce-pp", "ipo-md", "nash-md")
 """One of each kind of ratio, reduction, divergence and advantage."""
@@ -47,14 +47,15 @@ def same(found: Learnt, wanted: Learnt) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_minibatch_in_pieces_has_the_gradient_of_the_whole(name: str) -> None:
-    one = scene(name)
+def test_a_minibatch_in_pieces_has_the_gradient_of_the_whole(device: torch.device, name: str) -> None:
+    ranks = single(device)
+    one = scene(name, ranks=ranks)
     wanted = learnt(one, moved(one))
-    other = scene(name, tokens_at_once=20)
+    other = scene(name, tokens_at_once=20, ranks=ranks)
     pieces = moved(other)
     assert len(pieces) > 1
     same(learnt(other, pieces), wanted)
-    each = [own for piece in moved(scene(name)) for own in apart(piece)]
+    each = [own for piece in moved(scene(name, ranks=ranks)) for own in apart(piece)]
     same(learnt(one, each), wanted)
 
 
@@ -64,9 +65,11 @@ def apart(piece: AnyMicrobatch) -> Sequence[AnyMicrobatch]:
 
 @pytest.mark.parametrize("layout", ["left", "right", "unshared"])
 @pytest.mark.parametrize("name", ["ppo", "grpo", "gspo", "p3o"])
-def test_however_it_is_laid_out(name: str, layout: str) -> None:
-    one = scene(name)
-    other = scene(name, **({"share": False} if layout == "unshared" else {"layout": layout}))
+def test_however_it_is_laid_out(device: torch.device, name: str, layout: str) -> None:
+    ranks = single(device)
+    one = scene(name, ranks=ranks)
+    laid: dict[str, object] = {"share": False} if layout == "unshared" else {"layout": layout}
+    other = scene(name, ranks=ranks, **laid)
     same(learnt(other, moved(other)), learnt(one, moved(one)))
 
 
@@ -247,14 +250,13 @@ def test_every_round_begins_with_a_ratio_of_exactly_1(name: str, dtype: torch.dt
             assert figures["approx_kl"] > 0
 
 
-@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize(
     "name", ["ppo", "grpo", "dapo", "rloo", "reinforce-pp", "online-dpo", "ipo-md", "nash-md"]
 )
-def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> None:
-    alone = single or name in SINGLE
-    settings = {"update_epochs": 1, "minibatches": 1} if alone else {"update_epochs": 2}
-    one = scene(name, stale=True, policy=settings)
+def test_a_sampler_with_older_weights_stops_the_run(device: torch.device, name: str, once: bool) -> None:
+    settings = {"update_epochs": 1, "minibatches": 1} if once or name in SINGLE else {"update_epochs": 2}
+    one = scene(name, stale=True, policy=settings, ranks=single(device))
     one.move(0.1)
     with pytest.raises(
         UserError, match=r"not drawn from the policy that is trained.*other \(older\) weights"
@@ -262,11 +264,11 @@ def test_a_sampler_with_older_weights_stops_the_run(name: str, single: bool) -> 
         learnt(one, one.pieces())
 
 
-@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize(("noise", "why"), [(0.3, "dropout"), (3e-4, "differs from itself|were not drawn")])
-def test_dropout_that_is_on_stops_the_run(single: bool, noise: float, why: str) -> None:
-    settings = {"update_epochs": 1, "minibatches": 1} if single else {"update_epochs": 2}
-    one = scene("dr-grpo" if single else "ppo", policy=settings)
+def test_dropout_that_is_on_stops_the_run(once: bool, noise: float, why: str) -> None:
+    settings = {"update_epochs": 1, "minibatches": 1} if once else {"update_epochs": 2}
+    one = scene("dr-grpo" if once else "ppo", policy=settings)
 
     def drop(module: object, inputs: object, output: Tensor) -> Tensor:
         return output + noise * torch.randn_like(output)

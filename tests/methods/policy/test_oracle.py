@@ -21,7 +21,17 @@ from tests.methods.policy.papers import (
     p3o_joint,
     unclipped,
 )
-from tests.methods.policy.pieces import BONUS, PAIRS, Scene, build_critic, learnt, move, same_gradients, scene
+from tests.methods.policy.pieces import (
+    BONUS,
+    PAIRS,
+    Scene,
+    build_critic,
+    learnt,
+    move,
+    same_gradients,
+    scene,
+    single,
+)
 from tests.methods.policy.plain import before, loss_of, ptx_loss, weigh
 from tests.models.zoo import build
 
@@ -130,11 +140,12 @@ def test_every_row_has_its_paper() -> None:
 
 
 @pytest.mark.parametrize("name", POLICY_ALGORITHMS)
-def test_a_move_is_that_of_the_paper(name: str) -> None:
-    as_by_hand(name, PAPERS[name], scene(name))
+def test_a_move_is_that_of_the_paper(device: torch.device, name: str) -> None:
+    """On a GPU too it is compared with plain passes on the CPU."""
+    as_by_hand(name, PAPERS[name], scene(name, ranks=single(device)))
 
 
 @pytest.mark.parametrize("what", VARIANTS)
-def test_a_cell_in_place_of_another_is_that_of_its_paper(what: str) -> None:
+def test_a_cell_in_place_of_another_is_that_of_its_paper(device: torch.device, what: str) -> None:
     name, settings, paper = VARIANTS[what]
-    as_by_hand(name, paper, scene(name, policy=settings))
+    as_by_hand(name, paper, scene(name, policy=settings, ranks=single(device)))

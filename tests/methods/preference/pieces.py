@@ -34,8 +34,9 @@ from plaudit.methods.preference.row import UnpairedAlgorithm
 from plaudit.models.policy import ModelReference, NoReference, Policy
 from plaudit.tokens.batch import Completion, Example
 from plaudit.tokens.preferences import JudgedRow, Judgement, PairLabel, RankingLabel, RatingLabel
-from tests.models.zoo import VOCABULARY, build
+from tests.models.zoo import VOCABULARY, build, by_loop
 
+CPU = torch.device("cpu")
 DELTA = 0.3
 """The running mean that losses are told of here."""
 STRANGERS = 42
@@ -123,8 +124,8 @@ class Scene:
     def on_two_ranks(self) -> list[tuple[PreferenceMicrobatch, ...]]:
         """The pieces of each of two ranks."""
         told: dict[int, list[float]] = {}
-        cpu = torch.device("cpu")
-        both = [Pretended(rank=rank, world_size=2, device=cpu, told=told) for rank in (0, 1)]
+        device = self.batches.ranks.device
+        both = [Pretended(rank=rank, world_size=2, device=device, told=told) for rank in (0, 1)]
         parts = [replace(self.batches, ranks=ranks, tokens_at_once=60) for ranks in both]
         for part in parts:
             part.microbatches(self.rows)
@@ -138,14 +139,15 @@ def scene(
     rows: Sequence[JudgedRow] | None = None,
     ties: Literal["soft", "drop"] = "soft",
     layout: Literal["packed", "left", "right"] = "packed",
+    device: torch.device = CPU,
 ) -> Scene:
-    """A tiny float64 policy and another model as its reference."""
+    """A tiny float64 policy and another model as its reference; for plain passes that is on the CPU too."""
     row = preference_algorithm(name, **(settings or {}))
     own = tuple(rows_for(name) if rows is None else rows)
-    policy = Policy(build("llama", torch.float64), layout=layout).train()
+    policy = by_loop(Policy(build("llama", torch.float64), layout=layout).train(), device)
     reference = build("llama", torch.float64, seed=1)
     beside = (
-        ModelReference(Policy(build("llama", torch.float64, seed=1)))
+        ModelReference(by_loop(Policy(build("llama", torch.float64, seed=1)), device))
         if ("reference" in row.needs)
         else NoReference()
     )
@@ -156,7 +158,7 @@ def scene(
     batches = PreferenceBatcher(
         row=row,
         models=eyes,
-        ranks=Ranks(rank=0, world_size=1, device=torch.device("cpu")),
+        ranks=Ranks(rank=0, world_size=1, device=device),
         tokens_at_once=10_000,
         ties=soft,
         running_mean=running,
@@ -185,7 +187,7 @@ def learnt(scene: Scene, pieces: Sequence[PreferenceMicrobatch]) -> Learnt:
         terms.loss.backward()
         loss += terms.loss.item()
         metrics += terms.metrics
-    grads = {name: p.grad.clone() for name, p in scene.policy.named_parameters() if p.grad is not None}
+    grads = {name: p.grad.clone().cpu() for name, p in scene.policy.named_parameters() if p.grad is not None}
     return loss, grads, values_of(metrics)
 
 

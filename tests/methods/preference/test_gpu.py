@@ -27,6 +27,7 @@ def test_a_gpu_learns_what_a_cpu_learns(name: str, tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
         out = tmp_path / device
         words = ["train", name, "--model", toy.model, "--data", files[rows], "--out", out]
-        words += [*said, "--device", device, "--dtype", "float64", "--reference.cache", tmp_path / "cache"]
+        words += [*said, "--device", device, "--dtype", "float64"]
+        words += ["--reference.cache", tmp_path / f"cache-{device}"]
         assert main([str(word) for word in words]) == 0
     assert losses(tmp_path / "cuda") == pytest.approx(losses(tmp_path / "cpu"), abs=1e-8)

@@ -216,8 +216,11 @@ def as_by_hand(one: Scene, found: Learnt, *, ties: bool = True) -> None:
 
 
 @pytest.mark.parametrize("name", PREFERENCE_ALGORITHMS)
-def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(name: str) -> None:
-    one = scene(name)
+def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(
+    device: torch.device, name: str
+) -> None:
+    """On a GPU too it is compared with plain passes on the CPU."""
+    one = scene(name, device=device)
     (whole,) = one.pieces()
     wanted = learnt(one, [whole])
     as_by_hand(one, wanted)
@@ -230,11 +233,13 @@ def test_a_step_is_the_papers_sum_over_the_batch_however_it_is_divided(name: str
 
 @pytest.mark.parametrize("layout", ["left", "right"])
 @pytest.mark.parametrize("name", ["dpo", "wpo", "ld-dpo", "aot", "kto"])
-def test_padded_batches_are_packed_ones(name: str, layout: Literal["left", "right"]) -> None:
-    one = scene(name, layout=layout)
+def test_padded_batches_are_packed_ones(
+    device: torch.device, name: str, layout: Literal["left", "right"]
+) -> None:
+    one = scene(name, layout=layout, device=device)
     found = learnt(one, one.pieces(60))
     as_by_hand(one, found)
-    packed = scene(name)
+    packed = scene(name, device=device)
     same(found, learnt(packed, packed.pieces(60)))
 
 
@@ -250,8 +255,8 @@ def test_ties_are_left_out_when_they_are_to_be(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SORTED)
-def test_sorted_rankings_have_one_gradient_in_any_pieces(name: str) -> None:
-    one = scene(name, rows=rows_saying("strict"))
+def test_sorted_rankings_have_one_gradient_in_any_pieces(device: torch.device, name: str) -> None:
+    one = scene(name, rows=rows_saying("strict"), device=device)
     (whole,) = one.pieces()
     wanted = learnt(one, [whole])
     for pieces in (one.pieces(30), whole.rows(), [p for mine in one.on_two_ranks() for p in mine]):

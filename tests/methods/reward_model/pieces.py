@@ -111,4 +111,4 @@ def one_by_one(model: RewardModel, row: JudgedRow) -> list[Tensor]:
         Example(prompt=row.prompt, completions=(answer,), origin=row.origin)
         for answer in row.example.completions
     )
-    return [model.rewards(batch_of([example]))[0] for example in alone]
+    return [model.rewards(batch_of([example]).to(model.device))[0] for example in alone]

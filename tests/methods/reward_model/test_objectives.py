@@ -33,6 +33,7 @@ from tests.methods.reward_model.pieces import (
     same_gradients,
 )
 from tests.models.reward_zoo import CPU, fresh, plain_values, start
+from tests.models.zoo import by_loop
 
 LOSSES: list[tuple[str, RewardSettings]] = [
     ("comparisons", RewardSettings(smoothing=0.1, noise=0.1, centring=0.01)),
@@ -54,8 +55,8 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model(begun: Path) -> RewardModel:
-    return fresh(begun, dtype=torch.float64).train()
+def model(device: torch.device, begun: Path) -> RewardModel:
+    return by_loop(fresh(begun, dtype=torch.float64), device).train()
 
 
 def whole(rows: tuple[JudgedRow, ...]) -> tuple[RewardMicrobatch, ...]:
@@ -75,9 +76,9 @@ def close(found: float | Tensor, wanted: float | Tensor) -> None:
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize(("kind", "settings"), LOSSES, ids=lambda one: getattr(one, "loss", one))
 def test_a_batch_in_any_pieces_has_one_gradient_one_loss_and_one_set_of_figures(
-    begun: Path, kind: str, settings: RewardSettings, pooling: Pooling
+    device: torch.device, begun: Path, kind: str, settings: RewardSettings, pooling: Pooling
 ) -> None:
-    model = fresh(begun, FreshHead(pooling=pooling), dtype=torch.float64).train()
+    model = by_loop(fresh(begun, FreshHead(pooling=pooling), dtype=torch.float64), device).train()
     rows = rows_of_kind(kind)
     objective = objective_of(model, rows, settings)
     loss, wanted, figures = learnt(model, objective, whole(rows))
@@ -277,7 +278,7 @@ def test_the_loss_that_is_noted_is_the_loss_that_is_learnt(
     margin = 0.0 if settings.margin == "none" else 0.5
     row = replace(rows_of_kind("comparisons")[0], judgement=PairLabel(probability=1.0, margin=margin))
     noted = select_loss(settings, [row], RowSettings()).sentence
-    first, second = model.rewards(batch_of([row.example])).tolist()
+    first, second = model.rewards(batch_of([row.example]).to(model.device)).tolist()
     close(
         learnt(model, objective_of(model, [row], settings), whole((row,)))[0],
         as_said(noted, first, second, margin),
@@ -334,7 +335,7 @@ def test_steps_are_read_where_they_end_and_each_counts_once(model: RewardModel) 
     sides: list[bool] = []
     for row in rows:
         assert isinstance(row.judgement, StepLabels)
-        batch = batch_of([row.example])
+        batch = batch_of([row.example]).to(model.device)
         (plain_T,) = plain_values(model, batch)
         value_T = model.values(batch)[0]
         torch.testing.assert_close(value_T.detach(), plain_T, rtol=0, atol=1e-10)

@@ -160,7 +160,7 @@ def capture_rng_state() -> RngState:
     _, words, position, has_gauss, gauss = np.random.get_state()
     return RngState(
         torch_cpu=torch.get_rng_state(),
-        torch_gpu=torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        torch_gpu=torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
         numpy_words=torch.from_numpy(np.asarray(words).astype(np.int64)),
         numpy_state=(int(position), int(has_gauss), float(gauss)),
         python=random.getstate()[1],

@@ -35,7 +35,7 @@ from plaudit.files import hub
 from plaudit.files.model_folder import explain_unfinished_run, refuse_other_folder
 from plaudit.models.load import DtypeName, architectures, device_of, is_reward_folder, load_model, precision
 from plaudit.models.policy import Policy
-from plaudit.models.verify import choose_layout
+from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.load import model_folder
 from plaudit.rollouts.build import sampler_of_policy
 from plaudit.rollouts.sampler import Answer, GenerationPrompt, Rollout, SamplingSettings, TextSampler
@@ -375,6 +375,7 @@ def load_policy_folder(folder: Path | Contestant, settings: GenerationSettings) 
     policy = Policy(load_model(model_path, dtype=precision(dtype, device).products, device=device))
     layout, _ = choose_layout(policy, "packed")
     policy.use_layout(layout)
+    choose_kernels(policy)
     return LoadedPolicy(policy=policy.requires_grad_(False).eval(), encoder=encoder, contestant=contestant)
 
 

@@ -79,7 +79,7 @@ def generate_and_select(
     atomic.make_folder(this_round.folder)
     atomic.remove_leftovers(this_round.folder)
     encoder = make_encoder(config.model)
-    reward = resolve_reward(config.reward)
+    reward = resolve_reward(config.reward, device=config.device)
     prompts, notes = load_prompts(config, encoder, folder.path)
     prompts = prompts_of_round(prompts, settings.prompts, this_round.generated_in, config.seed)
     if this_round.generated_in == this_round.number:

@@ -104,10 +104,10 @@ class RolloutSources:
         return self.mixture_sampler or self.sampler
 
 
-def make_reward_source(config: PolicyConfig, encoder: Encoder) -> RewardSource:
-    """The reward, or the environment."""
+def make_reward_source(config: PolicyConfig, encoder: Encoder, device: str) -> RewardSource:
+    """The reward, whose models lie on the device, or the environment."""
     if config.environment is None:
-        return make_reward(config, encoder)
+        return make_reward(config, encoder, device)
     function: Any = resolve_function(config.environment)
     return EpisodeReward(name=config.environment, environment=function)
 
@@ -299,8 +299,9 @@ def prepare_run(algorithm: Algorithm, config: PolicyConfig, run: Run) -> Prepare
     """Load all models and rewards of a run; contradictory settings are refused before."""
     configured = configured_algorithm(algorithm, config)
     refuse_other_vocabulary(config, run.encoder)
-    reward = make_reward_source(config, run.encoder)
-    judge = None if config.judge.by is None else resolve_reward(config.judge.by)
+    device = str(run.ranks.device)
+    reward = make_reward_source(config, run.encoder, device)
+    judge = None if config.judge.by is None else resolve_reward(config.judge.by, device=device)
     rows = load_rows(config, run.encoder, partial(encode_prompts_with_room, config), run.folder)
     policy, notes = prepare_policy(config, run.precision, run.ranks)
     reference = prepare_policy_reference(config, policy, run, needed="reference" in configured.needs)

@@ -376,13 +376,13 @@ def _sum_rows(task_scores: TaskScores, other: TaskScores) -> TaskScores:
     return tuple(None if a is None or b is None else a + b for a, b in zip(task_scores, other, strict=True))
 
 
-def make_reward(config: PolicyConfig, encoder: Encoder) -> Reward | ProcessReward:
+def make_reward(config: PolicyConfig, encoder: Encoder, device: str) -> Reward | ProcessReward:
     """The run's reward; with process rewards, the reward of steps and of the outcome together."""
     assert config.reward is not None
-    process, reward = config.process, resolve_reward(config.reward)
+    process, reward = config.process, resolve_reward(config.reward, device=device)
     if process.pay == "no":
         return reward
-    step_reward = reward if process.by is None else resolve_reward(process.by)
+    step_reward = reward if process.by is None else resolve_reward(process.by, device=device)
     return ProcessReward(
         process_reward=_require_step_scores(
             step_reward, "reward" if process.by is None else "process.by", odds=process.pay == "odds"

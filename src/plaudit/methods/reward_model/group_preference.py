@@ -39,7 +39,7 @@ from plaudit.models.group_preference import (
 )
 from plaudit.models.load import load_model
 from plaudit.models.policy import Policy
-from plaudit.models.verify import choose_layout
+from plaudit.models.verify import choose_kernels, choose_layout
 from plaudit.rewards.learned.group import centred_embeddings
 from plaudit.tokens.batch import Example
 from plaudit.tokens.encode import Encoder, encode_each, encode_record_with_notes
@@ -392,8 +392,8 @@ def _make_job(config: GroupConfig, run: Run) -> TrainingJob[GroupMicrobatch]:
     _refuse_small_groups(rows.train, config)
     # The numbers that a reward's folder is loaded in: what it sees is then what was learnt from.
     embedder = Policy(load_model(config.model, dtype=run.precision.products, device=run.ranks.device))
-    layout, note = choose_layout(embedder, config.memory.layout)
-    embedder.use_layout(layout)
+    _, note = choose_layout(embedder, config.memory.layout)
+    choose_kernels(embedder)
     embedder.requires_grad_(False).eval()
     embeddings = centred_embeddings(
         embedder, [row.example for row in rows.train], config.memory.tokens_at_once

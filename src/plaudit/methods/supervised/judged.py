@@ -48,7 +48,8 @@ def judged_evaluator(
 ) -> Callable[[InterruptCheck], tuple[Metric, ...]]:
     """The mean score of the likeliest answers to held-out prompts; each rank answers its share."""
     assert config.judge.by is not None
-    reward, ranks = resolve_reward(config.judge.by), run.ranks
+    ranks = run.ranks
+    reward = resolve_reward(config.judge.by, device=str(ranks.device))
     prompts = _held_out_prompts(config, run.encoder, rows)
     sampler = sampler_of_policy(policy, run.encoder)
     settings = SamplingSettings(temperature=0, max_tokens=config.judge.tokens)

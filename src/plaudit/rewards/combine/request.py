@@ -34,6 +34,8 @@ class CombineSettings:
     """implicit: what it began as; none: likelihood alone is the reward."""
     beta: float | None = None
     """implicit: that of its training; none: 0.1."""
+    device: str = "auto"
+    """Where rewards score the rows of normalise: cpu, cuda, cuda:1 …; auto takes a GPU when there is one."""
 
     def __post_init__(self) -> None:
         """Refuse halves of a combination."""
@@ -71,7 +73,9 @@ def write_combination(settings: CombineSettings, folder: Path) -> None:
     for member in members:
         check_reward(member)
     normalise, weights = settings.normalise, settings.weights or None
-    normal = None if normalise is None else fit_reward_normalisations(members, normalise)
+    normal = None
+    if normalise is not None:
+        normal = fit_reward_normalisations(members, normalise, device=settings.device)
     combination = Combination(how=settings.how, weights=weights, k=settings.deviations, normal=normal)
     save_combination(folder, members, combination)
 
