@@ -28,8 +28,8 @@ leaves out the long answers that are rewarded here."""
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = make_place(tmp_path_factory.mktemp("learning"))
-    # Text without a question. Demonstrations of other answers to the prompts themselves would say the opposite
-    # of the reward, and at a coefficient of 27.8 be heard in its place.
+    # Text without a question. Demonstrations of other answers to the prompts themselves would say the
+    # opposite of the reward, and at a coefficient of 27.8 be heard in its place.
     statements = [{"text": " ".join(f"w{n + k}" for k in range(6))} for n in range(7, 31)]
     write_rows(place.folder / "statements.jsonl", statements)
     return place
