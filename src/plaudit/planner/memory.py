@@ -38,7 +38,7 @@ from plaudit.planner.machine import Machine
 from plaudit.planner.models import CACHED, LIVE, RunModels, model_size
 from plaudit.planner.schedule import PlannedRows, Schedule
 from plaudit.rollouts.local import MAX_BATCH_SIZE
-from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE
+from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, keeps_logits
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
@@ -293,7 +293,10 @@ class _LogProbs(torch.autograd.Function):
         gradients_in_forward = uniform and any(ctx.needs_input_grad[:2])
         ctx.early = _head_gradients(ctx, hidden_MH, weight_VH) if gradients_in_forward else None
         ctx.device = setting.device.type
-        _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, keeps_logits=gradients_in_forward)
+        _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=gradients_in_forward)
+        keeps = not gradients_in_forward and any(ctx.needs_input_grad) and keeps_logits(hidden_MH, weight_VH)
+        kept = hidden_MH.shape[0] * weight_VH.shape[0] if keeps else 0
+        ctx.kept = weight_VH.new_empty(kept, dtype=torch.float32)
         logp_M = hidden_MH.new_empty(hidden_MH.shape[0], dtype=torch.float32)
         ctx.save_for_backward(hidden_MH, weight_VH, torch.empty_like(logp_M))
         return logp_M
@@ -305,7 +308,8 @@ class _LogProbs(torch.autograd.Function):
         ctx.early = None
         if gradients is None:
             gradients = _head_gradients(ctx, hidden_MH, weight_VH)
-            _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, keeps_logits=False)
+            _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=False)
+        ctx.kept = None
         return gradients[0].to(hidden_MH.dtype), gradients[1], None, None
 
 
@@ -314,14 +318,14 @@ def _head_gradients(ctx: Any, hidden_MH: Tensor, weight_VH: Tensor) -> tuple[Ten
     return exact, torch.zeros_like(weight_VH) if ctx.needs_input_grad[1] else None
 
 
-def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, keeps_logits: bool) -> None:
-    """Allocate the logits that exist at once: of all words where they are kept for the backward pass."""
+def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, retains: bool) -> None:
+    """Allocate the logits that exist at once: of all words where they are retained for their sum."""
     (tokens, width), vocabulary = hidden_MH.shape, weight_VH.shape[0]
-    rows = min(tokens, RETAINED_ROWS_AT_ONCE, width) if keeps_logits else min(tokens, TOKENS_AT_ONCE)
+    rows = min(tokens, RETAINED_ROWS_AT_ONCE, width) if retains else min(tokens, TOKENS_AT_ONCE)
     block = rows * min(
         vocabulary, max(16, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // max(1, rows))
     )
-    live_numbers = (rows * vocabulary if keeps_logits else 0) + LIVE_LOGIT_BLOCKS * block
+    live_numbers = (rows * vocabulary if retains else 0) + LIVE_LOGIT_BLOCKS * block
     weight_VH.new_empty(live_numbers, dtype=torch.float32)
 
 
