@@ -317,8 +317,8 @@ class ExperienceMaker:
         )
         first_groups = new_round.minibatches(1, self.minibatches, 0)[0][0]
         # In a run's first round the first move is computed anew and compared: what a model draws (dropout)
-        # shows there.
-        if number == 1 or not first_groups:
+        # shows there. A mixture needs two tables of the vocabulary, for which a graph leaves no room.
+        if number == 1 or not first_groups or self.reference_share > 0:
             return new_round
         # One micro-batch and not more: while it is alone no step needs more memory than without.
         return replace(new_round, first_pass=FirstPass(groups=self._microbatches(new_round, first_groups)[0]))
