@@ -115,7 +115,7 @@ def test_the_logits_are_made_once_not_twice(monkeypatch: pytest.MonkeyPatch) -> 
 
     # So few logits may be kept; of more tokens they are made again.
     assert products_not_in_place(score_tokens) == 1
-    monkeypatch.setattr(logprobs, "MAX_KEPT_LOGITS", 8 * 45 - 1)
+    monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", 8 * 45 - 1)
     assert products_not_in_place(score_tokens) == 2
     assert products_not_in_place(score_tokens_equally_weighted) == 1
 

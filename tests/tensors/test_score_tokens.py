@@ -20,13 +20,13 @@ RULES = {
 }
 
 
-@pytest.fixture(autouse=True, params=[0, logprobs.MAX_KEPT_LOGITS], ids=["made again", "kept"])
+@pytest.fixture(autouse=True, params=[0, logprobs.MAX_CACHED_LOGITS], ids=["made again", "kept"])
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Three tokens and sixteen words a block: several blocks each way in every test.
 
     Backward makes logits again, as it does of many tokens, or finds them kept.
     """
-    monkeypatch.setattr(logprobs, "MAX_KEPT_LOGITS", request.param)
+    monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", request.param)
     monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 3)
     monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
@@ -54,7 +54,7 @@ def test_logits_that_were_kept_give_the_same_bits(
     products = count_products(monkeypatch)
     found: list[tuple[Tensor, ...]] = []
     for most, made_again in ((0, True), (450, False), (449, True)):
-        monkeypatch.setattr(logprobs, "MAX_KEPT_LOGITS", most)
+        monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", most)
         logp_M, entropy_M = blocked_scores(given, rule)
         total = logp_M.square().sum() + entropy_weight * entropy_M.sum()
         products.clear()

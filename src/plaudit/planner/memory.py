@@ -38,7 +38,7 @@ from plaudit.planner.machine import Machine
 from plaudit.planner.models import CACHED, LIVE, RunModels, model_size
 from plaudit.planner.schedule import PlannedRows, Schedule
 from plaudit.rollouts.local import MAX_BATCH_SIZE
-from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, keeps_logits
+from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, caches_logits
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
@@ -294,9 +294,11 @@ class _LogProbs(torch.autograd.Function):
         ctx.early = _head_gradients(ctx, hidden_MH, weight_VH) if gradients_in_forward else None
         ctx.device = setting.device.type
         _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=gradients_in_forward)
-        keeps = not gradients_in_forward and any(ctx.needs_input_grad) and keeps_logits(hidden_MH, weight_VH)
-        kept = hidden_MH.shape[0] * weight_VH.shape[0] if keeps else 0
-        ctx.kept = weight_VH.new_empty(kept, dtype=torch.float32)
+        caches = (
+            not gradients_in_forward and any(ctx.needs_input_grad) and caches_logits(hidden_MH, weight_VH)
+        )
+        cached = hidden_MH.shape[0] * weight_VH.shape[0] if caches else 0
+        ctx.cached = weight_VH.new_empty(cached, dtype=torch.float32)
         logp_M = hidden_MH.new_empty(hidden_MH.shape[0], dtype=torch.float32)
         ctx.save_for_backward(hidden_MH, weight_VH, torch.empty_like(logp_M))
         return logp_M
@@ -309,7 +311,7 @@ class _LogProbs(torch.autograd.Function):
         if gradients is None:
             gradients = _head_gradients(ctx, hidden_MH, weight_VH)
             _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=False)
-        ctx.kept = None
+        ctx.cached = None
         return gradients[0].to(hidden_MH.dtype), gradients[1], None, None
 
 

@@ -92,7 +92,7 @@ class FirstPass:
     Example: ``FirstPass(groups=microbatch)``, empty until log-probs and values of before are computed
     """
 
-    groups: tuple[GroupRef, ...]
+    groups: Sequence[GroupRef]
     """The micro-batch."""
     scores: TokenScores | None = None
     """The policy's."""

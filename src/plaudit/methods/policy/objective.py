@@ -181,9 +181,10 @@ def _passes(
     Where the round knows its distributions, how far the policy is from them is the last thing read.
     """
     first = microbatch.round.first_pass
-    # Computed when the round began, by the very weights of its first move, unless they are taken already.
-    waits = first is not None and microbatch.is_first_update
-    scores, value_NT = first.take(microbatch.groups) if waits else (None, None)
+    scores, value_NT = None, None
+    if first is not None and microbatch.is_first_update:
+        # Computed when the round began, by the very weights of its first move, unless they are taken already.
+        scores, value_NT = first.take(microbatch.groups)
     if scores is None:
         has_old = experience.old_top_NTK is not None
         readers = [_old_kl_reader(experience, models.temperature)] if has_old else []
