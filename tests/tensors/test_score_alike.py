@@ -109,7 +109,7 @@ def test_bfloat16_products_give_nearly_the_gradient_of_float64(device: torch.dev
         assert (mine.double() - wanted).norm() < 1e-2 * wanted.norm()
 
 
-def test_the_logits_are_made_once_not_twice() -> None:
+def test_the_logits_are_made_once_not_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     given = case(tokens=8, vocabulary=45)
 
     def products_not_in_place(score: Callable[..., TokenScores]) -> float:
@@ -117,6 +117,9 @@ def test_the_logits_are_made_once_not_twice() -> None:
             score(given.hidden_MH, given.weight_VH, given.target_M).logp_M.sum().backward()
         return counter.get_total_flops() / (2 * 8 * 45 * 5)
 
+    # So few logits may be kept; of more tokens they are made again.
+    assert products_not_in_place(score_tokens) == 1
+    monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", 8 * 45 - 1)
     assert products_not_in_place(score_tokens) == 2
     assert products_not_in_place(score_tokens_equally_weighted) == 1
 

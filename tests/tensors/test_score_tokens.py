@@ -20,9 +20,13 @@ RULES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three tokens and sixteen words a block: several blocks each way in every test."""
+@pytest.fixture(autouse=True, params=[0, logprobs.MAX_CACHED_LOGITS], ids=["made again", "kept"])
+def _tiny_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Three tokens and sixteen words a block: several blocks each way in every test.
+
+    Backward makes logits again, as it does of many tokens, or finds them kept.
+    """
+    monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", request.param)
     monkeypatch.setattr(logprobs, "TOKENS_AT_ONCE", 3)
     monkeypatch.setattr(logprobs, "LOGITS_AT_ONCE", {"cpu": 48, "cuda": 48})
 
@@ -41,6 +45,40 @@ def test_blocks_equal_all_logits_at_once(
     assert all(bool((grad != 0).any()) for grad in theirs)
     for mine, naive_grad in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, naive_grad, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("entropy_weight", [0.0, 0.7], ids=["log-probs alone", "with entropy"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_logits_that_were_kept_give_the_same_bits(
+    rule: LogitRule, entropy_weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = case(tokens=10, vocabulary=45, bias=True)
+    products = count_products(monkeypatch)
+    found: list[tuple[Tensor, ...]] = []
+    for most, made_again in ((0, True), (450, False), (449, True)):
+        monkeypatch.setattr(logprobs, "MAX_CACHED_LOGITS", most)
+        logp_M, entropy_M = blocked_scores(given, rule)
+        total = logp_M.square().sum() + entropy_weight * entropy_M.sum()
+        products.clear()
+        found.append(torch.autograd.grad(total, given.leaves, retain_graph=True))
+        assert bool(products) == made_again
+        # What was kept is used up: a second pass through the same graph makes it again.
+        found.append(torch.autograd.grad(total, given.leaves))
+        assert products
+    assert all(torch.equal(mine, one) for others in found for mine, one in zip(others, found[0], strict=True))
+
+
+def count_products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets longer with every block of logits."""
+    made: list[int] = []
+    logits = logprobs.Projection.logits
+
+    def counted(head: logprobs.Projection, hidden_mH: Tensor, words: slice) -> Tensor:
+        made.append(1)
+        return logits(head, hidden_mH, words)
+
+    monkeypatch.setattr(logprobs.Projection, "logits", counted)
+    return made
 
 
 def test_gradients_without_entropy_are_the_same_as_with_one_that_nobody_uses(device: torch.device) -> None:

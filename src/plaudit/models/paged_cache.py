@@ -10,6 +10,7 @@ fill up a graph write there.
 from __future__ import annotations
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -254,6 +255,17 @@ class _Step:
     place_R: Tensor
     table_RW: Tensor
     length_R: Tensor
+
+
+def pooled_tokens(prompts: int, answers: int, prompt: int, answer: int, page: int) -> int:
+    """Places that pools have for so many prompts and answers of these lengths, a grown one among them.
+
+    >>> pooled_tokens(prompts=1, answers=8, prompt=300, answer=100, page=256)
+    2816
+    """
+    # A prompt's whole pages once for its answers; the page that it begins, and the answer's own, for each.
+    own = math.ceil((prompt % page + answer) / page)
+    return page * math.ceil((prompts * (prompt // page) + answers * own) * (1 + 1 / POOL_GROWTH))
 
 
 def paged_attention(

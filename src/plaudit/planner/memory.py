@@ -31,14 +31,20 @@ from plaudit.models.backbone import Backbone, head_of
 from plaudit.models.four_bits import numbers_in_four_bits
 from plaudit.models.kv_cache import ROOM_STEP
 from plaudit.models.load import Precision
-from plaudit.models.paged_cache import PAGE_TOKENS, POOL_GROWTH
+from plaudit.models.paged_cache import PAGE_TOKENS, pooled_tokens
 from plaudit.models.policy import Policy
 from plaudit.models.reward_model import RewardModel
 from plaudit.planner.machine import Machine
 from plaudit.planner.models import CACHED, LIVE, RunModels, model_size, optimizer_state
 from plaudit.planner.schedule import PlannedRows, Schedule
 from plaudit.rollouts.local import LOOK_EVERY, MAX_BATCH_SIZE
-from plaudit.tensors.logprobs import LOGITS_AT_ONCE, RETAINED_ROWS_AT_ONCE, TOKENS_AT_ONCE, wide_zeros
+from plaudit.tensors.logprobs import (
+    LOGITS_AT_ONCE,
+    RETAINED_ROWS_AT_ONCE,
+    TOKENS_AT_ONCE,
+    caches_logits,
+    wide_zeros,
+)
 from plaudit.tokens.batch import Completion, Example, TokenBatch, batch_of
 from plaudit.tokens.microbatch import ForwardInputs, layout_batch
 
@@ -293,7 +299,12 @@ class _LogProbs(torch.autograd.Function):
         gradients_in_forward = uniform and any(ctx.needs_input_grad[:2])
         ctx.early = _head_gradients(ctx, hidden_MH, weight_VH) if gradients_in_forward else None
         ctx.device = setting.device.type
-        _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, keeps_logits=gradients_in_forward)
+        _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=gradients_in_forward)
+        caches = (
+            not gradients_in_forward and any(ctx.needs_input_grad) and caches_logits(hidden_MH, weight_VH)
+        )
+        cached = hidden_MH.shape[0] * weight_VH.shape[0] if caches else 0
+        ctx.cached = weight_VH.new_empty(cached, dtype=torch.float32)
         logp_M = hidden_MH.new_empty(hidden_MH.shape[0], dtype=torch.float32)
         ctx.save_for_backward(hidden_MH, weight_VH, torch.empty_like(logp_M))
         return logp_M
@@ -305,7 +316,8 @@ class _LogProbs(torch.autograd.Function):
         ctx.early = None
         if gradients is None:
             gradients = _head_gradients(ctx, hidden_MH, weight_VH)
-            _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, keeps_logits=False)
+            _allocate_logit_blocks(hidden_MH, weight_VH, ctx.device, retains=False)
+        ctx.cached = None
         hidden_grad, weight_grad = gradients
         weight_grad = None if weight_grad is None else weight_grad.to(weight_VH.dtype)
         return hidden_grad.to(hidden_MH.dtype), weight_grad, None, None
@@ -315,14 +327,14 @@ def _head_gradients(ctx: Any, hidden_MH: Tensor, weight_VH: Tensor) -> tuple[Ten
     return wide_zeros(hidden_MH), wide_zeros(weight_VH) if ctx.needs_input_grad[1] else None
 
 
-def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, keeps_logits: bool) -> None:
-    """Allocate the logits that exist at once: of all words where they are kept for the backward pass."""
+def _allocate_logit_blocks(hidden_MH: Tensor, weight_VH: Tensor, device: str, *, retains: bool) -> None:
+    """Allocate the logits that exist at once: of all words where they are retained for their sum."""
     (tokens, width), vocabulary = hidden_MH.shape, weight_VH.shape[0]
-    rows = min(tokens, RETAINED_ROWS_AT_ONCE, width) if keeps_logits else min(tokens, TOKENS_AT_ONCE)
+    rows = min(tokens, RETAINED_ROWS_AT_ONCE, width) if retains else min(tokens, TOKENS_AT_ONCE)
     block = rows * min(
         vocabulary, max(16, LOGITS_AT_ONCE.get(device, LOGITS_AT_ONCE["cuda"]) // max(1, rows))
     )
-    live_numbers = (rows * vocabulary if keeps_logits else 0) + LIVE_LOGIT_BLOCKS * block
+    live_numbers = (rows * vocabulary if retains else 0) + LIVE_LOGIT_BLOCKS * block
     weight_VH.new_empty(live_numbers, dtype=torch.float32)
 
 
@@ -415,10 +427,7 @@ def _overhead(transient: int, machine: Machine) -> Iterator[MemoryLine]:
 def memory_lower_bound(
     config: RunConfig, roles: RunModels, plan: Schedule, rows: PlannedRows, process: int
 ) -> int:
-    """What one process holds at least: everything but activations and generation, so no step is simulated.
-
-    A run of which this does not fit need not be looked at further.
-    """
+    """What one process holds at least: all but activations and generation, so no step is simulated."""
     return MemoryLedger(lines=tuple(_fixed_lines(config, roles, plan, rows))).with_process(process).peak
 
 
@@ -516,10 +525,8 @@ def _cached_tokens(prompts: int, answers: int, prompt: int, answer: int, machine
     """Places for keys and values of so many prompts and answers, of these lengths at most."""
     if machine.device_kind not in ACCELERATED:
         return prompts * prompt + answers * ROOM_STEP * ceil(answer / ROOM_STEP)
-    # In pages: a prompt's whole ones once for its answers, the begun one and the answer's own for each.
-    page = PAGE_TOKENS[machine.device_kind]
-    own = ceil((prompt % page + answer + LOOK_EVERY[machine.device_kind]) / page)
-    return page * ceil((prompts * (prompt // page) + answers * own) * (1 + 1 / POOL_GROWTH))
+    kind = machine.device_kind
+    return pooled_tokens(prompts, answers, prompt, answer + LOOK_EVERY[kind], PAGE_TOKENS[kind])
 
 
 def simulation_setting(config: RunConfig, roles: RunModels, machine: Machine) -> SimulationSetting:

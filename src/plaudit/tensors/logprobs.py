@@ -2,7 +2,8 @@
 
 Tokens and vocabulary are walked in blocks that fit a cache. Forward keeps one log-sum-exp a token;
 backward computes each block's logits again, turns them into gradients in place and multiplies them
-away. So memory grows with tokens × hidden size and with one block, never with tokens × vocabulary.
+away. So memory grows with tokens × hidden size and with one block, never with tokens × vocabulary:
+only where tokens are few (`MAX_CACHED_LOGITS`) do their logits wait for backward.
 
 Where every token counts the same (maximum likelihood), the gradient is known but for one factor while the
 logits are still at hand: forward makes it then, with three products by the weight in place of four.
@@ -67,6 +68,8 @@ TOKENS_AT_ONCE = 1024
 # [rows, V] stay no larger than the weight [V, H].
 RETAINED_ROWS_AT_ONCE = 512
 """Rows whose logits are all retained until their sum is known, when forward makes the gradient."""
+MAX_CACHED_LOGITS = 2**24
+"""Logits of so few tokens are kept for the backward pass: 64 MiB of float32 cost less than their product."""
 LOGITS_AT_ONCE = {"cpu": 2**19, "cuda": 2**26}
 """Elements of a block: 2 MiB of float32 stay in a core's cache; a GPU wants large products."""
 
@@ -276,8 +279,11 @@ class BlockSums:
             top_Cm=top_Cm,
         )
 
-    def add_block(self, c: int, hidden_mH: Tensor) -> Tensor:
-        """Adds one block of the vocabulary; returns exp(z − the block's largest z)."""
+    def add_block(self, c: int, hidden_mH: Tensor, cached: list[Tensor] | None = None) -> Tensor:
+        """Adds one block of the vocabulary; returns exp(z − the block's largest z).
+
+        ``cached`` gets the logits.
+        """
         words, target_m = self.words_C[c], self.target_m
         logits_mv = self.head.logits(hidden_mH, words)
         # Every row picks a logit and those of other blocks are thrown away: to select rows would be to count
@@ -289,8 +295,11 @@ class BlockSums:
         if self.head.arithmetic.with_entropy:
             self.mean_Cm[c] = logits_mv.softmax(-1).mul_(logits_mv).sum(-1)
         self.top_Cm[c] = logits_mv.amax(-1)
-        # In place, and last: the logits are gone from here on, their storage holds the exponentials.
-        power_mv = logits_mv.sub_(self.top_Cm[c, :, None]).exp_()
+        # Last, and in place where nobody keeps the logits: their storage then holds the exponentials.
+        if cached is not None:
+            cached.append(logits_mv)
+        subtract = logits_mv.sub_ if cached is None else logits_mv.sub
+        power_mv = subtract(self.top_Cm[c, :, None]).exp_()
         self.lse_Cm[c] = power_mv.sum(-1).log_().add_(self.top_Cm[c])
         if self.head.arithmetic.with_repeat:
             self.double_lse_Cm[c] = power_mv.square().sum(-1).log_().add_(2 * self.top_Cm[c])
@@ -402,13 +411,16 @@ class _TokenLogProbs(torch.autograd.Function):
             if arithmetic.gradient_in_forward
             else None
         )
+        caches = gradients is None and any(ctx.needs_input_grad) and caches_logits(hidden_MH, weight_VH)
+        cached = list[Tensor]() if caches else None
         with torch.autocast(hidden_MH.device.type, enabled=False):
-            target_logit_M, lse_M, mean_M, twice_M, top_M = _logit_sums(head, hidden_MH, target_M, gradients)
+            sums_5M = _logit_sums(head, hidden_MH, target_M, gradients, cached)
+        target_logit_M, lse_M, mean_M, twice_M, top_M = sums_5M
         entropy_M = lse_M - mean_M
         # Both logits come out of the same product, so that
         # equality is exact; of a tie each token is greedy.
         greedy_M = target_logit_M >= top_M
-        ctx.how, ctx.early = arithmetic, gradients
+        ctx.how, ctx.early, ctx.cached = arithmetic, gradients, cached
         ctx.save_for_backward(hidden_MH, weight_VH, bias_V, target_M, target_logit_M, lse_M, entropy_M)
         repeat_M = twice_M - 2 * lse_M
         ctx.mark_non_differentiable(greedy_M, repeat_M)
@@ -422,14 +434,14 @@ class _TokenLogProbs(torch.autograd.Function):
         grads: ProjectionGradients | None = ctx.early
         # Scaled in place below: a second backward through the
         # same graph has to make its gradients afresh.
-        ctx.early = None
+        cached, ctx.early, ctx.cached = ctx.cached, None, None
         with torch.autocast(grad_logp_M.device.type, enabled=False):
             # A factor that is the same for all tokens (1/tokens) is
             # applied once; any other needs the logits again.
             if grads is not None and _all_equal(grad_logp_M):
                 grads.scale(grad_logp_M[0])
             else:
-                grads = _gradients(ctx, grad_logp_M, grad_entropy_M)
+                grads = _gradients(ctx, grad_logp_M, grad_entropy_M, cached)
         hidden_grad_MH, weight_grad_VH, bias_grad_V = grads.narrowed(ctx.saved_tensors[:3])
         return None, hidden_grad_MH if ctx.needs_input_grad[1] else None, weight_grad_VH, bias_grad_V, None
 
@@ -456,16 +468,24 @@ def _score(
     )
 
 
-def _gradients(ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor) -> ProjectionGradients:
-    """From the sums that forward kept: each block's logits once more, turned into gradients in place."""
+def _gradients(
+    ctx: Any, grad_logp_M: Tensor, grad_entropy_M: Tensor, cached: list[Tensor] | None
+) -> ProjectionGradients:
+    """From the sums that forward kept: each block's logits, turned into gradients in place.
+
+    They are made once more where forward did not keep them, and those that it did are used up.
+    """
     hidden_MH, weight_VH, bias_V, target_M, target_logit_M, lse_M, entropy_M = ctx.saved_tensors
     arithmetic: Arithmetic = ctx.how
     head = Projection(arithmetic=arithmetic, weight_VH=weight_VH, bias_V=bias_V)
     grads = ProjectionGradients.zeros(ctx.needs_input_grad, head, hidden_MH)
+    if cached is not None:
+        # In the order in which they were made; a block is let go when it has been multiplied away.
+        cached.reverse()
     for rows in head.rows(hidden_MH, retain_logits=False):
         hidden_mH = hidden_MH[rows].to(arithmetic.dtype)
         for words in head.words(hidden_mH):
-            logits_mv = head.logits(hidden_mH, words)
+            logits_mv = cached.pop() if cached else head.logits(hidden_mH, words)
             # Before the next line, which turns the logits into log-probs in place.
             slope = arithmetic.rule.slope(logits_mv)
             logp_mv = logits_mv.sub_(lse_M[rows, None])
@@ -484,8 +504,22 @@ def _all_equal(value_M: Tensor) -> bool:
     return len(value_M) > 0 and bool((value_M == value_M[0]).all())
 
 
+def caches_logits(hidden_MH: Tensor, weight_VH: Tensor) -> bool:
+    """Whether the logits of all these tokens are few enough to wait for the backward pass.
+
+    >>> caches_logits(torch.empty(512, 8), torch.empty(32_000, 8)), caches_logits(
+    ...     torch.empty(600, 8), torch.empty(32_000, 8))
+    (True, False)
+    """
+    return hidden_MH.shape[0] * weight_VH.shape[0] <= MAX_CACHED_LOGITS
+
+
 def _logit_sums(
-    head: Projection, hidden_MH: Tensor, target_M: Tensor, gradients: ProjectionGradients | None
+    head: Projection,
+    hidden_MH: Tensor,
+    target_M: Tensor,
+    gradients: ProjectionGradients | None,
+    cached: list[Tensor] | None,
 ) -> Tensor:
     """Of each row: z of the target, log Σ_v exp z_v, Σ_v π_v z_v, log Σ_v exp 2z_v and the largest z.
 
@@ -500,7 +534,7 @@ def _logit_sums(
         # once; with them all wait for the row's full sum.
         if gradients is None:
             for c in range(len(block_sums.words_C)):
-                block_sums.add_block(c, hidden_mH)
+                block_sums.add_block(c, hidden_mH, cached)
             sums_5M[:, rows] = block_sums.combined()
         else:
             powers_C = [block_sums.add_block(c, hidden_mH) for c in range(len(block_sums.words_C))]

@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from plaudit.methods.policy.algorithms import POLICY_ALGORITHMS
+from tests.engine.toy import write_rows
 from tests.methods.policy.commands import Place, make_place, well
 
 LEARNING: dict[str, tuple[object, ...]] = {
@@ -26,7 +27,12 @@ leaves out the long answers that are rewarded here."""
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return make_place(tmp_path_factory.mktemp("learning"))
+    place = make_place(tmp_path_factory.mktemp("learning"))
+    # Text without a question. Demonstrations of other answers to the prompts themselves would say the
+    # opposite of the reward, and at a coefficient of 27.8 be heard in its place.
+    statements = [{"text": " ".join(f"w{n + k}" for k in range(6))} for n in range(7, 31)]
+    write_rows(place.folder / "statements.jsonl", statements)
+    return place
 
 
 @pytest.mark.parametrize(
@@ -37,12 +43,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     ],
 )
 def test_it_learns_to_say_what_is_rewarded(place: Place, name: str, more: tuple[object, ...]) -> None:
+    if name == "ppo-ptx":
+        more = (*more, "--ptx.data", place.folder / "statements.jsonl")
     went = well(
         place, name, f"learn-{name}", "--rounds", 40, "--evaluate-every", 1000, *more, "--sample.rows", 0
     )
     reward = went.figures("reward")
     few = len(reward) // 8
     assert fmean(reward[-few:]) > fmean(reward[:few]) + (1 if name in LEARNING else 0.3)
+    if name == "ppo-ptx":
+        assert went.figures("ptx_loss")[-1] < went.figures("ptx_loss")[0] - 1
 
 
 @pytest.mark.parametrize("name", ["grpo", pytest.param("grpo-plus", marks=pytest.mark.slow)])

@@ -21,7 +21,7 @@ from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric
 from plaudit.methods.policy.row import LossCounts
 from plaudit.models.backbone import Head
-from plaudit.models.policy import Policy, readout_of
+from plaudit.models.policy import StateReader, TokenScores, readout_of
 from plaudit.tensors.divergences import coarse_distribution
 from plaudit.tokens.batch import Completion, Example, Extra, TokenBatch, batch_of
 from plaudit.tokens.microbatch import split_rows
@@ -85,6 +85,29 @@ class GroupRef:
     """False for a placeholder that only keeps the ranks in step."""
 
 
+@dataclass(slots=True, kw_only=True)
+class FirstPass:
+    """Passes of a round's first micro-batch that wait, with their graphs, for the round's first move.
+
+    Example: ``FirstPass(groups=microbatch)``, empty until log-probs and values of before are computed
+    """
+
+    groups: Sequence[GroupRef]
+    """The micro-batch."""
+    scores: TokenScores | None = None
+    """The policy's."""
+    value_NT: Float[Tensor, "N T"] | None = None
+    """The values of a critic that is a model of its own."""
+
+    def take(self, groups: Sequence[GroupRef]) -> tuple[TokenScores | None, Tensor | None]:
+        """The passes of these groups; once, since after the move they are those of earlier weights."""
+        if groups != self.groups:
+            return None, None
+        taken = self.scores, self.value_NT
+        self.scores = self.value_NT = None
+        return taken
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """All completions of a round with their tensors; the same on every rank.
@@ -106,6 +129,8 @@ class Round:
     """The mean shaped score of its new completions."""
     fresh_groups: int | None = None
     """How many of its groups, the first ones, were drawn for it; the others come again. None: all."""
+    first_pass: FirstPass | None = None
+    """What its first move need not compute again; not in checkpoints: a run that goes on computes it."""
 
     @property
     def fresh(self) -> range:
@@ -235,8 +260,8 @@ def assemble_over_ranks(
     return all_NT.cpu()
 
 
-def packed_distributions(policy: Policy, batch: TokenBatch, temperature: float) -> Float[Tensor, "N T X"]:
-    """Of each token its log-prob, the likeliest tokens, and their log-probs with that of the rest."""
+def distribution_reader(temperature: float) -> StateReader:
+    """Reads of each token the likeliest tokens, and their log-probs with that of the rest, as one tensor."""
 
     def read(hidden_MH: Tensor, head: Head, batch: TokenBatch) -> tuple[Tensor, ...]:
         del batch
@@ -244,18 +269,15 @@ def packed_distributions(policy: Policy, batch: TokenBatch, temperature: float) 
         # One tensor, as ranks add up one: float32 holds every token's number below 2^24 exactly.
         return (torch.cat([found.top_MK.to(found.logp_MC.dtype), found.logp_MC], -1),)
 
-    scores = policy.score(batch, temperature=temperature, state_readers=[read])
-    [read_NTX] = scores.read
-    return torch.cat([scores.logp_NT[..., None].to(read_NTX.dtype), read_NTX], -1)
+    return read
 
 
-def unpacked_distributions(packed_NTX: Float[Tensor, "N T X"]) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Log-probs of the drawn tokens; and the distributions as `ExperienceTensors` have them."""
-    top = packed_NTX.shape[-1] // 2 - 1
-    logp_NT1, top_NTK, coarse_NTC = packed_NTX.split([1, top, top + 1], dim=-1)
+def unpacked_distributions(packed_NTX: Float[Tensor, "N T X"]) -> dict[str, Tensor]:
+    """The distributions that a reader found, as `ExperienceTensors` have them."""
+    top = packed_NTX.shape[-1] // 2
+    top_NTK, coarse_NTC = packed_NTX.split([top, top + 1], dim=-1)
     # Contiguous, as a checkpoint stores them.
-    distributions = {"old_top_NTK": top_NTK.int(), "old_coarse_NTC": coarse_NTC.contiguous()}
-    return logp_NT1[..., 0].contiguous(), distributions
+    return {"old_top_NTK": top_NTK.int(), "old_coarse_NTC": coarse_NTC.contiguous()}
 
 
 def _as_placeholder(ref: GroupRef) -> GroupRef:

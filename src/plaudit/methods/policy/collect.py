@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from plaudit.advantages.temporal import step_rewards
 from plaudit.engine.distributed import Ranks
 from plaudit.errors import UserError
 from plaudit.methods.policy.shaping import ProcessReward
@@ -32,6 +35,7 @@ from plaudit.rollouts.sampler import (
     rollout_from_json,
     rollout_to_json,
 )
+from plaudit.tensors.masked import last_token_mask
 from plaudit.tokens.prompts import EncodedPrompt
 
 
@@ -213,6 +217,58 @@ class CollectedRollouts:
         scores = [score for group in (*self.groups, *self.replayed) for score in group.scores]
         # Rewards are Python floats; they keep all their bits until they meet log-probs.
         return torch.tensor(scores, dtype=torch.float64)
+
+
+def step_payments(
+    collected: CollectedRollouts, mask_NT: Bool[Tensor, "N T"], dtype: torch.dtype
+) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
+    """The payments of steps before the last, at their last tokens, and the mask of tokens that end a step.
+
+    An answer that is not paid step by step is a single one.
+    """
+    last_NT = last_token_mask(mask_NT)
+    payments = [paid for group in (*collected.groups, *collected.replayed) for paid in group.step_payments]
+    # An answer ends at its last token even where no step does. Steps that end within one token are merged,
+    # so that there are at most T of them, and T columns hold all.
+    end_NT, score_NS = last_NT.clone(), torch.zeros(mask_NT.shape, dtype=dtype)
+    for n, completion_paid in enumerate(payments):
+        for index, (end, amount) in enumerate(_payment_by_token(completion_paid).items()):
+            end_NT[n, end], score_NS[n, index] = True, amount
+    # Not at the last token: it is paid the shaped score less all of this (final_payment_N).
+    return step_rewards(score_NS, end_NT).masked_fill(last_NT, 0.0), end_NT
+
+
+def _payment_by_token(paid: StepPayments | None) -> Mapping[int, float]:
+    """What is paid at each token at which a step ends, in the order of the tokens."""
+    amount_by_token: defaultdict[int, float] = defaultdict(float)
+    for end, amount in () if paid is None else zip(paid.ends, paid.paid, strict=True):
+        # A token may hold the end of two short steps; it is paid for both.
+        amount_by_token[end] += amount
+    return amount_by_token
+
+
+def step_metrics(collected: CollectedRollouts) -> dict[str, float]:
+    """Metrics of steps and their scores over new completions; empty where steps are not scored."""
+    scores_by_completion = [
+        paid.scores for group in collected.groups for paid in group.step_payments if paid is not None
+    ]
+    if not scores_by_completion:
+        return {}
+    return {
+        "steps_mean": fmean(map(len, scores_by_completion)),
+        "step_score": fmean(score for scores in scores_by_completion for score in scores),
+        "step_score_min": fmean(map(min, scores_by_completion)),
+    }
+
+
+def reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
+    """The mean of each part of the reward, over the answers that it has a verdict on."""
+    names = dict.fromkeys(name for group in collected.groups for name in group.parts)
+    means: dict[str, float] = {}
+    for name in names:
+        part_scores = [x for group in collected.groups for x in group.parts.get(name, ()) if x is not None]
+        means[f"reward/{name}"] = math.fsum(part_scores) / len(part_scores) if part_scores else math.nan
+    return means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """From scored rollouts to a round with log-probs, values, advantages, returns and metrics.
 
 All of it is found before the first move. The policy is asked by the very pieces of the first epoch's moves,
-so that at the first move its ratio to itself is 1. Process rewards become payments at tokens.
+so that at the first move its ratio to itself is 1. The first of these pieces is then computed once for both:
+its graph waits for the first move. Process rewards become payments at tokens.
 
 Where completions were sampled from a mixture of policy and reference, the sampler's log-probs are neither
 model's own, and what they should be needs both distributions over the whole vocabulary. `MixtureScorer`
@@ -13,17 +14,14 @@ compared against are not looked at: they come from the same modules as the polic
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from statistics import fmean
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from plaudit.advantages.group import mean_of_others
-from plaudit.advantages.temporal import step_rewards
 from plaudit.engine.distributed import Ranks
 from plaudit.engine.metrics import Metric, max_metric, mean_metric
 from plaudit.engine.step import StepCheck
@@ -33,13 +31,14 @@ from plaudit.losses.policy import explained_variance
 from plaudit.losses.ratio import completion_log_ratio, log_ratio, truncated_importance_weight
 from plaudit.methods.policy.batch import (
     ExperienceTensors,
+    FirstPass,
     GroupRef,
     Round,
     assemble_over_ranks,
-    packed_distributions,
+    distribution_reader,
     unpacked_distributions,
 )
-from plaudit.methods.policy.collect import CollectedRollouts
+from plaudit.methods.policy.collect import CollectedRollouts, reward_part_means, step_metrics, step_payments
 from plaudit.methods.policy.row import AdvantageInputs, PolicyAlgorithm
 from plaudit.methods.policy.shaping import ScoreShaper
 from plaudit.models.backbone import head_of
@@ -49,12 +48,13 @@ from plaudit.models.policy import (
     ModelReference,
     Policy,
     Reference,
+    StateReader,
+    TokenScores,
     scatter_to_mask,
 )
 from plaudit.models.reward_model import RewardModel, ValueHead
-from plaudit.rewards.learned.step_payments import StepPayments
 from plaudit.rollouts.local import example_from_rollouts
-from plaudit.tensors.masked import broadcast_to_tokens, last_token_mask, masked_mean, whiten
+from plaudit.tensors.masked import broadcast_to_tokens, masked_mean, whiten
 from plaudit.tokens.batch import Example, TokenBatch, batch_of
 
 MAX_DISTRIBUTION_CELLS = 2**24
@@ -117,48 +117,6 @@ class MixtureScorer:
         return examples
 
 
-def step_payments(
-    collected: CollectedRollouts, mask_NT: Bool[Tensor, "N T"], dtype: torch.dtype
-) -> tuple[Float[Tensor, "N T"], Bool[Tensor, "N T"]]:
-    """The payments of steps before the last, at their last tokens, and the mask of tokens that end a step.
-
-    An answer that is not paid step by step is a single one.
-    """
-    last_NT = last_token_mask(mask_NT)
-    payments = [paid for group in (*collected.groups, *collected.replayed) for paid in group.step_payments]
-    # An answer ends at its last token even where no step does. Steps that end within one token are merged,
-    # so that there are at most T of them, and T columns hold all.
-    end_NT, score_NS = last_NT.clone(), torch.zeros(mask_NT.shape, dtype=dtype)
-    for n, completion_paid in enumerate(payments):
-        for index, (end, amount) in enumerate(_payment_by_token(completion_paid).items()):
-            end_NT[n, end], score_NS[n, index] = True, amount
-    # Not at the last token: it is paid the shaped score less all of this (final_payment_N).
-    return step_rewards(score_NS, end_NT).masked_fill(last_NT, 0.0), end_NT
-
-
-def _payment_by_token(paid: StepPayments | None) -> Mapping[int, float]:
-    """What is paid at each token at which a step ends, in the order of the tokens."""
-    amount_by_token: defaultdict[int, float] = defaultdict(float)
-    for end, amount in () if paid is None else zip(paid.ends, paid.paid, strict=True):
-        # A token may hold the end of two short steps; it is paid for both.
-        amount_by_token[end] += amount
-    return amount_by_token
-
-
-def step_metrics(collected: CollectedRollouts) -> dict[str, float]:
-    """Metrics of steps and their scores over new completions; empty where steps are not scored."""
-    scores_by_completion = [
-        paid.scores for group in collected.groups for paid in group.step_payments if paid is not None
-    ]
-    if not scores_by_completion:
-        return {}
-    return {
-        "steps_mean": fmean(map(len, scores_by_completion)),
-        "step_score": fmean(score for scores in scores_by_completion for score in scores),
-        "step_score_min": fmean(map(min, scores_by_completion)),
-    }
-
-
 KL_METRICS = ("kl", "kl_k3", "sqrt_kl")
 """The KL metrics, estimated on the policy's own completions."""
 
@@ -187,7 +145,7 @@ def round_metrics(
     metrics = {
         "reward": float(scores.mean()),
         "reward_std": float(scores.std(unbiased=False)),
-        **(_reward_part_means(collected) | step_metrics(collected)),
+        **(reward_part_means(collected) | step_metrics(collected)),
         # −E log μ over what was drawn: an estimate without another pass over the vocabulary.
         "entropy": -float(masked_mean(sampler_logp_NT[fresh], mask_NT)),
         "length_mean": float(length_N.double().mean()),
@@ -221,16 +179,6 @@ def _kl_means(shift_NT: Tensor, mask_NT: Tensor) -> dict[str, float]:
     return {"kl": kl, "kl_k3": k3_mean, "sqrt_kl": math.sqrt(max(0.0, k3_mean))}
 
 
-def _reward_part_means(collected: CollectedRollouts) -> dict[str, float]:
-    """The mean of each part of the reward, over the answers that it has a verdict on."""
-    names = dict.fromkeys(name for group in collected.groups for name in group.parts)
-    means: dict[str, float] = {}
-    for name in names:
-        part_scores = [x for group in collected.groups for x in group.parts.get(name, ()) if x is not None]
-        means[f"reward/{name}"] = math.fsum(part_scores) / len(part_scores) if part_scores else math.nan
-    return means
-
-
 RankMicrobatches = Sequence[Sequence[GroupRef]]
 """The micro-batches of this rank, each as the groups that are in it."""
 MAX_SAMPLER_GAP = {torch.float64: 1e-4, torch.float32: 1e-4}
@@ -257,6 +205,18 @@ class ScoringModels:
     """The critic, or None where the algorithm needs none."""
     temperature: int | float
     """Scores are divided by it, as they were when answers were drawn."""
+
+    def score(
+        self, batch: TokenBatch, *, entropy: bool = False, readers: Sequence[StateReader] = ()
+    ) -> TokenScores:
+        """What the policy says of the tokens; a critic that is a head on its states is the first reader."""
+        shared = [self.critic.read] if isinstance(self.critic, ValueHead) else []
+        return self.policy.score(
+            batch,
+            also=("entropy",) if entropy else (),
+            temperature=self.temperature,
+            state_readers=[*shared, *readers],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,14 +274,8 @@ class ExperienceMaker:
         groups = (*collected.groups, *collected.replayed)
         examples = tuple(example_from_rollouts(group.prompt, group.rollouts) for group in groups)
         batch = batch_of(examples)
-        # A round with empty tensors, since only a round can be cut into the pieces that fill them.
-        rollout_round = Round(
-            number=round_number,
-            examples=examples,
-            experience=_empty_experience(batch),
-            metrics=(),
-            max_tokens=self.max_tokens,
-            fresh_groups=len(collected.groups),
+        rollout_round = self._empty_round(
+            round_number, examples, _empty_experience(batch), len(collected.groups)
         )
         sampler_logp_NT = _sampler_logps(collected, batch, self.models.policy.logp_dtype)
         token_scores, old_distribution = self._token_scores(rollout_round, sampler_logp_NT)
@@ -343,6 +297,32 @@ class ExperienceMaker:
         with_experience = self._with_experience(rollout_round, inputs, known, sampler_logp_NT, collected)
         return replace(with_experience, metrics=(*with_experience.metrics, *gap_metrics))
 
+    def _microbatches(self, rollout_round: Round, groups: Sequence[int]) -> RankMicrobatches:
+        shares = rollout_round.rank_microbatches(
+            groups, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
+        )
+        return shares[self.ranks.rank]
+
+    def _empty_round(
+        self, number: int, examples: tuple[Example, ...], empty: ExperienceTensors, fresh_groups: int
+    ) -> Round:
+        """A round with empty tensors: only a round can be cut into the pieces that fill them."""
+        new_round = Round(
+            number=number,
+            examples=examples,
+            experience=empty,
+            metrics=(),
+            max_tokens=self.max_tokens,
+            fresh_groups=fresh_groups,
+        )
+        first_groups = new_round.minibatches(1, self.minibatches, 0)[0][0]
+        # In a run's first round the first move is computed anew and compared: what a model draws (dropout)
+        # shows there. A mixture needs two tables of the vocabulary, for which a graph leaves no room.
+        if number == 1 or not first_groups or self.reference_share > 0:
+            return new_round
+        # One micro-batch and not more: while it is alone no step needs more memory than without.
+        return replace(new_round, first_pass=FirstPass(groups=self._microbatches(new_round, first_groups)[0]))
+
     def _token_scores(
         self, rollout_round: Round, sampler_logp_NT: Tensor
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Mapping[str, Tensor]]:
@@ -351,31 +331,25 @@ class ExperienceMaker:
             microbatch
             for minibatch in rollout_round.minibatches(1, self.minibatches, 0)[0]
             if minibatch
-            for microbatch in rollout_round.rank_microbatches(
-                minibatch, ranks=self.ranks.world_size, tokens_at_once=self.tokens_at_once
-            )[self.ranks.rank]
+            for microbatch in self._microbatches(rollout_round, minibatch)
         ]
-        old_distribution: Mapping[str, Tensor] = {}
-        if not self.needs_old_logps:
-            # With a single update the sampler's log-probs hold the place until the update's own pass.
-            old_logp_NT = sampler_logp_NT
-        elif "old_distribution" in self.row.needs:
-            packed_NTX = self._score_round(rollout_round, microbatches, self._policy_distributions)
-            old_logp_NT, old_distribution = unpacked_distributions(packed_NTX)
-        else:
-            old_logp_NT = self._score_round(rollout_round, microbatches, self._policy_logps)
-        # Without a reference it is π_old itself: every log-ratio is 0, for no forward pass.
+        # The reference first, which leaves no graph behind.
         ref_NT = (
             self._score_round(rollout_round, microbatches, self._reference_logps)
             if "reference" in self.row.needs
-            else old_logp_NT
+            else None
         )
-        value_NT = (
-            torch.zeros_like(old_logp_NT)
-            if self.models.critic is None
-            else self._score_round(rollout_round, microbatches, self._critic_values)
-        )
-        return (old_logp_NT, ref_NT, value_NT), old_distribution
+        value_NT = torch.zeros_like(sampler_logp_NT)
+        if isinstance(self.models.critic, RewardModel):
+            value_NT = self._critic_scores(rollout_round, microbatches)
+        # With a single update the sampler's log-probs hold the place until the update's own pass.
+        old_logp_NT, old_distribution = sampler_logp_NT, dict[str, Tensor]()
+        if self.needs_old_logps or isinstance(self.models.critic, ValueHead):
+            logp_NT, shared_value_NT, old_distribution = self._policy_scores(rollout_round, microbatches)
+            old_logp_NT = logp_NT if self.needs_old_logps else sampler_logp_NT
+            value_NT = value_NT if shared_value_NT is None else shared_value_NT
+        # Without a reference it is π_old itself: every log-ratio is 0, for no forward pass.
+        return (old_logp_NT, old_logp_NT if ref_NT is None else ref_NT, value_NT), old_distribution
 
     def _checked_sampler_gap(
         self, expected_logp_NT: Tensor, sampler_logp_NT: Tensor, mask_NT: Tensor
@@ -515,39 +489,75 @@ class ExperienceMaker:
         rollout_round: Round,
         microbatches: RankMicrobatches,
         score: Callable[[Sequence[Example], TokenBatch], Tensor],
+        *,
+        is_trained: bool = False,
     ) -> Tensor:
-        """The values of a scoring function for all tokens of a round, computed over all ranks."""
+        """The values of a scoring function for all tokens of a round, computed over all ranks.
+
+        ``is_trained``: it is of what moves, and the pass of the first micro-batch may wait for its move.
+        """
         scored: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad():
-            for microbatch in microbatches:
-                batch, index_n = rollout_round.batch(microbatch)
+        # The first one last: while its graph waits, this model computes no other micro-batch.
+        for number in reversed(range(len(microbatches))):
+            batch, index_n = rollout_round.batch(microbatches[number])
+            with torch.set_grad_enabled(is_trained and rollout_round.first_pass is not None and number == 0):
                 value_nt = score(
-                    [rollout_round.examples[ref.group] for ref in microbatch], batch.to(self.ranks.device)
-                )
-                # A placeholder repeats a group that another rank scores: added up it would count twice.
-                is_counted = all(ref.is_counted for ref in microbatch)
-                scored.append((index_n, value_nt if is_counted else torch.zeros_like(value_nt)))
+                    [rollout_round.examples[ref.group] for ref in microbatches[number]],
+                    batch.to(self.ranks.device),
+                ).detach()
+            # A placeholder repeats a group that another rank scores: added up it would count twice.
+            is_counted = all(ref.is_counted for ref in microbatches[number])
+            scored.append((index_n, value_nt if is_counted else torch.zeros_like(value_nt)))
         size = (
             sum(len(example.completions) for example in rollout_round.examples),
             rollout_round.experience.old_logp_NT.shape[1],
         )
         return assemble_over_ranks(scored, size, self.ranks)
 
-    def _policy_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
-        del examples
-        return self.models.policy.score(batch, temperature=self.models.temperature).logp_NT
+    def _policy_scores(
+        self, rollout_round: Round, microbatches: RankMicrobatches
+    ) -> tuple[Tensor, Tensor | None, Mapping[str, Tensor]]:
+        """By one pass log-probs, values of a critic on the same states, and distributions if asked."""
+        first = rollout_round.first_pass
+        has_values = isinstance(self.models.critic, ValueHead)
+        has_distributions = "old_distribution" in self.row.needs
+        readers = [distribution_reader(self.models.temperature)] if has_distributions else []
 
-    def _policy_distributions(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
-        del examples
-        return packed_distributions(self.models.policy, batch, self.models.temperature)
+        def score(examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+            del examples
+            # Entropies are for the loss alone, and dear.
+            entropy = bool(self.row.entropy_coef) and torch.is_grad_enabled()
+            scores = self.models.score(batch, entropy=entropy, readers=readers)
+            if first is not None and torch.is_grad_enabled():
+                first.scores = scores
+            # One tensor, as ranks add up one.
+            each = (value if value.ndim == 3 else value[..., None] for value in scores.read)
+            return torch.cat((scores.logp_NT[..., None], *each), -1)
+
+        # The move reads how far it is from the distributions that are only found here: its pass is another.
+        found_NTX = self._score_round(rollout_round, microbatches, score, is_trained=not has_distributions)
+        # Contiguous, as a checkpoint stores them.
+        logp_NT = found_NTX[..., 0].contiguous()
+        value_NT = found_NTX[..., 1].contiguous() if has_values else None
+        old = unpacked_distributions(found_NTX[..., 1 + has_values :]) if has_distributions else {}
+        return logp_NT, value_NT, old
+
+    def _critic_scores(self, rollout_round: Round, microbatches: RankMicrobatches) -> Tensor:
+        """The values of a critic that is a model of its own."""
+        first, critic = rollout_round.first_pass, self.models.critic
+        assert isinstance(critic, RewardModel)
+
+        def score(examples: Sequence[Example], batch: TokenBatch) -> Tensor:
+            del examples
+            value_NT = critic.values(batch, at="before")
+            if first is not None and torch.is_grad_enabled():
+                first.value_NT = value_NT
+            return value_NT
+
+        return self._score_round(rollout_round, microbatches, score, is_trained=True)
 
     def _reference_logps(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
         return self.models.reference.logp(examples, batch)
-
-    def _critic_values(self, examples: Sequence[Example], batch: TokenBatch) -> Tensor:
-        del examples
-        assert self.models.critic is not None
-        return self.models.critic.values(batch, at="before")
 
 
 def stale_sampler_check(

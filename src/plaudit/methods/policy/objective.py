@@ -118,7 +118,7 @@ def policy_objective(
         batch, index_n = microbatch.round.batch(microbatch.groups)
         batch = batch.to(models.policy.device)
         experience = microbatch.round.experience.rows(index_n, batch.mask_NT.shape[1], models.policy.device)
-        scores = _token_scores(row, models, batch, experience)
+        scores, value_NT = _passes(row, models, microbatch, batch, experience)
         checks: list[StepCheck] = []
         # A single update has no pass before it: the sampler's log-probs stand for π_old until here.
         if microbatch.is_only_update:
@@ -134,18 +134,18 @@ def policy_objective(
         loss_NT = loss_NT.masked_fill(_zero_loss_mask(experience, inputs, max_rarity), 0.0)
         # By the counts of the whole minibatch: however it is divided, its pieces add up to one gradient.
         loss = row.reduction(loss_NT, batch.mask_NT, microbatch.counts)
-        value_NT = _value_loss(models, critic, scores, batch, experience)
+        error_NT = None if value_NT is None else _value_loss(critic, value_NT, experience)
         total_loss = loss
-        if value_NT is not None:
+        if error_NT is not None:
             total_loss = loss + critic.weight * token_mean(
-                value_NT, batch.mask_NT, tokens=microbatch.counts.tokens
+                error_NT, batch.mask_NT, tokens=microbatch.counts.tokens
             )
         return ObjectiveResult(
             loss=total_loss,
-            loss_N=_loss_per_completion(loss_NT, value_NT, batch),
+            loss_N=_loss_per_completion(loss_NT, error_NT, batch),
             origin_N=batch.origin_N,
             # Those of the round come with each piece: as means of equal numbers they stay what they are.
-            metrics=(*_update_metrics(row, microbatch, inputs, loss, value_NT), *microbatch.round.metrics),
+            metrics=(*_update_metrics(row, microbatch, inputs, loss, error_NT), *microbatch.round.metrics),
             checks=tuple(checks),
         )
 
@@ -169,23 +169,32 @@ def ptx_objective(
     return objective
 
 
-def _token_scores(
-    row: PolicyAlgorithm, models: ScoringModels, batch: TokenBatch, experience: ExperienceTensors
-) -> TokenScores:
-    """What the policy that moves says of the tokens, with entropies and values where they are needed.
+def _passes(
+    row: PolicyAlgorithm,
+    models: ScoringModels,
+    microbatch: PolicyMicrobatch,
+    batch: TokenBatch,
+    experience: ExperienceTensors,
+) -> tuple[TokenScores, Tensor | None]:
+    """What the policy that moves says of the tokens, and the critic's values, where there is one.
 
-    And at last how far its distributions are from those of the round's beginning, where the round knows them.
+    Where the round knows its distributions, how far the policy is from them is the last thing read.
     """
-    # A shared head reads the states of this very pass; a critic of its own takes a second one.
-    readers: list[StateReader] = [models.critic.read] if isinstance(models.critic, ValueHead) else []
-    if experience.old_top_NTK is not None:
-        readers.append(_old_kl_reader(experience, models.temperature))
-    return models.policy.score(
-        batch,
-        also=("entropy",) if row.entropy_coef else (),
-        temperature=models.temperature,
-        state_readers=readers,
-    )
+    first = microbatch.round.first_pass
+    scores, value_NT = None, None
+    if first is not None and microbatch.is_first_update:
+        # Computed when the round began, by the very weights of its first move, unless they are taken already.
+        scores, value_NT = first.take(microbatch.groups)
+    if scores is None:
+        has_old = experience.old_top_NTK is not None
+        readers = [_old_kl_reader(experience, models.temperature)] if has_old else []
+        scores = models.score(batch, entropy=bool(row.entropy_coef), readers=readers)
+    if isinstance(models.critic, ValueHead):
+        # Its values came with the policy's own pass; a critic of its own takes a second one.
+        value_NT = scores.read[0]
+    elif models.critic is not None and value_NT is None:
+        value_NT = models.critic.values(batch, at="before")
+    return scores, value_NT
 
 
 def _old_kl_reader(experience: ExperienceTensors, temperature: int | float) -> StateReader:
@@ -271,19 +280,7 @@ def _surrogate_inputs(
     )
 
 
-def _value_loss(
-    models: ScoringModels,
-    critic: ValueLoss,
-    scores: TokenScores,
-    batch: TokenBatch,
-    experience: ExperienceTensors,
-) -> Tensor | None:
-    if models.critic is None:
-        return None
-    # The values of a shared head came with the policy's own pass.
-    value_NT = scores.read[0] if isinstance(models.critic, ValueHead) else None
-    if value_NT is None:
-        value_NT = models.critic.values(batch, at="before")
+def _value_loss(critic: ValueLoss, value_NT: Tensor, experience: ExperienceTensors) -> Tensor:
     if critic.clip:
         return clipped_squared_error(value_NT, experience.value_NT, experience.return_NT, clip=critic.clip)
     return squared_error(value_NT, experience.return_NT)
