@@ -255,16 +255,16 @@ def fastest_decoder(policy: Policy) -> tuple[Decoder, str | None]:
     fast: list[Decoder] = [SharedDecoder]
     if policy.device.type in ACCELERATED:
         fast.insert(0, PagedDecoder)
-    expected = _trial_logits(policy, CachedDecoder)
     for decoder in fast:
         try:
-            difference = _largest_difference(_trial_logits(policy, decoder), expected)
+            found = _trial_logits(policy, decoder)
         except (UserError, RuntimeError) as error:
+            # A kernel of the device may refuse with an error of its own.
             if not isinstance(error, UserError) and decoder is SharedDecoder:
                 raise
-            # A kernel of the device may refuse with an error of its own.
             reasons.append(str(error).partition("\n")[0])
             continue
+        difference = _largest_difference(found, _trial_logits(policy, CachedDecoder))
         if difference <= tolerance(policy):
             return decoder, reasons[0] if reasons else None
         reasons.append(f"logits differ by {difference:.2g}")
