@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import plaudit
@@ -152,6 +153,30 @@ def test_a_place_that_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, ca
         said = capsys.readouterr().err.strip().splitlines()[-1]
         assert said.startswith("plaudit: "), place
         assert place[:40] in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has …"),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
+        ),
+    ],
+)
+def test_a_full_memory_is_a_sentence_that_names_what_helps(tmp_path, monkeypatch, capsys, error):
+    from plaudit.cli import sample
+
+    def full(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(sample, "run", full)
+    assert main(["sample", "--model", str(tmp_path), "--prompt", "Hello"]) == 2
+    told = capsys.readouterr().err
+    assert "too little memory" in told
+    assert str(error).partition(". ")[0] in told
+    assert "plaudit plan" in told
+    assert "Traceback" not in told
 
 
 def test_a_fault_of_the_users_is_a_message_and_not_a_traceback(tmp_path):

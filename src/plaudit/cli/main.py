@@ -63,11 +63,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         # Whichever command it was: a name that is too long, a file system that refuses, a folder that
         # somebody removed in the meantime.
-        sentence = explain_disk_error(error)
+        sentence = explain_disk_error(error) or _explain_memory_error(error)
         if sentence is None:
             raise
         print(f"plaudit: {sentence}", file=sys.stderr)
         return 2
+
+
+def _explain_memory_error(error: Exception) -> str | None:
+    """A sentence for torch's word that memory is full, on a GPU or not; None for other errors."""
+    # By its name: torch may not even be loaded here.
+    if type(error).__name__ != "OutOfMemoryError" and "DefaultCPUAllocator" not in str(error):
+        return None
+    return (
+        f"there is too little memory ({str(error).partition('. ')[0]}). What was saved stays, and the same "
+        "command goes on from it. plaudit plan in place of plaudit train says what a run needs and names the "
+        "nearest settings that fit: --memory.checkpointing, fewer --memory.tokens-at-once, --lora.rank"
+    )
 
 
 def _run_verb(argv: Sequence[str] | None) -> int:
