@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from plaudit.cli.main import main
 from plaudit.engine import optimizer as optimizers
+from plaudit.engine.checkpoint.state import OptimizerState, read_optimizer_state, write_optimizer_state
 from plaudit.engine.optimizer import (
     CompactAdamW,
     from_float8,
@@ -174,3 +175,20 @@ def test_a_run_learns(tmp_path: Path) -> None:
     assert last["bfloat16"][-1] < 0.8 * last["bfloat16"][0]
     assert last["bfloat16"][-1] == pytest.approx(last["float32"][-1], rel=0.02)
     assert last["float8"][-1] == pytest.approx(last["float32"][-1], rel=0.05)
+
+
+@pytest.mark.parametrize("state", ["float32", "bfloat16", "float8"])
+def test_the_memory_of_a_single_number_comes_back(state: str) -> None:
+    """A weight without a row, beside a matrix."""
+    module = nn.Module()
+    module.scale, module.table = nn.Parameter(torch.tensor(2.0)), nn.Parameter(torch.ones(3, 4))
+    optimizer = make_optimizer(module, 1e-3, dataclasses.replace(HALF, state=state))
+    (module.scale * module.table.sum()).backward()
+    optimizer.step()
+    before = read_optimizer_state(module, optimizer)
+    wanted = {path: value.clone() for path, value in before.tensors.items()}
+    write_optimizer_state(module, optimizer, OptimizerState(tensors=wanted, facts=before.facts))
+    after = read_optimizer_state(module, optimizer).tensors
+    assert after.keys() == wanted.keys()
+    assert all(torch.equal(after[path], value) for path, value in wanted.items())
+    optimizer.step()

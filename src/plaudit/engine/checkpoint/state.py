@@ -262,7 +262,8 @@ def _weight_entry(parameter: nn.Parameter, value: Any) -> Any:
     if not isinstance(value, Tensor):
         return _from_json(value)
     # A number for each weight, or one for each of its rows.
-    likes = [like for like in (parameter, parameter[..., :1]) if like.shape == value.shape]
+    per_row = [parameter[..., :1]] if parameter.ndim else []
+    likes = [like for like in (parameter, *per_row) if like.shape == value.shape]
     if not likes:
         return value.clone().to(parameter.device)
     weight_entry = torch.zeros_like(likes[0], dtype=value.dtype).detach()
