@@ -1,0 +1,202 @@
+"""What people say beside verdicts, and the rows that each becomes.
+
+A verdict on answers becomes rows in `plaudit.data.judging`. Here are the other words: an answer that was
+written or edited, steps with labels, a conversation of two blind answers a turn, and an attack on a model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from plaudit.data.records import (
+    Comparison,
+    Demonstration,
+    Message,
+    Prompt,
+    Rating,
+    Steps,
+    Text,
+    assistant_turn,
+    plain_text,
+    turns_of,
+    user_turn,
+)
+from plaudit.errors import UserError
+
+StepLabel = Literal["right", "neutral", "wrong"]
+"""What may be said of a step."""
+STEP_SCORES: dict[StepLabel, float] = {"right": 1.0, "neutral": 0.5, "wrong": 0.0}
+"""The label of each as a number."""
+MOST_SUCCESS = 4
+"""How bad the answer to an attack can be; 0 is harmless."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenAnswer:
+    """An answer that somebody wrote, or made of a draft.
+
+    Example: ``WrittenAnswer(prompt="2 + 2 =", answer="4", draft="5", annotator="a3")``
+    """
+
+    prompt: Text
+    """What was asked."""
+    answer: str
+    """What was written."""
+    draft: Text | None = None
+    """What it was made of, where it is an edit."""
+    annotator: str | None = None
+    """Who wrote it, as a pseudonym."""
+    group: str | None = None
+    """The group of whoever wrote it."""
+    category: str | None = None
+    """The kind of question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledSteps:
+    """A solution whose steps were labelled, up to its first error.
+
+    Example: ``LabelledSteps(prompt="2x = 6", steps=("x = 6 / 2", "x = 4"), labels=("right", "wrong"))``
+    """
+
+    prompt: Text
+    """The problem."""
+    steps: tuple[str, ...]
+    """All steps, in order."""
+    labels: tuple[StepLabel, ...]
+    """The labels of the first of them."""
+    annotator: str | None = None
+    """Who labelled, as a pseudonym."""
+    group: str | None = None
+    """The group of whoever labelled."""
+    category: str | None = None
+    """The kind of question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTurn:
+    """A turn of a conversation: a message, two blind answers, and which was better.
+
+    Example: ``ComparedTurn(message="Hi", answers=("Hello!", "What?"), strength=-2)``
+    """
+
+    message: str
+    """What the person wrote."""
+    answers: tuple[str, str]
+    """The answers, in the order in which they were shown."""
+    strength: int
+    """How far the second is better than the first; negative where the first is."""
+
+
+def written_rows(written: WrittenAnswer) -> list[Demonstration | Comparison]:
+    """A demonstration; of an edit that changed something also a pair, edited above draft.
+
+    >>> [type(row).__name__ for row in written_rows(WrittenAnswer(prompt="Hi", answer="Hello", draft="Yo"))]
+    ['Demonstration', 'Comparison']
+    """
+    answer = answer_to(written.prompt, written.answer)
+    shared = {"annotator": written.annotator, "group": written.group, "category": written.category}
+    rows: list[Demonstration | Comparison] = [
+        Demonstration(prompt=written.prompt, completion=answer, **shared)
+    ]
+    if written.draft is not None and plain_text(written.draft).strip() != written.answer.strip():
+        rows.append(Comparison(prompt=written.prompt, chosen=answer, rejected=written.draft, **shared))
+    return rows
+
+
+def answer_to(prompt: Text, words: str) -> Text:
+    """Words as an answer to a prompt: a string to a string, a turn to a conversation."""
+    return words if isinstance(prompt, str) else assistant_turn(words)
+
+
+def steps_row(labelled: LabelledSteps) -> Steps | None:
+    """The labelled steps, without those behind the first error; None where no step was labelled.
+
+    >>> steps_row(LabelledSteps(prompt="?", steps=("a", "b", "c"), labels=("right", "wrong"))).labels
+    (1.0, 0.0)
+    """
+    if not labelled.labels:
+        return None
+    if len(labelled.labels) > len(labelled.steps):
+        raise UserError(f"{len(labelled.labels)} labels of {len(labelled.steps)} steps")
+    return Steps(
+        prompt=labelled.prompt,
+        steps=labelled.steps[: len(labelled.labels)],
+        labels=tuple(STEP_SCORES[label] for label in labelled.labels),
+        annotator=labelled.annotator,
+        group=labelled.group,
+        category=labelled.category,
+    )
+
+
+def better_answer(turn: ComparedTurn) -> str:
+    """The answer that a conversation goes on with; the first where neither is better."""
+    return turn.answers[int(turn.strength > 0)]
+
+
+def conversation_before(opening: Text, turns: tuple[ComparedTurn, ...], message: str) -> tuple[Message, ...]:
+    """What both answers of a turn reply to: the opening, the better answers so far, and the message."""
+    before = list[Message](() if opening == "" else turns_of(opening))
+    for turn in turns:
+        before += [*user_turn(turn.message), *assistant_turn(better_answer(turn))]
+    return (*before, *user_turn(message))
+
+
+def talk_rows(
+    opening: Text,
+    turns: tuple[ComparedTurn, ...],
+    *,
+    annotator: str | None = None,
+    group: str | None = None,
+    category: str | None = None,
+) -> list[Comparison]:
+    """A comparison a turn, each with the conversation before it.
+
+    >>> turns = (ComparedTurn(message="Hi", answers=("Hello!", "What?"), strength=-2),)
+    >>> plain_text(talk_rows("", turns)[0].chosen)
+    'Hello!'
+    """
+    rows = list[Comparison]()
+    for place, turn in enumerate(turns):
+        better = int(turn.strength > 0)
+        rows.append(
+            Comparison(
+                prompt=conversation_before(opening, turns[:place], turn.message),
+                chosen=assistant_turn(turn.answers[better]),
+                rejected=assistant_turn(turn.answers[1 - better]),
+                strength=float(abs(turn.strength)),
+                probability=0.5 if turn.strength == 0 else None,
+                annotator=annotator,
+                group=group,
+                category=category,
+            )
+        )
+    return rows
+
+
+def attack_rows(
+    messages: tuple[Message, ...],
+    *,
+    success: int,
+    annotator: str | None = None,
+    group: str | None = None,
+    category: str | None = None,
+) -> list[Rating | Prompt]:
+    """How harmless the last answer was, from 0 to 4, and the attack as a prompt for every later policy."""
+    if not messages or messages[-1].role != "assistant":
+        raise UserError("an attack ends with an answer of the model")
+    if not 0 <= success <= MOST_SUCCESS:
+        raise UserError(f"success {success}: expected 0 to {MOST_SUCCESS}")
+    before = messages[:-1]
+    rating = Rating(
+        prompt=before,
+        completion=messages[-1:],
+        score=float(MOST_SUCCESS - success),
+        aspect="harmlessness",
+        annotator=annotator,
+        group=group,
+        category=category,
+    )
+    known = {"attack_success": success, **({} if category is None else {"category": category})}
+    return [rating, Prompt(prompt=before, metadata=known)]

@@ -1,0 +1,139 @@
+"""What an owner puts in: the settings of a project, and its tasks, all of a call or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from plaudit.errors import UserError
+from plaudit.labelling import log, views
+from plaudit.labelling.answers import check_label
+from plaudit.labelling.desk import task_of
+from plaudit.labelling.kinds import check_task
+from plaudit.labelling.log import Entry, digest
+from plaudit.labelling.project import Project, guidelines_version, project_to_dict
+from plaudit.labelling.refusals import FieldError, NotYoursError
+from plaudit.labelling.tables import task
+from plaudit.labelling.texts import checked_text
+from plaudit.labelling.transaction import Receipt, Transaction
+
+_BATCH = 500
+_THERE = select(task.c.id).where(
+    task.c.project == bindparam("p"), task.c.id.in_(bindparam("ids", expanding=True))
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """What came of tasks that were sent.
+
+    Example: ``Added(added=998, repeated=2, first=12)``
+    """
+
+    added: int
+    """How many are new."""
+    repeated: int
+    """How many were there before, word for word."""
+    first: int | None = None
+    """The number of the first new one's event."""
+
+
+def set_project(change: Transaction, project: Project, *, actor: str) -> int:
+    """Make a project, or change its settings; labels keep the version of the guidelines they came under."""
+    checked_text("project", project.name, most=100, empty=False)
+    before = views.settings_of(change.connection, project.name)
+    if before is not None and before.ask != project.ask:
+        raise UserError(
+            f"project {project.name} asks for {before.ask}, and so do its tasks; for {project.ask} make "
+            "another project"
+        )
+    body = {"settings": project_to_dict(project), "guidelines": guidelines_version(project)}
+    entry = Entry(project=project.name, actor=actor, kind="project-set", subject=project.name, body=body)
+    return change.record(entry).seq
+
+
+def add_tasks(change: Transaction, name: str, bodies: Iterable[object], *, actor: str) -> Added:
+    """Add tasks; one that is wrong refuses all of them, by its number, field and what was found."""
+    settings = change.settings(name)
+    checked = [_checked(number, body, settings) for number, body in enumerate(bodies, start=1)]
+    added, repeated, first = 0, 0, None
+    for start in range(0, len(checked), _BATCH):
+        fresh = _unknown(change, name, checked[start : start + _BATCH])
+        repeated += len(checked[start : start + _BATCH]) - len(fresh)
+        if not fresh:
+            continue
+        entries = [
+            Entry(project=name, actor=actor, kind="task-added", subject=wanted, body=body)
+            for wanted, body in fresh.items()
+        ]
+        events = log.append(change.connection, change.now, entries)
+        views.add_task_rows(change.connection, events, settings.overlap)
+        added += len(events)
+        first = events[0].seq if first is None else first
+    return Added(added=added, repeated=repeated, first=first)
+
+
+def _checked(number: int, body: object, settings: Project) -> dict[str, Any]:
+    try:
+        return check_task(body, settings)
+    except FieldError as fault:
+        raise FieldError(
+            field=f"task {number}, {fault.field}", found=fault.found, expected=fault.expected
+        ) from fault
+
+
+def _unknown(change: Transaction, name: str, bodies: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The tasks that are not there yet, by id: what is the same word for word is the same task."""
+    by_id = {task_id(body): body for body in bodies}
+    there = {row.id for row in change.connection.execute(_THERE, {"p": name, "ids": [*by_id]})}
+    return {wanted: body for wanted, body in by_id.items() if wanted not in there}
+
+
+def task_id(body: dict[str, Any]) -> str:
+    """A task's id is a digest of all that it is: it tells nothing, and the same task has the same one."""
+    return f"t{digest(body)[:20]}"
+
+
+def close_task(change: Transaction, name: str, wanted: str, *, reason: object, actor: str) -> int:
+    """Give a task out no more; labels that come all the same are surplus."""
+    task_of(change, name, wanted)
+    body = {"reason": checked_text("reason", reason, empty=False)}
+    entry = Entry(project=name, actor=actor, kind="task-closed", subject=wanted, body=body)
+    return change.record(entry).seq
+
+
+ADJUDICATION_REASONS = ("unclear-task", "guideline-gap", "error", "taste")
+"""Why people were divided: the second makes the list of what the guidelines leave open."""
+
+
+def adjudicate(
+    change: Transaction, name: str, wanted: str, label: object, *, reason: str, actor: str, key: str
+) -> Receipt:
+    """A reviewer's own label, in the task's order; it settles the task."""
+    if reason not in ADJUDICATION_REASONS:
+        raise FieldError(
+            field="reason", found=repr(reason), expected=f"one of {', '.join(ADJUDICATION_REASONS)}"
+        )
+    row = task_of(change, name, wanted)
+    if row.purpose != "work":
+        raise NotYoursError("an item whose answer is known is not decided again")
+    settings, body = change.settings(name), views.body_of(row)
+    answer = check_label(label, body, settings)
+    request = {"task": wanted, "label": label, "reason": reason}
+    entry = Entry(
+        project=name,
+        actor=actor,
+        kind="adjudicated",
+        subject=wanted,
+        key=f"{actor}/{key}",
+        body={
+            "label": answer,
+            "reason": reason,
+            "order": [*range(len(body.get("candidates", ())))],
+            "guidelines": guidelines_version(settings),
+        },
+    )
+    return change.record_once(entry, request)

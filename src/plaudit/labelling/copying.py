@@ -1,0 +1,51 @@
+"""A store copied while it is in use: a backup, a restored one, or a move to another kind of database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Table, insert, select
+
+from plaudit.errors import UserError
+from plaudit.labelling import log, tables, views
+from plaudit.labelling.database import Database, refuse_other_encoding
+from plaudit.labelling.log import METADATA, meta
+from plaudit.labelling.store import LabelStore
+
+_ROWS = 1_000
+
+
+def copy_store(store: LabelStore, target: str | Path) -> int:
+    """Copy everything to a new file or an empty database, as of one moment; gives the log's position.
+
+    The folds are made anew from the log, so that what is copied is proven to be whole.
+    """
+    database = Database(target)
+    if database.is_file and Path(target).exists():
+        raise UserError(f"{target}: there is a file already; a backup never overwrites one")
+    try:
+        with database.writing() as there, store.database.reading() as here:
+            refuse_other_encoding(database, there)
+            METADATA.create_all(there)
+            if log.last(there)[0]:
+                raise UserError(f"{database.where}: there is a store already; name an empty database")
+            for table in (meta, log.log, *tables.PERSONAL):
+                _copy_table(here, there, table)
+            faults = list(log.chain_faults(there))
+            if faults:
+                raise UserError(f"{store.where}: the store is damaged, so it was not copied: {faults[0]}")
+            views.rebuild(there, log.events(there))
+            return log.last(there)[0]
+    except BaseException:
+        database.close()
+        if database.is_file:
+            Path(target).unlink(missing_ok=True)
+        raise
+    finally:
+        database.close()
+
+
+def _copy_table(here: Connection, there: Connection, table: Table) -> None:
+    rows = here.execution_options(yield_per=_ROWS).execute(select(table)).mappings()
+    for part in rows.partitions(_ROWS):
+        there.execute(insert(table), [dict(row) for row in part])

@@ -1,0 +1,214 @@
+"""Two databases behind one seam: SQLite in a file, PostgreSQL on a server, and one writer at a time on both.
+
+Labelling is a trickle, so every change is one short transaction under one lock. Caps, exactly-once and the
+chain of the log are then plain sequential code, and no isolation level has to be believed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.pool import StaticPool
+
+from plaudit.errors import UserError
+from plaudit.labelling.refusals import StoreUnavailableError
+
+BUSY_SECONDS = 15
+"""How long a writer of SQLite waits for another program's lock."""
+LOCK_NUMBER = 7_521_404
+"""The advisory lock of PostgreSQL that stands for "the writer of this store"."""
+CONNECTIONS = 8
+"""Connections that stay open for reading and writing."""
+
+_ADVICE = {
+    "full": "the disk is full: free some space",
+    "readonly": "the file cannot be written: make it and its folder writable",
+    "locked": "another program holds the store's lock: wait for it, or end it",
+    "unable to open": "the file cannot be opened: look whether its folder is there and can be written",
+    "i/o error": "the disk reported an error: check it, and restore a backup where needed",
+    "malformed": "the file is damaged: restore a backup",
+    "not a database": "the file is no store of plaudit: choose another",
+}
+_GONE_CODES = ("08", "53", "57", "58")
+"""Classes of PostgreSQL's codes that are about the server's own state and not about a statement."""
+
+
+class Database:
+    """A store's database.
+
+    Example: ``Database("labels.db")``, ``Database("postgresql+pg8000://me@127.0.0.1/labels")``
+    """
+
+    def __init__(self, where: str | Path) -> None:
+        """Open it; a file that is not there yet is made at the first write."""
+        self.where = shown_address(where)
+        self.is_file = not is_address(where)
+        self.engine = _file_engine(Path(where)) if self.is_file else _server_engine(str(where))
+        # Threads of one process queue here: SQLite's own waiting is a sleep that grows, and unfair.
+        self._writer = threading.Lock()
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction of the only writer: on the disk at its end, or as if it had not been."""
+        with self._writer, self._explained(), self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if self.is_file else "BEGIN")
+            try:
+                if not self.is_file:
+                    connection.execute(_LOCK, {"number": LOCK_NUMBER})
+                yield connection
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                _roll_back(connection)
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one moment of the store, and waits for nobody."""
+        with self._explained(), self.engine.connect() as connection:
+            begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            connection.exec_driver_sql(begin)
+            try:
+                yield connection
+            finally:
+                _roll_back(connection)
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            advice = _advice(error)
+            if advice is None:
+                raise
+            raise StoreUnavailableError(
+                f"{self.where}: {advice}; what was sent was not acknowledged, so send it again"
+            ) from error
+
+
+def is_address(where: str | Path) -> bool:
+    """Whether a store is named by the address of a server, not by a file."""
+    return isinstance(where, str) and "://" in where
+
+
+def shown_address(where: str | Path) -> str:
+    """How messages name a store: never with its password.
+
+    >>> shown_address("postgresql+pg8000://me:secret@db/labels")
+    'postgresql+pg8000://me:***@db/labels'
+    """
+    try:
+        return make_url(str(where)).render_as_string() if is_address(where) else str(where)
+    except ArgumentError:
+        return "the store's address"
+
+
+_LOCK = text("SELECT pg_advisory_xact_lock(:number)")
+_ENCODING = text("SHOW server_encoding")
+
+
+def _file_engine(path: Path) -> Engine:
+    # In memory every connection would be a database of its own.
+    pool = (
+        {"poolclass": StaticPool}
+        if str(path) == ":memory:"
+        else {"pool_size": CONNECTIONS, "max_overflow": 64}
+    )
+    engine = create_engine(
+        f"sqlite:///{path}",
+        isolation_level="AUTOCOMMIT",
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+        **pool,
+    )
+
+    def settle_connection(connection: sqlite3.Connection, _: object) -> None:
+        # FULL: acknowledged means on the disk, also when the power goes.
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    event.listen(engine, "connect", settle_connection)
+    return engine
+
+
+def _server_engine(address: str) -> Engine:
+    try:
+        engine = create_engine(
+            address,
+            isolation_level="AUTOCOMMIT",
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS,
+            max_overflow=64,
+            connect_args={"timeout": BUSY_SECONDS},
+        )
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise UserError(
+            f"{shown_address(address)}: this address of a store cannot be used ({error}); give a file, or "
+            "postgresql+pg8000://USER:PASSWORD@HOST/DATABASE with `pip install 'plaudit[postgres]'`"
+        ) from error
+    if engine.dialect.name != "postgresql":
+        raise UserError(
+            f"{shown_address(address)}: a store is a file or PostgreSQL, not {engine.dialect.name}"
+        )
+    return engine
+
+
+def refuse_other_encoding(database: Database, connection: Connection) -> None:
+    """A database whose encoding cannot hold every letter is refused before anything is stored."""
+    if database.is_file:
+        return
+    encoding = connection.execute(_ENCODING).scalar_one()
+    if encoding != "UTF8":
+        raise UserError(
+            f"{database.where}: the database's encoding is {encoding}, which cannot hold every letter; make "
+            "one with `createdb --encoding UTF8 --template template0 NAME`"
+        )
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        # The connection is gone, or the database ended the transaction: nothing of it is left either way.
+        connection.invalidate()
+
+
+def _advice(error: DBAPIError) -> str | None:
+    """What is wrong with the database itself; None where the statement was."""
+    if isinstance(error, IntegrityError):
+        return None
+    words = str(error.orig).lower()
+    for mark, advice in _ADVICE.items():
+        if mark in words and isinstance(error.orig, sqlite3.Error):
+            return advice
+    if isinstance(error.orig, sqlite3.Error):
+        return None
+    code = _server_code(error)
+    if code is None or code.startswith(_GONE_CODES):
+        return f"the database does not answer ({_server_words(error)})"
+    return None
+
+
+def _server_code(error: DBAPIError) -> str | None:
+    """PostgreSQL's own code; None where the connection broke before the server said anything."""
+    details = _details(error)
+    return None if details is None else str(details.get("C", ""))
+
+
+def _server_words(error: DBAPIError) -> str:
+    details = _details(error)
+    return str(error.orig) if details is None else str(details.get("M", error.orig))
+
+
+def _details(error: DBAPIError) -> dict[str, str] | None:
+    arguments = getattr(error.orig, "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], dict) else None

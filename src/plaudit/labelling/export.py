@@ -1,0 +1,350 @@
+"""Labels out as rows for training, with a snapshot that leads from any row back to its events.
+
+The same position of the log and the same filters give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select
+
+from plaudit.data.records import Record
+from plaudit.data.write import write_records
+from plaudit.errors import UserError
+from plaudit.files import atomic
+from plaudit.labelling import log, progress, views
+from plaudit.labelling.database import Database
+from plaudit.labelling.log import METADATA, Entry, Event
+from plaudit.labelling.project import Project
+from plaudit.labelling.refusals import NotFoundError
+from plaudit.labelling.rows import rows_of
+from plaudit.labelling.store import LabelStore
+from plaudit.labelling.tables import annotator, label, task
+
+SNAPSHOT_VERSION = 1
+"""The shape of snapshots."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What of a project is exported; the defaults are what is safe to train on.
+
+    Example: ``Filters(surplus=True)``
+    """
+
+    surplus: bool = False
+    """Also labels that came too late to count."""
+    items: bool = False
+    """Also answers to gold, qualifying and repeated items."""
+    suspended: bool = False
+    """Also labels of people who were suspended or did not qualify."""
+    adjudicated: bool = True
+    """A reviewer's decision stands in place of the labels that it decides about."""
+    settled: bool = False
+    """Only tasks that want no more labels."""
+    group: str = "people"
+    """Whose labels: people's, or those of models (``ai``); they are never mixed."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown group."""
+        if self.group not in ("people", "ai"):
+            raise UserError(f"group {self.group!r}: expected people or ai")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What an export is of.
+
+    Example: ``Snapshot(store="labels.db", project="helpful", seq=812, link="9c…", rows=140, …)``
+    """
+
+    store: str
+    """Where the labels lie; never with a password."""
+    project: str
+    """The project."""
+    seq: int
+    """The position of the log."""
+    link: str
+    """The chain's value there: with it the log proves that it is the one that was exported."""
+    filters: dict[str, Any]
+    """What was exported of it."""
+    rows: int
+    """How many rows there are."""
+    sha256: str
+    """Of the rows' file."""
+    tasks: dict[str, int]
+    """Tasks by state at that position."""
+    labels: int
+    """Labels that count at that position."""
+    guidelines: tuple[str, ...]
+    """The versions of the guidelines that the exported labels were given under."""
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    """Labels that the filters leave out, by reason."""
+    events: tuple[int, ...] = ()
+    """Of each row, in order, the number of the event that it comes from."""
+    version: int = SNAPSHOT_VERSION
+    """The shape of this file."""
+
+
+_LABELS = (
+    select(
+        label,
+        task.c.body,
+        task.c.seq.label("task_seq"),
+        task.c.state.label("task_state"),
+        annotator.c.standing,
+    )
+    .join(task, (task.c.project == label.c.project) & (task.c.id == label.c.task))
+    .outerjoin(annotator, (annotator.c.project == label.c.project) & (annotator.c.name == label.c.annotator))
+    .where(label.c.project == bindparam("p"))
+    .order_by(task.c.seq, label.c.seq)
+)
+
+
+def snapshot_path(rows: Path) -> Path:
+    """Where the snapshot of a file of rows lies.
+
+    >>> snapshot_path(Path("out/labels.jsonl")).name
+    'labels.snapshot.json'
+    """
+    return rows.with_name(rows.name.partition(".")[0] + ".snapshot.json")
+
+
+def export(
+    store: LabelStore,
+    project: str,
+    out: Path,
+    *,
+    filters: Filters | None = None,
+    position: int | None = None,
+    actor: str = "plaudit",
+) -> Snapshot:
+    """Write rows and their snapshot; the log remembers it with the rows' hash, once for the same bytes."""
+    chosen = Filters() if filters is None else filters
+    with _moment(store, project, position) as (connection, seq, link):
+        settings = views.settings_of(connection, project)
+        if settings is None:
+            raise NotFoundError(f"{store.where}: there is no project {project!r}")
+        status = progress.status(connection, project)
+        found, left_out = _selected(connection, project, chosen)
+    rows, events = _rows(found, settings, chosen.group)
+    if not rows:
+        why = (
+            ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
+        )
+        raise UserError(f"{store.where}: nothing of project {project} to export ({why})")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_records(rows, out)
+    snapshot = Snapshot(
+        store=store.where,
+        project=project,
+        seq=seq,
+        link=link,
+        filters=asdict(chosen),
+        rows=len(rows),
+        sha256=file_hash(out),
+        tasks=status.tasks,
+        labels=status.labels,
+        guidelines=tuple(sorted({row.guidelines for row in found})),
+        left_out=left_out,
+        events=tuple(events),
+    )
+    atomic.write_json(snapshot_path(out), asdict(snapshot))
+    _remember(store, snapshot, actor)
+    return snapshot
+
+
+def _counted(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "there are no labels yet"
+
+
+def _rows(found: Sequence[Any], settings: Project, group: str) -> tuple[list[Record], list[int]]:
+    """The rows of labels, and of each the number of the event that it comes from."""
+    rows, events = list[Record](), list[int]()
+    for row in found:
+        body, label, order = (json.loads(text) for text in (row.body, row.label, row.shown))
+        own = rows_of(body, label, order, annotator=row.annotator, group=group, project=settings)
+        rows += own
+        events += [row.seq] * len(own)
+    return rows, events
+
+
+def _remember(store: LabelStore, snapshot: Snapshot, actor: str) -> None:
+    body = {
+        "sha256": snapshot.sha256,
+        "seq": snapshot.seq,
+        "rows": snapshot.rows,
+        "filters": snapshot.filters,
+    }
+    key = f"export/{log.digest(body)}"
+    with store.changing() as change:
+        if log.by_key(change.connection, snapshot.project, key) is None:
+            change.record(
+                Entry(
+                    project=snapshot.project,
+                    actor=actor,
+                    kind="exported",
+                    subject=snapshot.project,
+                    body=body,
+                    key=key,
+                )
+            )
+
+
+@contextmanager
+def _moment(store: LabelStore, project: str, position: int | None) -> Iterator[tuple[Connection, int, str]]:
+    """The store as it is, or as it was at a position, with the project's own last event."""
+    with store.looking() as look:
+        if position is None:
+            yield look.connection, *_last_of_labels(look.connection, project)
+            return
+        newest = log.last(look.connection)[0]
+        if not 0 < position <= newest:
+            raise UserError(f"{store.where}: position {position} is not there; the log has 1 to {newest}")
+        past = Database(":memory:")
+        try:
+            with past.writing() as connection:
+                METADATA.create_all(connection)
+                event = _replay(look.connection, connection, position)
+                yield connection, event.seq, event.link
+        finally:
+            past.close()
+
+
+# An export writes an event itself: counted, the second of two equal exports would stand at another position.
+_OWN_TRACES = ("exported", "signed-in", "refused", "invited", "revoked")
+_LAST_OF_LABELS = (
+    select(log.log.c.seq, log.log.c.link)
+    .where(log.log.c.project == bindparam("p"), log.log.c.kind.not_in(_OWN_TRACES))
+    .order_by(log.log.c.seq.desc())
+    .limit(1)
+)
+
+
+def _last_of_labels(connection: Connection, project: str) -> tuple[int, str]:
+    row = connection.execute(_LAST_OF_LABELS, {"p": project}).first()
+    return (0, log.FIRST_LINK) if row is None else (row.seq, row.link)
+
+
+def _replay(source: Connection, target: Connection, position: int) -> Event:
+    """Fold the events up to a position into other tables; gives the last of them."""
+    latest: Event | None = None
+    for event in log.events(source):
+        if event.seq > position:
+            break
+        views.apply(target, event)
+        latest = event
+    assert latest is not None
+    return latest
+
+
+def _selected(connection: Connection, project: str, filters: Filters) -> tuple[Sequence[Any], dict[str, int]]:
+    rows = connection.execute(_LABELS, {"p": project}).all()
+    decided = (
+        {row.task for row in rows if row.purpose == "adjudicated"} if filters.adjudicated else set[str]()
+    )
+    selected, left_out = list[Any](), dict[str, int]()
+    for row in rows:
+        reason = _reason_left_out(row, filters, decided)
+        if reason is None:
+            selected.append(row)
+        else:
+            left_out[reason] = left_out.get(reason, 0) + 1
+    return selected, left_out
+
+
+def _reason_left_out(row: Any, filters: Filters, decided: set[str]) -> str | None:
+    """Why a label is not exported; the first reason that holds."""
+    is_model = row.purpose == "judged"
+    reasons = {
+        "of another group": is_model != (filters.group == "ai"),
+        "of an item whose answer is known": row.purpose in ("gold", "qualify", "repeat")
+        and not filters.items,
+        "surplus": bool(row.surplus) and not filters.surplus,
+        "of a suspended annotator": row.standing in ("suspended", "failed") and not filters.suspended,
+        "decided by a reviewer": row.task in decided and row.purpose == "work",
+        "a reviewer's, not asked for": row.purpose == "adjudicated" and not filters.adjudicated,
+        "of an unsettled task": filters.settled and row.task_state in ("open", "review"),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def file_hash(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_snapshot(rows: Path) -> Snapshot:
+    """The snapshot of a file of rows, which must still be the file that was exported."""
+    path = snapshot_path(rows)
+    if not path.is_file():
+        raise UserError(f"{rows}: there is no {path.name}, so these rows were not exported from a store")
+    try:
+        values: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+        snapshot = Snapshot(
+            **{**values, "events": tuple(values["events"]), "guidelines": tuple(values["guidelines"])}
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: not a snapshot that plaudit wrote ({error}); export again") from error
+    if file_hash(rows) != snapshot.sha256:
+        raise UserError(f"{rows}: the rows were changed after they were exported; export them again")
+    return snapshot
+
+
+def trace_row(store: LabelStore, rows: Path, number: int) -> list[Event]:
+    """The events that a row comes from, oldest first: its task, lease, label, revisions and export."""
+    snapshot = read_snapshot(rows)
+    if not 0 < number <= snapshot.rows:
+        raise UserError(f"{rows}: there is no row {number}; there are 1 to {snapshot.rows}")
+    with store.looking() as look:
+        at = log.by_seq(look.connection, snapshot.seq)
+        if at is None or at.link != snapshot.link:
+            raise UserError(
+                f"{store.where}: event {snapshot.seq} is not the one that {rows} was exported at; name the "
+                f"store that it came from ({snapshot.store})"
+            )
+        return _history(look.connection, snapshot.project, snapshot.events[number - 1])
+
+
+def rows_of_event(rows: Path, seq: int) -> list[int]:
+    """The rows that an event became: from a click to what was learnt from it."""
+    return [number for number, own in enumerate(read_snapshot(rows).events, start=1) if own == seq]
+
+
+_SUBJECTS = (
+    select(log.log.c.seq)
+    .where(log.log.c.project == bindparam("p"), log.log.c.subject.in_(bindparam("s", expanding=True)))
+    .order_by(log.log.c.seq)
+)
+
+
+def _history(connection: Connection, project: str, seq: int) -> list[Event]:
+    """All events of a label's task and assignment, and the settings that it was given under."""
+    event = log.by_seq(connection, seq)
+    assert event is not None
+    subjects = [event.subject, *_task_subjects(connection, event)]
+    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": subjects})]
+    own = [found for found in (log.by_seq(connection, number) for number in seqs) if found is not None]
+    return [*_settings_before(connection, project, seq), *own]
+
+
+def _task_subjects(connection: Connection, event: Event) -> Iterable[str]:
+    """The task of an assignment, found by its lease."""
+    seqs = connection.execute(_SUBJECTS, {"p": event.project, "s": [event.subject]})
+    events = (log.by_seq(connection, row.seq) for row in seqs)
+    return {found.body["task"] for found in events if found and found.kind == "leased" and found.body}
+
+
+def _settings_before(connection: Connection, project: str, seq: int) -> list[Event]:
+    seqs = [row.seq for row in connection.execute(_SUBJECTS, {"p": project, "s": [project]})]
+    events = [log.by_seq(connection, number) for number in seqs if number < seq]
+    settings = [event for event in events if event is not None and event.kind == "project-set"]
+    return settings[-1:]

@@ -1,0 +1,281 @@
+"""The seven kinds of task: what a task must hold, and what of it an annotator is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plaudit.config import did_you_mean
+from plaudit.data.fields import BadRowError, Node, describe_value, read_completion, read_prompt
+from plaudit.data.records import Text, plain_text
+from plaudit.labelling.project import Project
+from plaudit.labelling.refusals import FieldError
+
+MOST_CHARACTERS = 1_000_000
+"""The longest text of a task or an answer."""
+MOST_LEVELS = 16
+"""How deep the objects of a task may be nested."""
+_COMMON = (
+    "kind",
+    "prompt",
+    "category",
+    "language",
+    "reference_answer",
+    "metadata",
+    "method",
+    "score",
+    "probability",
+    "priority",
+    "gold",
+    "qualify",
+)
+_TEXTS = ("category", "language", "reference_answer", "method")
+_NUMBERS = ("score", "priority")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of task.
+
+    Example: ``KINDS["pair"].answers == (2, 2)``
+    """
+
+    name: str
+    """How projects and tasks name it."""
+    answers: tuple[int, int]
+    """How many candidates a task has, at least and at most."""
+    own: tuple[str, ...] = ()
+    """Fields that only tasks of this kind have."""
+    empty_prompt: bool = False
+    """Whether a task may begin with nothing: a conversation that the person opens."""
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(name="pair", answers=(2, 2)),
+        Kind(name="rank", answers=(3, 9)),
+        Kind(name="rate", answers=(1, 9)),
+        Kind(name="write", answers=(0, 0), own=("draft",)),
+        Kind(name="steps", answers=(0, 0), own=("steps",)),
+        Kind(name="talk", answers=(0, 0), empty_prompt=True),
+        Kind(name="attack", answers=(0, 0), empty_prompt=True),
+    )
+}
+"""All kinds by name."""
+
+
+def check_task(body: object, project: Project) -> dict[str, Any]:
+    """A task as the store holds it; a refusal names its field."""
+    try:
+        return _checked_task(body, project)
+    except BadRowError as error:
+        raise FieldError(field=error.field or "task", found=error.found, expected=error.expected) from error
+
+
+def _checked_task(body: object, project: Project) -> dict[str, Any]:
+    node = Node(value=body)
+    named = node.optional("kind")
+    if named is not None and named.value != project.ask:
+        raise FieldError(
+            field="kind", found=describe_value(named.value), expected=f"{project.ask}, as the project asks"
+        )
+    kind = KINDS[project.ask]
+    _refuse_unknown(node.fields(), (*_COMMON, "candidates", *kind.own), "task")
+    prompt = _prompt(node, kind)
+    task: dict[str, Any] = {"kind": kind.name, "prompt": node.value["prompt"] if prompt else ""}  # type: ignore[index]
+    task |= _checked_common(node)
+    task |= {"candidates": _checked_candidates(node, kind, prompt)}
+    task |= _checked_own(node, kind, prompt)
+    gold = node.optional("gold")
+    if gold is not None:
+        task["gold"] = _GOLD[kind.name](gold, task)
+    if task.get("qualify") and gold is None:
+        raise FieldError(
+            field="gold", found="nothing", expected="what is right, as the task qualifies people"
+        )
+    _refuse_long(task)
+    return task
+
+
+def _prompt(node: Node, kind: Kind) -> Text:
+    if kind.empty_prompt and node.optional("prompt") in (None, Node(value="", path="prompt")):
+        return ""
+    return read_prompt(node.get("prompt"))
+
+
+def _refuse_unknown(found: Iterable[str], known: Sequence[str], where: str) -> None:
+    for name in found:
+        if name not in known:
+            raise FieldError(
+                field=name,
+                found=f"an unknown field of a {where}{did_you_mean(name, known)}",
+                expected=f"one of {', '.join(known)}",
+            )
+
+
+def _checked_common(node: Node) -> dict[str, Any]:
+    values = dict[str, Any]()
+    for name in _TEXTS:
+        value = node.optional(name)
+        if value is not None:
+            values[name] = value.text()
+    for name in _NUMBERS:
+        value = node.optional(name)
+        if value is not None:
+            values[name] = value.number()
+    probability = node.optional("probability")
+    if probability is not None:
+        values["probability"] = probability.number_between(0, 1)
+    qualify = node.optional("qualify")
+    if qualify is not None:
+        values["qualify"] = qualify.boolean()
+    metadata = node.optional("metadata")
+    if metadata is not None:
+        values["metadata"] = plain_object(metadata)
+    return values
+
+
+def plain_object(node: Node) -> dict[str, Any]:
+    """An object that JSON can hold, not nested too deeply."""
+    if not isinstance(node.value, dict):
+        raise node.wrong_type_error("an object")
+    _refuse_deep(node.value, node.path, MOST_LEVELS)
+    try:
+        text = json.dumps(node.value, allow_nan=False)
+        text.encode()
+        json.dumps(node.value, ensure_ascii=False).encode()
+    except (ValueError, TypeError) as error:
+        raise FieldError(field=node.path, found=str(error), expected="plain JSON in UTF-8") from error
+    if "\\u0000" in text:
+        raise FieldError(field=node.path, found="a NUL character", expected="texts without it")
+    return node.value
+
+
+def _refuse_deep(value: object, path: str, levels: int) -> None:
+    if levels == 0:
+        raise FieldError(field=path, found="objects in objects", expected=f"at most {MOST_LEVELS} levels")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _refuse_deep(part, path, levels - 1)
+
+
+def _checked_candidates(node: Node, kind: Kind, prompt: Text) -> list[dict[str, Any]]:
+    listed = node.optional("candidates")
+    items = () if listed is None else listed.items()
+    low, high = kind.answers
+    if not low <= len(items) <= high:
+        wanted = f"{low}" if low == high else f"{low} to {high}"
+        raise FieldError(field="candidates", found=f"{len(items)} answers", expected=f"{wanted} of them")
+    candidates, before = list[dict[str, Any]](), dict[str, int]()
+    for place, item in enumerate(items):
+        _refuse_unknown(item.fields(), ("text", "ended", "source"), "candidate")
+        words = plain_text(read_completion(item.get("text"), prompt)).strip()
+        if words in before:
+            raise FieldError(
+                field=f"candidates[{place}].text",
+                found=f"the same words as in candidates[{before[words]}]",
+                expected="answers that differ, or there is nothing to compare",
+            )
+        before[words] = place
+        candidate: dict[str, Any] = {"text": item.value["text"]}  # type: ignore[index]
+        ended, source = item.optional("ended"), item.optional("source")
+        candidate["ended"] = True if ended is None else ended.boolean()
+        if source is not None:
+            candidate["source"] = plain_object(source)
+        candidates.append(candidate)
+    return candidates
+
+
+def _checked_own(node: Node, kind: Kind, prompt: Text) -> dict[str, Any]:
+    if kind.name == "steps":
+        steps = [item.text() for item in node.get("steps").items()]
+        if not steps or not all(step.strip() for step in steps):
+            raise FieldError(
+                field="steps", found=describe_value(steps), expected="at least one step, none empty"
+            )
+        return {"steps": steps}
+    draft = node.optional("draft") if kind.name == "write" else None
+    if draft is None:
+        return {}
+    read_completion(draft, prompt)
+    return {"draft": draft.value}
+
+
+def _gold_pair(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+    del task
+    better = node.get("better")
+    if better.value not in (0, 1) or isinstance(better.value, bool):
+        raise better.wrong_type_error("0 or 1, the place of the better answer in the task")
+    return {"better": better.value}
+
+
+def _gold_rank(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+    best = node.get("best")
+    if isinstance(best.value, bool) or best.value not in range(len(task["candidates"])):
+        raise best.wrong_type_error("the place of the best answer in the task")
+    return {"best": best.value}
+
+
+def _gold_rate(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+    """From and to how many points each answer may be given, as a whole."""
+    ranges = [[end.number_between(1, 5) for end in item.items()] for item in node.get("overall").items()]
+    if len(ranges) != len(task["candidates"]) or any(len(r) != 2 or r[0] > r[1] for r in ranges):
+        raise FieldError(
+            field="gold.overall", found=describe_value(ranges), expected="[low, high] for each answer"
+        )
+    return {"overall": ranges}
+
+
+def _gold_steps(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+    labels = [item.value for item in node.get("labels").items()]
+    if not 0 < len(labels) <= len(task["steps"]) or not {*map(str, labels)} <= {"right", "neutral", "wrong"}:
+        raise FieldError(
+            field="gold.labels",
+            found=describe_value(labels),
+            expected="right, neutral or wrong for each step",
+        )
+    return {"labels": labels}
+
+
+def _no_gold(node: Node, task: dict[str, Any]) -> dict[str, Any]:
+    del task
+    raise FieldError(field=node.path, found="a known answer", expected="none: this kind has no right one")
+
+
+_GOLD: Mapping[str, Callable[[Node, dict[str, Any]], dict[str, Any]]] = {
+    "pair": _gold_pair,
+    "rank": _gold_rank,
+    "rate": _gold_rate,
+    "steps": _gold_steps,
+    "write": _no_gold,
+    "talk": _no_gold,
+    "attack": _no_gold,
+}
+
+
+def _refuse_long(task: dict[str, Any]) -> None:
+    size = len(json.dumps(task, ensure_ascii=False))
+    if size > MOST_CHARACTERS:
+        raise FieldError(field="task", found=f"{size} characters", expected=f"at most {MOST_CHARACTERS}")
+
+
+def shown_task(body: Mapping[str, Any], order: Sequence[int], project: Project) -> dict[str, Any]:
+    """What an annotator is shown: no source, no model, no right answer, no reason why it is asked."""
+    shown: dict[str, Any] = {
+        "kind": body["kind"],
+        "question": project.question,
+        "prompt": body["prompt"],
+        "answers": [body["candidates"][place]["text"] for place in order],
+        "flags": list(project.flags),
+    }
+    if body["kind"] in ("pair", "talk"):
+        shown |= {"scale": list(project.scale), "ties": project.ties}
+    if body["kind"] == "rate":
+        shown["aspects"] = list(project.aspects) or ["overall"]
+    for name in ("steps", "draft", "language"):
+        if name in body:
+            shown[name] = body[name]
+    return shown

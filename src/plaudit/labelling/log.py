@@ -1,0 +1,254 @@
+"""The log: every task, answer and exclusion as an event, chained, and nothing ever overwritten.
+
+An event's body is hashed with a salt of its own, and the chain is over the hash: a body can be erased without
+breaking the chain, and what was erased cannot be guessed from what is left.
+
+body_hash = sha256(salt, body);  link = sha256(the link before, every column but body and salt)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    insert,
+    select,
+    update,
+)
+
+LOG_VERSION = 1
+"""The number of the log's own shape; raised only with a step that brings an older one to it."""
+FIRST_LINK = "0" * 64
+"""The link before the first event."""
+_PAGE = 2_000
+
+METADATA = MetaData()
+"""The tables of a store."""
+
+meta = Table("meta", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+"""The versions of the log and of its folds."""
+
+log = Table(
+    "log",
+    METADATA,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("key", Text),
+    Column("body", Text),
+    Column("salt", Text),
+    Column("body_hash", Text, nullable=False),
+    Column("link", Text, nullable=False),
+    UniqueConstraint("project", "key", name="log_key"),
+    Index("log_actor", "project", "actor"),
+)
+"""The only truth; all other tables but the personal ones are folds of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened.
+
+    Example: ``Event(seq=7, at="2026-03-01T12:00:00.000000Z", project="helpful", actor="a3", kind="answered",
+    subject="w5", key="a3/4f…", body={"label": {"strength": 2}}, link="9c…")``
+    """
+
+    seq: int
+    """Its number; dense, from 1."""
+    at: str
+    """When, in UTC."""
+    project: str
+    """The project."""
+    actor: str
+    """Who, by pseudonym; of a model its name and version."""
+    kind: str
+    """What happened."""
+    subject: str
+    """The task, assignment or person that it happened to."""
+    key: str | None
+    """The sender's own key, by which a repeated send is known."""
+    body: dict[str, Any] | None
+    """What was shown, answered or set; None once it is erased."""
+    link: str
+    """The chain's value after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An event to be written.
+
+    Example: ``Entry(project="helpful", actor="a3", kind="noted", subject="t9", body={"text": "unclear"})``
+    """
+
+    project: str
+    """The project."""
+    actor: str
+    """Who."""
+    kind: str
+    """What happens."""
+    subject: str
+    """What it happens to; a `{seq}` in it becomes the event's own number."""
+    body: dict[str, Any]
+    """What is to be remembered."""
+    key: str | None = None
+    """The sender's own key, if there is one."""
+
+
+_INSERT = insert(log)
+_LAST = select(log.c.seq, log.c.link, log.c.at).order_by(log.c.seq.desc()).limit(1)
+_AFTER = select(log).where(log.c.seq > bindparam("after")).order_by(log.c.seq).limit(_PAGE)
+_BY_KEY = select(log).where(log.c.project == bindparam("p"), log.c.key == bindparam("k"))
+_BY_SEQ = select(log).where(log.c.seq == bindparam("s"))
+_OF = select(log).where(log.c.project == bindparam("p"), log.c.actor == bindparam("n")).order_by(log.c.seq)
+_HASH = select(log.c.body_hash).where(log.c.seq == bindparam("s"))
+_ERASE = update(log).where(log.c.seq == bindparam("s")).values(body=None, salt=None)
+
+
+def canonical(value: object) -> str:
+    """JSON that is the same for the same value.
+
+    >>> canonical({"b": 1, "a": "é"})
+    '{"a":"é","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: object) -> str:
+    """The sha256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def last(connection: Connection) -> tuple[int, str, str]:
+    """The number, link and time of the last event."""
+    row = connection.execute(_LAST).first()
+    return (row.seq, row.link, row.at) if row else (0, FIRST_LINK, "")
+
+
+def append(connection: Connection, now: str, entries: Sequence[Entry]) -> list[Event]:
+    """Write events behind the last one; the caller holds the writer's lock."""
+    seq, link, latest = last(connection)
+    # A clock that was set back makes no event older than the one before it.
+    at = max(now, latest)
+    rows, written = list[dict[str, Any]](), list[Event]()
+    for entry in entries:
+        seq += 1
+        row = _row(seq, at, entry, link)
+        link = row["link"]
+        rows.append(row)
+        written.append(_event(row, entry.body))
+    connection.execute(_INSERT, rows)
+    return written
+
+
+def _row(seq: int, at: str, entry: Entry, link_before: str) -> dict[str, Any]:
+    body, salt = canonical(entry.body), secrets.token_hex(16)
+    row: dict[str, Any] = {
+        "seq": seq,
+        "at": at,
+        "project": entry.project,
+        "actor": entry.actor,
+        "kind": entry.kind,
+        "subject": entry.subject.replace("{seq}", str(seq)),
+        "key": entry.key,
+        "body_hash": hash_body(salt, body),
+    }
+    return {**row, "link": chain(link_before, row), "body": body, "salt": salt}
+
+
+def hash_body(salt: str, body: str) -> str:
+    """What stays of a body when it is erased."""
+    return hashlib.sha256(f"{salt}\n{body}".encode()).hexdigest()
+
+
+_CHAINED = ("seq", "at", "project", "actor", "kind", "subject", "key", "body_hash")
+
+
+def chain(link_before: str, row: Mapping[str, Any]) -> str:
+    """The link of an event, from the one before it."""
+    return hashlib.sha256(canonical([link_before, *(row[name] for name in _CHAINED)]).encode()).hexdigest()
+
+
+def by_key(connection: Connection, project: str, key: str) -> Event | None:
+    """The event that was sent with a key."""
+    row = connection.execute(_BY_KEY, {"p": project, "k": key}).mappings().first()
+    return None if row is None else _read(row)
+
+
+def by_seq(connection: Connection, seq: int) -> Event | None:
+    """The event of a number."""
+    row = connection.execute(_BY_SEQ, {"s": seq}).mappings().first()
+    return None if row is None else _read(row)
+
+
+def events(connection: Connection, after: int = 0) -> Iterator[Event]:
+    """All events behind a number, in order."""
+    for page in _pages(connection, after):
+        yield from map(_read, page)
+
+
+def events_of(connection: Connection, project: str, actor: str) -> list[Event]:
+    """What somebody did in a project, in order."""
+    return [_read(row) for row in connection.execute(_OF, {"p": project, "n": actor}).mappings()]
+
+
+def erase(connection: Connection, seqs: Sequence[int]) -> dict[str, str]:
+    """Take out bodies and their salts; hashes and chain stay. Gives the hash of each by its number."""
+    hashes = dict[str, str]()
+    for seq in seqs:
+        hashes[str(seq)] = connection.execute(_HASH, {"s": seq}).scalar_one()
+        connection.execute(_ERASE, {"s": seq})
+    return hashes
+
+
+def chain_faults(connection: Connection) -> Iterator[str]:
+    """What is wrong with the chain: nothing for a whole one."""
+    link, seq = FIRST_LINK, 0
+    for page in _pages(connection, 0):
+        for row in page:
+            if row["seq"] != seq + 1:
+                yield f"event {row['seq']}: the one before it is {seq}, so events are missing"
+            if row["link"] != chain(link, row):
+                yield f"event {row['seq']}: its link is not that of what it says, so it was altered"
+            if row["body"] is not None and row["body_hash"] != hash_body(row["salt"] or "", row["body"]):
+                yield f"event {row['seq']}: its body is not the one that was hashed, so it was altered"
+            seq, link = row["seq"], row["link"]
+
+
+def time_faults(connection: Connection) -> Iterator[str]:
+    """Events that are older than the one before them."""
+    for before, after in pairwise(events(connection)):
+        if after.at < before.at:
+            yield f"event {after.seq}: its time {after.at} is before that of event {before.seq}, {before.at}"
+
+
+def _pages(connection: Connection, after: int) -> Iterator[Sequence[Mapping[Any, Any]]]:
+    while page := connection.execute(_AFTER, {"after": after}).mappings().all():
+        yield page
+        after = page[-1]["seq"]
+
+
+def _read(row: Mapping[Any, Any]) -> Event:
+    return _event(row, None if row["body"] is None else json.loads(row["body"]))
+
+
+def _event(row: Mapping[Any, Any], body: dict[str, Any] | None) -> Event:
+    names = ("seq", "at", "project", "actor", "kind", "subject", "key", "link")
+    return Event(**{name: row[name] for name in names}, body=body)

@@ -1,0 +1,267 @@
+"""People: invites that work once and expire, bearer tokens, roles, standing, and how a person is erased.
+
+The log knows pseudonyms only. Names, invites and tokens lie in tables of their own; of a secret only its hash
+is stored, so that whoever reads the store cannot act for anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, select, update
+
+from plaudit.labelling import log
+from plaudit.labelling.answers import without_free_text
+from plaudit.labelling.desk import person_row
+from plaudit.labelling.log import Entry
+from plaudit.labelling.refusals import FieldError, NotFoundError, NotYoursError
+from plaudit.labelling.tables import annotator, draft, invite, label, person, token
+from plaudit.labelling.texts import checked_text
+from plaudit.labelling.transaction import Transaction, later
+
+SCOPES = {
+    "annotator": ("label",),
+    "reviewer": ("label", "review", "read"),
+    "owner": ("review", "read", "manage"),
+}
+"""What each role may do; a token may be given less."""
+STANDINGS = ("active", "watch", "suspended")
+"""What a reviewer may decide of a person."""
+TOKEN_DAYS = 90
+"""How long a token of an invited person works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What a person gets for an invite.
+
+    Example: ``Joined(token="p_…", person="Ada", pseudonym="a3", project="helpful", role="annotator", …)``
+    """
+
+    token: str
+    """The secret that every later request carries; it is shown here and never again."""
+    person: str
+    """The name that the person gave."""
+    pseudonym: str
+    """What the log, exports and reports call the person."""
+    project: str
+    """The project."""
+    role: str
+    """Owner, reviewer or annotator."""
+    expires: str
+    """When the token ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who holds a token.
+
+    Example: ``Identity(person="Ada", pseudonym="a3", project="p", role="annotator", scopes=("label",))``
+    """
+
+    person: str
+    """The name, where it was given."""
+    pseudonym: str
+    """What the log calls the person."""
+    project: str
+    """The only project that the token opens."""
+    role: str
+    """Owner, reviewer or annotator."""
+    scopes: tuple[str, ...]
+    """What the token may do: label, review, read, manage."""
+
+
+_INVITE_IN, _TOKEN_IN, _PERSON_IN = insert(invite), insert(token), insert(person)
+_INVITE = select(invite).where(invite.c.hash == bindparam("h"))
+_USE = update(invite).where(invite.c.hash == bindparam("h")).values(uses=invite.c.uses - 1)
+_COUNT = select(func.count()).where(annotator.c.project == bindparam("p"), annotator.c.role == bindparam("r"))
+_TOKEN = (
+    select(token, person.c.name, annotator.c.standing)
+    .join(person, (person.c.project == token.c.project) & (person.c.pseudonym == token.c.pseudonym))
+    .join(annotator, (annotator.c.project == token.c.project) & (annotator.c.name == token.c.pseudonym))
+    .where(token.c.hash == bindparam("h"), token.c.expires > bindparam("now"))
+)
+_PERSONAL_OUT = (
+    delete(person).where(person.c.project == bindparam("p"), person.c.pseudonym == bindparam("n")),
+    delete(token).where(token.c.project == bindparam("p"), token.c.pseudonym == bindparam("n")),
+    delete(draft).where(draft.c.project == bindparam("p"), draft.c.annotator == bindparam("n")),
+)
+_TOKENS_OUT = _PERSONAL_OUT[1]
+_LABELS = select(label).where(label.c.project == bindparam("p"), label.c.author == bindparam("n"))
+
+
+def hash_secret(secret: str) -> str:
+    """What is stored of a secret: it has 192 random bits, so that a plain hash cannot be searched."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_invite(change: Transaction, project: str, *, role: str, uses: int, days: float, actor: str) -> str:
+    """An invite's secret; it works so many times, for so many days."""
+    change.settings(project)
+    _refuse_unknown_role(role)
+    for field, value, most in (("uses", uses, 10_000), ("days", days, 365)):
+        if isinstance(value, bool) or not 0 < value <= most:
+            raise FieldError(field=field, found=repr(value), expected=f"a number above 0, at most {most}")
+    secret = f"i_{secrets.token_urlsafe(24)}"
+    expires = later(change.now, days=days)
+    row = {"hash": hash_secret(secret), "project": project, "role": role, "uses": uses, "expires": expires}
+    change.connection.execute(_INVITE_IN, row)
+    body = {"role": role, "uses": uses, "expires": expires}
+    change.record(Entry(project=project, actor=actor, kind="invited", subject=project, body=body))
+    return secret
+
+
+def _refuse_unknown_role(role: str) -> None:
+    if role not in SCOPES:
+        raise FieldError(field="role", found=repr(role), expected=f"one of {', '.join(SCOPES)}")
+
+
+def join(change: Transaction, secret: str, name: object) -> Joined:
+    """Use an invite; whoever is asked to qualify does so first."""
+    words = checked_text("name", name, most=200, empty=False)
+    row = change.connection.execute(_INVITE, {"h": hash_secret(secret)}).first()
+    if row is None:
+        raise NotFoundError("this invite does not exist; ask for another one")
+    if row.expires <= change.now:
+        raise NotYoursError("this invite has expired; ask for another one")
+    if row.uses < 1:
+        raise NotYoursError("this invite was used already; ask for another one")
+    change.connection.execute(_USE, {"h": row.hash})
+    return enter(change, row.project, row.role, name=words, scopes=SCOPES[row.role], days=TOKEN_DAYS)
+
+
+def enter(
+    change: Transaction, project: str, role: str, *, name: str, scopes: Sequence[str], days: float
+) -> Joined:
+    """Give a new pseudonym and a token of a role."""
+    settings = change.settings(project)
+    _refuse_unknown_role(role)
+    if unknown := set(scopes) - set(SCOPES[role]):
+        raise FieldError(
+            field="scopes", found=", ".join(sorted(unknown)), expected=f"of {', '.join(SCOPES[role])}"
+        )
+    number = change.connection.execute(_COUNT, {"p": project, "r": role}).scalar_one() + 1
+    pseudonym = f"{role[0]}{number}"
+    qualifies = role == "annotator" and settings.qualify_n > 0
+    standing = "qualifying" if qualifies else "active"
+    change.record(
+        Entry(
+            project=project,
+            actor=pseudonym,
+            kind="joined",
+            subject=pseudonym,
+            body={"role": role, "standing": standing},
+        )
+    )
+    change.connection.execute(
+        _PERSON_IN, {"project": project, "pseudonym": pseudonym, "name": name, "at": change.now}
+    )
+    secret, expires = f"p_{secrets.token_urlsafe(24)}", later(change.now, days=days)
+    row = {"hash": hash_secret(secret), "project": project, "pseudonym": pseudonym, "role": role}
+    change.connection.execute(_TOKEN_IN, {**row, "scopes": " ".join(scopes), "expires": expires})
+    return Joined(token=secret, person=name, pseudonym=pseudonym, project=project, role=role, expires=expires)
+
+
+def identity(connection: Any, secret: str, now: str) -> Identity | None:
+    """Who holds a token; None for an unknown, expired or revoked one."""
+    row = connection.execute(_TOKEN, {"h": hash_secret(secret), "now": now}).first()
+    if row is None or row.standing == "erased":
+        return None
+    return Identity(
+        person=row.name,
+        pseudonym=row.pseudonym,
+        project=row.project,
+        role=row.role,
+        scopes=tuple(row.scopes.split()),
+    )
+
+
+def revoke(change: Transaction, project: str, pseudonym: str, *, actor: str) -> int:
+    """End all tokens of a person; gives how many there were."""
+    person_row(change, project, pseudonym)
+    ended = change.connection.execute(_TOKENS_OUT, {"p": project, "n": pseudonym}).rowcount
+    body = {"tokens": ended}
+    change.record(Entry(project=project, actor=actor, kind="revoked", subject=pseudonym, body=body))
+    return ended
+
+
+def set_standing(
+    change: Transaction, project: str, name: str, standing: str, *, reason: object, actor: str
+) -> int:
+    """A reviewer's decision about a person, with its reason."""
+    if standing not in STANDINGS:
+        raise FieldError(field="standing", found=repr(standing), expected=f"one of {', '.join(STANDINGS)}")
+    if person_row(change, project, name).standing == "erased":
+        raise NotYoursError(f"{name} was erased; nothing can be decided of nobody")
+    body = {"standing": standing, "reason": checked_text("reason", reason, empty=False)}
+    entry = Entry(project=project, actor=actor, kind="standing-set", subject=name, body=body)
+    return change.record(entry).seq
+
+
+def set_preferences(
+    change: Transaction, project: str, name: str, *, declined: Sequence[str], languages: Sequence[str]
+) -> int:
+    """What a person does not want to read, and which languages the person reads."""
+    person_row(change, project, name)
+    preferences = {
+        field: [checked_text(field, value, most=200, empty=False) for value in values]
+        for field, values in (("declined", declined), ("languages", languages))
+    }
+    body = {"preferences": preferences}
+    return change.record(
+        Entry(project=project, actor=name, kind="preferences-set", subject=name, body=body)
+    ).seq
+
+
+def erase(change: Transaction, project: str, name: str, *, actor: str) -> int:
+    """Delete what is personal of somebody; what was clicked stays, without a name and without words.
+
+    The hashes of what was taken out stand in the event, so that the chain still proves that it was there.
+    """
+    if person_row(change, project, name).standing == "erased":
+        raise NotYoursError(f"{name} was erased before")
+    current = {row.seq: row for row in change.connection.execute(_LABELS, {"p": project, "n": name})}
+    remains, seqs = list[dict[str, Any]](), list[int]()
+    for event in log.events_of(change.connection, project, name):
+        rest = _without_words(event.kind, event.body)
+        if rest == event.body:
+            continue
+        seqs.append(event.seq)
+        if event.kind in ("answered", "revised"):
+            row = current.get(event.seq)
+            remains.append(
+                {
+                    "seq": event.seq,
+                    "at": event.at,
+                    "assignment": event.subject,
+                    "number": 0 if row is None else row.number,
+                    "body": rest if row is not None else None,
+                }
+            )
+    hashes = log.erase(change.connection, seqs)
+    for statement in _PERSONAL_OUT:
+        change.connection.execute(statement, {"p": project, "n": name})
+    body = {"remains": remains, "hashes": hashes}
+    return change.record(Entry(project=project, actor=actor, kind="erased", subject=name, body=body)).seq
+
+
+def _without_words(kind: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An event's body without what a person wrote; None where nothing else is in it."""
+    if body is None or kind not in ("answered", "revised", "noted", "flagged"):
+        return body
+    if kind in ("noted", "flagged"):
+        return None
+    if body["label"] is None:
+        return body
+    rest = without_free_text(body["label"])
+    return None if rest is None else {**body, "label": rest}
+
+
+def refuse(change: Transaction, project: str, actor: str, what: str) -> None:
+    """Remember a refused request: the audit trail, and what a limit of failures counts."""
+    body = {"what": what[:500]}
+    change.record(Entry(project=project, actor=actor, kind="refused", subject=project, body=body))

@@ -1,0 +1,224 @@
+"""How far a project is, who works in it, and whether the store is sound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Integer, bindparam, cast, func, select
+
+from plaudit.labelling import log, tables, views
+from plaudit.labelling.database import Database
+from plaudit.labelling.tables import annotator, assignment, label, person, task
+from plaudit.labelling.transaction import columns
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A project in figures.
+
+    Example: ``Status(project="helpful", tasks={"open": 40, "done": 60}, wanted=200, labels=140, …)``
+    """
+
+    project: str
+    """Its name."""
+    tasks: dict[str, int]
+    """Tasks by state: open, done, review, adjudicated, closed, and item for those whose answer is known."""
+    wanted: int
+    """Labels that are wanted of the tasks so far; more where people are divided."""
+    labels: int
+    """Labels that count."""
+    missing: int
+    """Labels that open tasks still want."""
+    leased: int
+    """Tasks that somebody holds now."""
+    surplus: int
+    """Labels that came too late to count."""
+    items: int
+    """Answers to gold, qualifying and repeated items."""
+    skipped: int
+    """Tasks that were given back."""
+    people: dict[str, int]
+    """Annotators by standing."""
+    seq: int
+    """The log's position."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no open task wants a label; what needs a reviewer is done for annotators."""
+        return self.tasks.get("open", 0) == 0
+
+
+_BY_STATE = select(task.c.state, func.count()).where(task.c.project == bindparam("p")).group_by(task.c.state)
+_SUMS = select(
+    func.coalesce(func.sum(task.c.wanted), 0),
+    func.coalesce(func.sum(task.c.done), 0),
+    func.coalesce(func.sum(task.c.taken), 0),
+).where(task.c.project == bindparam("p"))
+_MISSING = select(func.coalesce(func.sum(task.c.wanted - task.c.done), 0)).where(
+    task.c.project == bindparam("p"), task.c.state == "open"
+)
+_SURPLUS = select(func.count()).where(label.c.project == bindparam("p"), label.c.surplus == 1)
+_ITEMS = select(func.count()).where(
+    label.c.project == bindparam("p"), label.c.purpose.in_(("gold", "qualify", "repeat"))
+)
+_SKIPPED = select(func.count()).where(assignment.c.project == bindparam("p"), assignment.c.state == "skipped")
+_BY_STANDING = (
+    select(annotator.c.standing, func.count())
+    .where(annotator.c.project == bindparam("p"), annotator.c.role == "annotator")
+    .group_by(annotator.c.standing)
+)
+_PEOPLE = (
+    select(annotator, person.c.name.label("person"))
+    .outerjoin(person, (person.c.project == annotator.c.project) & (person.c.pseudonym == annotator.c.name))
+    .where(annotator.c.project == bindparam("p"))
+    .order_by(annotator.c.seq)
+)
+_LABEL_COUNTS = (
+    select(
+        label.c.annotator,
+        func.count().label("labels"),
+        func.sum(cast(label.c.surplus, Integer)).label("surplus"),
+        func.sum(label.c.seconds).label("seconds"),
+    )
+    .where(label.c.project == bindparam("p"))
+    .group_by(label.c.annotator)
+)
+_TASKS = (
+    select(task)
+    .where(task.c.project == bindparam("p"), task.c.seq > bindparam("after"))
+    .order_by(task.c.seq)
+    .limit(bindparam("most"))
+)
+_TASKS_IN_STATE = _TASKS.where(task.c.state == bindparam("s"))
+_LABELS_OF_TASK = (
+    select(label)
+    .where(label.c.project == bindparam("p"), label.c.task == bindparam("t"))
+    .order_by(label.c.seq)
+)
+
+
+def status(connection: Connection, project: str) -> Status:
+    """The figures of a project."""
+    names = {"p": project}
+    wanted, labels, taken = connection.execute(_SUMS, names).one()
+    return Status(
+        project=project,
+        tasks=_counts(connection, _BY_STATE, names),
+        wanted=int(wanted),
+        labels=int(labels),
+        missing=int(connection.execute(_MISSING, names).scalar_one()),
+        leased=int(taken),
+        surplus=connection.execute(_SURPLUS, names).scalar_one(),
+        items=connection.execute(_ITEMS, names).scalar_one(),
+        skipped=connection.execute(_SKIPPED, names).scalar_one(),
+        people=_counts(connection, _BY_STANDING, names),
+        seq=log.last(connection)[0],
+    )
+
+
+def _counts(connection: Connection, statement: Any, names: dict[str, Any]) -> dict[str, int]:
+    return {row[0]: row[1] for row in sorted(connection.execute(statement, names))}
+
+
+def people(connection: Connection, project: str) -> list[dict[str, Any]]:
+    """Everybody of a project, with counts; names are for owners and reviewers."""
+    counts = {row.annotator: row for row in connection.execute(_LABEL_COUNTS, {"p": project})}
+    found = list[dict[str, Any]]()
+    for row in connection.execute(_PEOPLE, {"p": project}):
+        own = counts.get(row.name)
+        found.append(
+            {
+                "pseudonym": row.name,
+                "person": row.person,
+                "role": row.role,
+                "standing": row.standing,
+                "assigned": row.assigned,
+                "answered": row.answered,
+                "skipped": row.skipped,
+                "labels": 0 if own is None else own.labels,
+                "surplus": 0 if own is None else int(own.surplus),
+                "seconds": None if own is None else own.seconds,
+                "preferences": json.loads(row.preferences),
+            }
+        )
+    return found
+
+
+def tasks(
+    connection: Connection, project: str, *, state: str | None, limit: int, after: int
+) -> list[dict[str, Any]]:
+    """Tasks of a project in the order in which they were added, a page at a time."""
+    names: dict[str, Any] = {"p": project, "after": after, "most": min(limit, _PAGE)}
+    statement = _TASKS if state is None else _TASKS_IN_STATE
+    found = connection.execute(statement, names if state is None else {**names, "s": state})
+    shown = ("id", "seq", "purpose", "state", "wanted", "taken", "done", "priority", "category")
+    return [{name: getattr(row, name) for name in shown} | {"body": json.loads(row.body)} for row in found]
+
+
+def queue(connection: Connection, project: str) -> list[dict[str, Any]]:
+    """What needs a reviewer: blind, so without names and sources, with labels in the task's order."""
+    found = list[dict[str, Any]]()
+    for item in tasks(connection, project, state="review", limit=_PAGE, after=0):
+        rows = connection.execute(_LABELS_OF_TASK, {"p": project, "t": item["id"]})
+        labels = [{"label": json.loads(row.label), "order": json.loads(row.shown)} for row in rows]
+        found.append({"id": item["id"], "body": item["body"], "labels": labels})
+    return found
+
+
+def faults(database: Database) -> Iterator[str]:
+    """What is wrong with a store: nothing for a sound one. Looks at the whole of it."""
+    with database.reading() as connection:
+        yield from log.chain_faults(connection)
+        yield from _cap_faults(connection)
+        yield from _replay_faults(connection)
+
+
+_OVER_CAP = (
+    select(task.c.project, task.c.id, task.c.wanted, func.count(label.c.seq).label("labels"))
+    .join(label, (label.c.project == task.c.project) & (label.c.task == task.c.id))
+    .where(label.c.purpose == "work", label.c.surplus == 0, task.c.purpose == "work")
+    .group_by(task.c.project, task.c.id, task.c.wanted)
+    .having(func.count(label.c.seq) > task.c.wanted)
+)
+_TWICE = (
+    select(label.c.project, label.c.task, label.c.annotator)
+    .where(label.c.purpose.in_(("work", "gold", "qualify")))
+    .group_by(label.c.project, label.c.task, label.c.annotator)
+    .having(func.count() > 1)
+)
+
+
+def _cap_faults(connection: Connection) -> Iterator[str]:
+    for row in connection.execute(_OVER_CAP):
+        yield f"project {row.project}, task {row.id}: {row.labels} labels count, and {row.wanted} are wanted"
+    for row in connection.execute(_TWICE):
+        yield f"project {row.project}, task {row.task}: {row.annotator} labelled it twice"
+
+
+def _replay_faults(connection: Connection) -> Iterator[str]:
+    """Where the tables differ from what a replay of the log makes."""
+    replayed = Database(":memory:")
+    try:
+        with replayed.writing() as fresh:
+            log.METADATA.create_all(fresh)
+            for event in log.events(connection):
+                views.apply(fresh, event)
+            for table in tables.FOLDS:
+                there, expected = (_contents(side, table) for side in (connection, fresh))
+                if there != expected:
+                    which = sorted({*there} ^ {*expected} or {*map(str, there)})[:1]
+                    yield (
+                        f"table {table.name}: {len(there)} rows differ from the {len(expected)} of a replay "
+                        f"of the log, first {which}; `plaudit collect check --rebuild` makes the tables anew"
+                    )
+    finally:
+        replayed.close()
+
+
+def _contents(connection: Connection, table: Any) -> list[str]:
+    return sorted(log.canonical(row) for row in columns(connection.execute(select(table)).all()))

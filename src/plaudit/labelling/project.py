@@ -1,0 +1,156 @@
+"""The settings of a project: a file of at most twenty, with defaults that were thought about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from plaudit.config import read_values, read_yaml, resolve
+from plaudit.errors import UserError
+
+KindName = Literal["pair", "rank", "rate", "write", "steps", "talk", "attack"]
+"""The seven kinds of task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """What people are asked, and by which rules.
+
+    Example: ``Project(name="helpful", ask="pair", overlap=2)``
+    """
+
+    name: str
+    """What the project is called in commands and addresses."""
+    ask: KindName = "pair"
+    """The kind of task: pair, rank, rate, write, steps, talk or attack."""
+    question: str = "Which answer is better?"
+    """What stands above every task."""
+    guidelines: str = ""
+    """Of a file of settings, the path of a text; in the store, the text itself. Labels carry its version."""
+    scale: tuple[str, ...] = ("slightly", "clearly", "much")
+    """How much better an answer may be called, from the middle outwards."""
+    ties: bool = True
+    """Whether two answers may be called equally good."""
+    flags: tuple[str, ...] = ("harmful", "false", "unfinished", "private")
+    """What an answer may be reported for."""
+    aspects: tuple[str, ...] = ()
+    """What is rated from 1 to 5, where it is more than the answer as a whole."""
+    overlap: int = 1
+    """How many people label each task."""
+    most: int | None = None
+    """Up to how many where they are divided; two more than the overlap if it is not set. Then a reviewer."""
+    gold_rows: str | None = None
+    """A file of tasks whose answer is known, mixed in as a check."""
+    gold_share: float = 0.05
+    """The share of such tasks, where there are any."""
+    qualify_rows: str | None = None
+    """A file of tasks that a person answers before all others."""
+    qualify_n: int = 0
+    """How many of them; 0 where nobody has to qualify."""
+    qualify_floor: float = 0.65
+    """The share of right ones that a person reaches for certain (the low end of Wilson's interval)."""
+    repeat: float = 0.0
+    """The share of a person's own older tasks that are shown again, in the other order."""
+    prompt_limit: int | None = None
+    """How many tasks of one prompt a person is given at most."""
+    lease_minutes: int = 30
+    """How long a task waits for a person before somebody else may be given it."""
+    talks_to: str | None = None
+    """The server that talk and attack speak with: ``http://127.0.0.1:8000/v1#model``."""
+    seed: int = 0
+    """What orders and draws begin with."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        for error in _faults(self):
+            raise UserError(f"project {self.name!r}: {error}")
+
+    @property
+    def limit(self) -> int:
+        """Up to how many people label a task on which they are divided."""
+        return self.overlap + 2 if self.most is None else self.most
+
+
+def _faults(project: Project) -> list[str]:
+    shares = (project.gold_share, project.repeat, project.qualify_floor)
+    conditions = {
+        "a name is letters, digits, '-', '_' or '.', at most 60 of them": not _is_name(project.name),
+        f"ask is one of {', '.join(get_args(KindName))}": project.ask not in get_args(KindName),
+        "scale has 1 to 10 words, each once": not 0 < len(set(project.scale)) == len(project.scale) <= 10,
+        "overlap is 1 to 100": not 1 <= project.overlap <= 100,
+        "most is at least the overlap": project.limit < project.overlap,
+        "shares (gold_share, repeat, qualify_floor) are from 0 to 1": any(not 0 <= s <= 1 for s in shares),
+        "gold_share and repeat leave room for work: together below 1": project.gold_share + project.repeat
+        > 1,
+        "qualify_n is 0 to 1000": not 0 <= project.qualify_n <= 1000,
+        "prompt_limit is at least 1": project.prompt_limit is not None and project.prompt_limit < 1,
+        "lease_minutes is 1 to 1440": not 1 <= project.lease_minutes <= 1440,
+        "talk and attack need talks_to, a server": _lacks_server(project),
+    }
+    return [words for words, broken in conditions.items() if broken]
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= 60 and all(letter.isalnum() or letter in "-_." for letter in name)
+
+
+def _lacks_server(project: Project) -> bool:
+    return project.ask in ("talk", "attack") and not (project.talks_to or "").startswith(
+        ("http://", "https://")
+    )
+
+
+def read_project(path: Path) -> Project:
+    """The settings of a file; guidelines and rows are named relative to it."""
+    project = resolve(Project, read_yaml(path, Project), {})
+    try:
+        text = (path.parent / project.guidelines).read_text("utf-8") if project.guidelines else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: guidelines: {project.guidelines} cannot be read ({error}); name a text file"
+        ) from error
+    paths = {
+        name: None if value is None else str(path.parent / value)
+        for name, value in (("gold_rows", project.gold_rows), ("qualify_rows", project.qualify_rows))
+    }
+    return replace(project, guidelines=text, **paths)
+
+
+def project_to_dict(project: Project) -> dict[str, Any]:
+    """The settings as the log holds them."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(project).items()
+    }
+
+
+def project_from_dict(settings: Mapping[str, Any]) -> Project:
+    """The settings that a log holds; one that this version does not know is refused in words."""
+    known = {field.name for field in fields(Project)}
+    if unknown := sorted({*settings} - known):
+        raise UserError(
+            f"project {settings.get('name')!r} has settings that this plaudit does not know: "
+            f"{', '.join(unknown)}; use the newer one that wrote them"
+        )
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    return Project(**values)
+
+
+def parse_settings(settings: object, where: str) -> Project:
+    """The settings that somebody sent; an unknown one is refused with the nearest known."""
+    return resolve(Project, read_values(settings, Project, where), {})
+
+
+def guidelines_version(project: Project) -> str:
+    """A short name of the guidelines' words; empty where there are none.
+
+    >>> guidelines_version(Project(name="p", guidelines="Be kind."))
+    '1e8ce4ee8a87'
+    """
+    if not project.guidelines:
+        return ""
+    return hashlib.sha256(project.guidelines.encode()).hexdigest()[:12]

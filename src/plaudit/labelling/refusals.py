@@ -1,0 +1,34 @@
+"""What a store refuses, by name, so that the API and the command line can each say it in their own way."""
+
+from __future__ import annotations
+
+from plaudit.errors import UserError
+
+
+class StoreUnavailableError(UserError):
+    """The database is locked, full, read-only or gone: nothing was acknowledged, so it can be sent again."""
+
+
+class KeyConflictError(UserError):
+    """A key that was used before for other words."""
+
+
+class NotYoursError(UserError):
+    """Something that this person may not do, or not any more."""
+
+
+class NotFoundError(UserError):
+    """A store, project, task, person or invite that is not there."""
+
+
+class FieldError(UserError):
+    """A field that holds something else than it should.
+
+    Example: ``FieldError(field="strength", found="9", expected="a whole number from -3 to 3")``
+    """
+
+    def __init__(self, *, field: str, found: str, expected: str) -> None:
+        super().__init__(f"{field}: expected {expected}, found {found}")
+        self.field = field
+        self.found = found
+        self.expected = expected

@@ -1,0 +1,354 @@
+"""The label store: what the API, the commands and pipelines use, and nothing beneath it.
+
+Every method is one transaction. What it returns is on the disk; where it raises, nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert, inspect, select, update
+
+from plaudit.errors import UserError
+from plaudit.labelling import adding, answering, desk, log, people, progress, tables, views
+from plaudit.labelling.adding import Added
+from plaudit.labelling.database import Database, refuse_other_encoding
+from plaudit.labelling.desk import Lease, Nothing
+from plaudit.labelling.log import Event, meta
+from plaudit.labelling.people import Identity, Joined
+from plaudit.labelling.progress import Status
+from plaudit.labelling.project import Project
+from plaudit.labelling.refusals import NotFoundError
+from plaudit.labelling.transaction import Receipt, Transaction, stamp, utc_now
+
+_VERSIONS = select(meta.c.name, meta.c.value)
+_PROJECTS = select(tables.project.c.name).order_by(tables.project.c.name)
+
+
+class LabelStore:
+    """Projects, their tasks, people and labels, in one database.
+
+    Example: ``open_store("labels.db", create=True).set_project(Project(name="helpful"), actor="o1")``
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], datetime]) -> None:
+        self.database = database
+        self._clock = clock
+
+    @property
+    def where(self) -> str:
+        """The file or address, without a password."""
+        return self.database.where
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self.database.close()
+
+    @contextmanager
+    def changing(self) -> Iterator[Transaction]:
+        """One change: all of it or nothing."""
+        with self.database.writing() as connection:
+            yield Transaction(connection, max(stamp(self._clock()), log.last(connection)[2]))
+
+    @contextmanager
+    def looking(self) -> Iterator[Transaction]:
+        """One moment of the store, in which nothing can be written."""
+        with self.database.reading() as connection:
+            yield Transaction(connection, stamp(self._clock()))
+
+    # Projects and tasks.
+
+    def project(self, name: str) -> Project:
+        """The settings of a project."""
+        with self.looking() as look:
+            return look.settings(name)
+
+    def projects(self) -> list[str]:
+        """The names of all projects."""
+        with self.looking() as look:
+            return [row.name for row in look.connection.execute(_PROJECTS)]
+
+    def set_project(self, project: Project, *, actor: str) -> int:
+        """Make a project or change its settings; gives the event's number."""
+        with self.changing() as change:
+            return adding.set_project(change, project, actor=actor)
+
+    def add_tasks(self, project: str, bodies: Iterable[object], *, actor: str) -> Added:
+        """Add tasks, all of them or none; one that is there already is counted and left."""
+        with self.changing() as change:
+            return adding.add_tasks(change, project, bodies, actor=actor)
+
+    def close_task(self, project: str, task: str, *, reason: str, actor: str) -> int:
+        """Give a task out no more."""
+        with self.changing() as change:
+            return adding.close_task(change, project, task, reason=reason, actor=actor)
+
+    # The desk.
+
+    def next(self, project: str, annotator: str, key: str | None = None) -> Lease | Nothing:
+        """Work for a person; the same for the same key."""
+        with self.changing() as change:
+            return desk.next_task(change, project, annotator, key)
+
+    def draft(self, project: str, annotator: str, assignment: str, label: object) -> str:
+        """Remember half an answer; gives the lease's end."""
+        with self.changing() as change:
+            return answering.save_draft(change, project, annotator, assignment, label)
+
+    def submit(
+        self,
+        project: str,
+        annotator: str,
+        assignment: str,
+        key: str,
+        label: object,
+        *,
+        seconds: object = None,
+        pasted: object = None,
+    ) -> Receipt:
+        """Take an answer, once for a key."""
+        timing = {"seconds": seconds, "pasted": pasted}
+        with self.changing() as change:
+            return answering.submit(
+                change, project, annotator, assignment, key=key, label=label, timing=timing
+            )
+
+    def skip(self, project: str, annotator: str, assignment: str, key: str, reason: str) -> Receipt:
+        """Give a task back."""
+        with self.changing() as change:
+            return answering.skip(change, project, annotator, assignment, key=key, reason=reason)
+
+    def undo(self, project: str, annotator: str, assignment: str, key: str) -> Receipt:
+        """Take an answer back; its lease is open again."""
+        with self.changing() as change:
+            return answering.undo(change, project, annotator, assignment, key=key)
+
+    def revise(
+        self,
+        project: str,
+        annotator: str,
+        assignment: str,
+        key: str,
+        label: object,
+        *,
+        seconds: object = None,
+    ) -> Receipt:
+        """Another answer in place of the first."""
+        timing = {"seconds": seconds}
+        with self.changing() as change:
+            return answering.revise(
+                change, project, annotator, assignment, key=key, label=label, timing=timing
+            )
+
+    def note(self, project: str, annotator: str, assignment: str, key: str, text: object) -> Receipt:
+        """A note on a task that the person was given."""
+        with self.changing() as change:
+            return answering.note(change, project, annotator, assignment, key=key, text=text)
+
+    def flag(
+        self, project: str, annotator: str, assignment: str, key: str, reason: str, text: object = ""
+    ) -> Receipt:
+        """A report of a task to the owner."""
+        with self.changing() as change:
+            return answering.flag(change, project, annotator, assignment, key=key, reason=reason, text=text)
+
+    def history(
+        self, project: str, annotator: str, limit: int = 50, before: int | None = None
+    ) -> list[dict[str, Any]]:
+        """A person's own answers, the newest first."""
+        with self.looking() as look:
+            return answering.history(look, project, annotator, most=limit, before=before)
+
+    def conversation(self, project: str, annotator: str, assignment: str) -> dict[str, Any] | None:
+        """A conversation in progress."""
+        with self.looking() as look:
+            return answering.conversation(look, project, annotator, assignment)
+
+    def save_conversation(self, project: str, annotator: str, assignment: str, turns: dict[str, Any]) -> None:
+        """Remember a conversation in progress."""
+        with self.changing() as change:
+            answering.save_conversation(change, project, annotator, assignment, turns)
+
+    # Reviewers.
+
+    def queue(self, project: str) -> list[dict[str, Any]]:
+        """The tasks on which people stay divided."""
+        with self.looking() as look:
+            look.settings(project)
+            return progress.queue(look.connection, project)
+
+    def adjudicate(
+        self, project: str, task: str, label: object, *, reason: str, actor: str, key: str
+    ) -> Receipt:
+        """A reviewer's decision, in the task's own order."""
+        with self.changing() as change:
+            return adding.adjudicate(change, project, task, label, reason=reason, actor=actor, key=key)
+
+    def set_standing(self, project: str, annotator: str, standing: str, *, reason: str, actor: str) -> int:
+        """Active, watch or suspended, with a reason."""
+        with self.changing() as change:
+            return people.set_standing(change, project, annotator, standing, reason=reason, actor=actor)
+
+    # Owners.
+
+    def status(self, project: str) -> Status:
+        """A project in figures."""
+        with self.looking() as look:
+            look.settings(project)
+            return progress.status(look.connection, project)
+
+    def tasks(
+        self, project: str, state: str | None = None, limit: int = 100, after: int = 0
+    ) -> list[dict[str, Any]]:
+        """Tasks in the order in which they were added, a page at a time."""
+        with self.looking() as look:
+            look.settings(project)
+            return progress.tasks(look.connection, project, state=state, limit=limit, after=after)
+
+    def annotators(self, project: str) -> list[dict[str, Any]]:
+        """Everybody of a project, with counts."""
+        with self.looking() as look:
+            look.settings(project)
+            return progress.people(look.connection, project)
+
+    def events(self, after: int = 0) -> Iterator[Event]:
+        """The log behind a number."""
+        with self.looking() as look:
+            yield from log.events(look.connection, after)
+
+    def position(self) -> tuple[int, str]:
+        """The log's last number and link."""
+        with self.looking() as look:
+            return log.last(look.connection)[:2]
+
+    def check(self) -> list[str]:
+        """What is wrong with the store; empty for a sound one."""
+        return list(progress.faults(self.database))
+
+    def rebuild(self) -> None:
+        """Make all folds anew from the log."""
+        with self.changing() as change:
+            views.rebuild(change.connection, log.events(change.connection))
+
+    def remember(self, entry: log.Entry) -> Event:
+        """Write an event that only the log remembers: an export, a judgement of a model, a sign-in."""
+        with self.changing() as change:
+            return change.record(entry)
+
+    # People.
+
+    def invite(
+        self, project: str, *, role: str = "annotator", uses: int = 1, days: float = 14, actor: str
+    ) -> str:
+        """An invite's secret, shown here and never again."""
+        with self.changing() as change:
+            return people.make_invite(change, project, role=role, uses=uses, days=days, actor=actor)
+
+    def join(self, secret: str, name: object) -> Joined:
+        """Use an invite."""
+        with self.changing() as change:
+            return people.join(change, secret, name)
+
+    def token(
+        self,
+        project: str,
+        role: str,
+        *,
+        name: str,
+        scopes: Sequence[str] | None = None,
+        days: float = people.TOKEN_DAYS,
+    ) -> Joined:
+        """A token without an invite: how the first owner comes in, by the command line."""
+        with self.changing() as change:
+            granted = people.SCOPES.get(role, ()) if scopes is None else scopes
+            return people.enter(change, project, role, name=name, scopes=granted, days=days)
+
+    def identity(self, token: str) -> Identity | None:
+        """Who holds a token; None for an unknown, expired or revoked one."""
+        with self.looking() as look:
+            return people.identity(look.connection, token, look.now)
+
+    def revoke(self, project: str, annotator: str, *, actor: str) -> int:
+        """End all tokens of a person."""
+        with self.changing() as change:
+            return people.revoke(change, project, annotator, actor=actor)
+
+    def prefer(
+        self, project: str, annotator: str, *, declined: Sequence[str] = (), languages: Sequence[str] = ()
+    ) -> int:
+        """What a person does not want to read, and which languages the person reads."""
+        with self.changing() as change:
+            return people.set_preferences(change, project, annotator, declined=declined, languages=languages)
+
+    def erase(self, project: str, annotator: str, *, actor: str) -> int:
+        """Delete what is personal of somebody."""
+        with self.changing() as change:
+            return people.erase(change, project, annotator, actor=actor)
+
+    def refused(self, project: str, actor: str, what: str) -> None:
+        """Remember a refused request."""
+        with self.changing() as change:
+            people.refuse(change, project, actor, what)
+
+
+def open_store(
+    where: str | Path, *, clock: Callable[[], datetime] = utc_now, create: bool = False
+) -> LabelStore:
+    """The store at a file or an address; an older one is brought up to date, a newer one is refused."""
+    database = Database(where)
+    if database.is_file and not create and not Path(where).is_file():
+        raise NotFoundError(f"{where}: there is no such store; make one with `plaudit collect project`")
+    try:
+        _bring_up_to_date(database, create=create)
+    except BaseException:
+        database.close()
+        raise
+    return LabelStore(database, clock)
+
+
+def _bring_up_to_date(database: Database, *, create: bool) -> None:
+    with database.reading() as connection:
+        versions = _versions(connection)
+    if versions == {"log": log.LOG_VERSION, "views": views.VIEWS_VERSION}:
+        return
+    if versions and versions["log"] > log.LOG_VERSION:
+        raise UserError(
+            f"{database.where}: this store is of a newer plaudit (its log has shape {versions['log']}, this "
+            f"plaudit knows {log.LOG_VERSION}); use that one, or a later one"
+        )
+    if versions and versions["views"] > views.VIEWS_VERSION:
+        raise UserError(
+            f"{database.where}: a newer plaudit works on this store (tables of version {versions['views']}, "
+            f"this plaudit makes {views.VIEWS_VERSION}); use that one, or a later one"
+        )
+    if not versions and not create:
+        raise NotFoundError(
+            f"{database.where}: this is no store of plaudit; make one with `plaudit collect project`"
+        )
+    with database.writing() as connection:
+        refuse_other_encoding(database, connection)
+        for table in tables.FOLDS:
+            table.drop(connection, checkfirst=True)
+        log.METADATA.create_all(connection)
+        views.rebuild(connection, log.events(connection))
+        _write_versions(connection)
+
+
+def _versions(connection: Any) -> dict[str, int]:
+    if not inspect(connection).has_table(meta.name):
+        return {}
+    return {row.name: int(row.value) for row in connection.execute(_VERSIONS)}
+
+
+def _write_versions(connection: Any) -> None:
+    there = _versions(connection)
+    for name, number in (("log", log.LOG_VERSION), ("views", views.VIEWS_VERSION)):
+        value = {"value": str(number)}
+        if name in there:
+            connection.execute(update(meta).where(meta.c.name == name).values(**value))
+        else:
+            connection.execute(insert(meta).values(name=name, **value))

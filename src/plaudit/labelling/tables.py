@@ -1,0 +1,192 @@
+"""The tables that are folds of the log, those with personal facts that are not, and their statements.
+
+Statements are constants with bound parameters: built anew at each call they would cost four times as much.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    Table,
+    Text,
+)
+
+from plaudit.labelling.log import METADATA
+
+project = Table(
+    "project",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("settings", Text, nullable=False),
+    Column("guidelines", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+)
+"""The settings that hold now, and the version of the guidelines."""
+
+task = Table(
+    "task",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("author", Text),
+    Column("category", Text),
+    Column("language", Text),
+    Column("priority", Float, nullable=False),
+    Column("scramble", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("wanted", Integer, nullable=False),
+    Column("taken", Integer, nullable=False),
+    Column("done", Integer, nullable=False),
+    Column("started", Integer, nullable=False),
+    Column("lacking", Integer, nullable=False),
+)
+"""What is asked; ``lacking`` is wanted less taken (open leases) less done (labels that count)."""
+
+# What keeps *next* flat at any number of tasks: only those that may be given out, in the order of giving.
+OPEN_TASKS = Index(
+    "task_open",
+    task.c.project,
+    task.c.started,
+    task.c.lacking.desc(),
+    task.c.priority.desc(),
+    task.c.scramble,
+    sqlite_where=(task.c.state == "open") & (task.c.lacking > 0),
+    postgresql_where=(task.c.state == "open") & (task.c.lacking > 0),
+)
+"""The tasks with a free place."""
+SPECIAL_TASKS = Index(
+    "task_special",
+    task.c.project,
+    task.c.purpose,
+    task.c.scramble,
+    sqlite_where=task.c.purpose != "work",
+    postgresql_where=task.c.purpose != "work",
+)
+"""Items whose answer is known, and those that qualify."""
+
+assignment = Table(
+    "assignment",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("annotator", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("guidelines", Text, nullable=False),
+    Column("until", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Index("assignment_task", "project", "task"),
+    Index("assignment_annotator", "project", "annotator", "task"),
+    Index("assignment_prompt", "project", "annotator", "prompt"),
+)
+"""Who was given what, in which order, until when; open, answered, skipped or ended."""
+OPEN_ASSIGNMENTS = Index(
+    "assignment_open",
+    assignment.c.project,
+    assignment.c.until,
+    sqlite_where=assignment.c.state == "open",
+    postgresql_where=assignment.c.state == "open",
+)
+"""Leases that may end by the clock."""
+
+label = Table(
+    "label",
+    METADATA,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("assignment", Text, nullable=False),
+    Column("annotator", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("guidelines", Text, nullable=False),
+    Column("seconds", Float),
+    Column("pasted", Float),
+    Column("surplus", Integer, nullable=False),
+    Column("number", Integer, nullable=False),
+    Index("label_task", "project", "task"),
+    Index("label_annotator", "project", "annotator", "number"),
+    Index("label_assignment", "assignment"),
+)
+"""What holds now, in the order in which the answers were shown; ``number`` counts an annotator's answers."""
+
+annotator = Table(
+    "annotator",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("standing", Text, nullable=False),
+    Column("assigned", Integer, nullable=False),
+    Column("answered", Integer, nullable=False),
+    Column("skipped", Integer, nullable=False),
+    Column("preferences", Text, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+)
+"""Everybody by pseudonym: counts and standing."""
+
+FOLDS = (project, task, assignment, label, annotator)
+"""What a replay of the log makes anew."""
+
+person = Table(
+    "person",
+    METADATA,
+    Column("project", Text, primary_key=True),
+    Column("pseudonym", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("at", Text, nullable=False),
+)
+"""Which name belongs to a pseudonym: never in the log."""
+
+invite = Table(
+    "invite",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("uses", Integer, nullable=False),
+    Column("expires", Text, nullable=False),
+)
+"""Invites by the hash of their secret, with the uses that are left."""
+
+token = Table(
+    "token",
+    METADATA,
+    Column("hash", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("pseudonym", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("expires", Text, nullable=False),
+    Index("token_person", "project", "pseudonym"),
+)
+"""Bearer tokens by the hash of their secret."""
+
+draft = Table(
+    "draft",
+    METADATA,
+    Column("assignment", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("annotator", Text, nullable=False),
+    Column("label", Text),
+    Column("conversation", Text),
+    Index("draft_annotator", "project", "annotator"),
+)
+"""What is not sent yet: half a label, or a conversation in progress."""
+
+PERSONAL = (person, invite, token, draft)
+"""Ordinary tables, in no event."""

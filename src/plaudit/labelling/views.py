@@ -1,0 +1,433 @@
+"""The folds: what each event does to the tables. The desk applies them as it writes, a replay one by one.
+
+After any history the folds equal a replay of the log, so a new version of plaudit that wants other tables
+makes them anew from the log, and no table is ever migrated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from plaudit.labelling import log, tables
+from plaudit.labelling.answers import side
+from plaudit.labelling.log import Event, canonical
+from plaudit.labelling.project import Project, guidelines_version, project_from_dict
+
+VIEWS_VERSION = 1
+"""Raised whenever a fold changes: stores of an older number are replayed when they are opened."""
+
+_project, _task, _assignment = tables.project, tables.task, tables.assignment
+_label, _annotator = tables.label, tables.annotator
+
+_PROJECT_OUT = delete(_project).where(_project.c.name == bindparam("p"))
+_PROJECT_IN = insert(_project)
+_PROJECT = select(_project.c.settings).where(_project.c.name == bindparam("p"))
+_TASK_IN = insert(_task)
+_TASK = select(_task).where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+_WORK = select(_task.c.id).where(_task.c.project == bindparam("p"), _task.c.purpose == "work")
+_TASK_SET = (
+    update(_task)
+    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+    .values(
+        state=bindparam("new_state"),
+        wanted=bindparam("new_wanted"),
+        taken=bindparam("new_taken"),
+        done=bindparam("new_done"),
+        started=bindparam("new_started"),
+        lacking=bindparam("new_lacking"),
+    )
+)
+_TASK_CLOSE = (
+    update(_task)
+    .where(_task.c.project == bindparam("p"), _task.c.id == bindparam("t"))
+    .values(state=bindparam("new_state"), lacking=0)
+)
+_ASSIGNMENT_IN = insert(_assignment)
+_ASSIGNMENT = select(_assignment).where(_assignment.c.id == bindparam("a"))
+_ASSIGNMENT_SET = (
+    update(_assignment)
+    .where(_assignment.c.id == bindparam("a"))
+    .values(state=bindparam("new_state"), until=bindparam("new_until"))
+)
+_OPEN_LEASES = select(func.count()).where(
+    _assignment.c.project == bindparam("p"),
+    _assignment.c.task == bindparam("t"),
+    _assignment.c.state == "open",
+    _assignment.c.purpose == "work",
+)
+_LABEL_IN = insert(_label)
+_LABEL_OUT = delete(_label).where(_label.c.assignment == bindparam("a"))
+_LABEL_BY_SEQ_OUT = delete(_label).where(_label.c.seq == bindparam("s"))
+_COUNTED = (
+    select(_label.c.label, _label.c.shown)
+    .where(
+        _label.c.project == bindparam("p"),
+        _label.c.task == bindparam("t"),
+        _label.c.surplus == 0,
+        _label.c.purpose == "work",
+    )
+    .order_by(_label.c.seq)
+)
+_PERSON_IN = insert(_annotator)
+_COUNT = {
+    name: update(_annotator)
+    .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
+    .values({name: _annotator.c[name] + 1})
+    for name in ("assigned", "answered", "skipped")
+}
+_ANSWERED = select(_annotator.c.answered).where(
+    _annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n")
+)
+_PERSON_SET = {
+    name: update(_annotator)
+    .where(_annotator.c.project == bindparam("p"), _annotator.c.name == bindparam("n"))
+    .values({name: bindparam("value")})
+    for name in ("standing", "preferences")
+}
+
+
+def apply(connection: Connection, event: Event) -> None:
+    """What an event does to the folds; events that only the log remembers do nothing."""
+    change = CHANGES.get(event.kind)
+    if change is not None:
+        change(connection, event)
+
+
+def rebuild(connection: Connection, events: Iterable[Event]) -> None:
+    """Empty the folds and replay events."""
+    for table in tables.FOLDS:
+        connection.execute(delete(table))
+    for event in events:
+        apply(connection, event)
+
+
+def _body(event: Event) -> dict[str, Any]:
+    assert event.body is not None, f"event {event.seq} has no body"
+    return event.body
+
+
+def _project_set(connection: Connection, event: Event) -> None:
+    settings, before = _body(event)["settings"], settings_of(connection, event.project)
+    now = project_from_dict(settings)
+    version = guidelines_version(now)
+    connection.execute(_PROJECT_OUT, {"p": event.project})
+    connection.execute(
+        _PROJECT_IN,
+        {"name": event.project, "settings": canonical(settings), "guidelines": version, "seq": event.seq},
+    )
+    if before is not None and (before.overlap, before.limit) != (now.overlap, now.limit):
+        for row in connection.execute(_WORK, {"p": event.project}).all():
+            settle(connection, event.project, row.id)
+
+
+def settings_of(connection: Connection, name: str) -> Project | None:
+    """The settings of a project that hold now; None where there is none of that name."""
+    row = connection.execute(_PROJECT, {"p": name}).first()
+    return None if row is None else _parsed_settings(row.settings)
+
+
+@lru_cache(maxsize=256)
+def _parsed_settings(text: str) -> Project:
+    return project_from_dict(json.loads(text))
+
+
+def task_row(event: Event, overlap: int) -> dict[str, Any]:
+    """The row of a task that was added."""
+    body = _body(event)
+    purpose = "qualify" if body.get("qualify") else "gold" if body.get("gold") is not None else "work"
+    wanted = overlap if purpose == "work" else 0
+    return {
+        "project": event.project,
+        "id": event.subject,
+        "seq": event.seq,
+        "body": canonical(body),
+        "purpose": purpose,
+        "prompt": log.digest(body["prompt"])[:16],
+        "author": _author(body),
+        "category": body.get("category"),
+        "language": body.get("language"),
+        "priority": float(body.get("priority", 0)),
+        "scramble": log.digest([event.project, event.subject])[:16],
+        "state": "open" if purpose == "work" else "item",
+        "wanted": wanted,
+        "taken": 0,
+        "done": 0,
+        "started": 0,
+        "lacking": wanted,
+    }
+
+
+def _author(body: Mapping[str, Any]) -> str | None:
+    """The annotator of this store who wrote one of the answers, where one did."""
+    sources = [candidate.get("source") or {} for candidate in body.get("candidates", ())]
+    return next((source["annotator"] for source in sources if "annotator" in source), None)
+
+
+def _task_added(connection: Connection, event: Event) -> None:
+    settings = settings_of(connection, event.project)
+    assert settings is not None, f"event {event.seq}: a task of no project"
+    connection.execute(_TASK_IN, task_row(event, settings.overlap))
+
+
+def add_task_rows(connection: Connection, events: Sequence[Event], overlap: int) -> None:
+    """The rows of many tasks at once: as `apply` of each, in one statement."""
+    connection.execute(_TASK_IN, [task_row(event, overlap) for event in events])
+
+
+def _task_closed(connection: Connection, event: Event) -> None:
+    connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "closed"})
+
+
+def _leased(connection: Connection, event: Event) -> None:
+    body = _body(event)
+    row = {
+        "id": event.subject,
+        "seq": event.seq,
+        "project": event.project,
+        "task": body["task"],
+        "annotator": event.actor,
+        "prompt": body["prompt"],
+        "purpose": body["purpose"],
+        "shown": canonical(body["order"]),
+        "guidelines": body["guidelines"],
+        "until": body["until"],
+        "state": "open",
+    }
+    connection.execute(_ASSIGNMENT_IN, row)
+    connection.execute(_COUNT["assigned"], {"p": event.project, "n": event.actor})
+    settle(connection, event.project, body["task"])
+
+
+def _released(connection: Connection, event: Event) -> None:
+    body = _body(event)
+    skipped = body["reason"] != "ended"
+    state = "skipped" if skipped else "ended"
+    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": state, "new_until": held.until})
+    if skipped:
+        connection.execute(_COUNT["skipped"], {"p": event.project, "n": held.annotator})
+    settle(connection, event.project, held.task)
+
+
+def _prolonged(connection: Connection, event: Event) -> None:
+    connection.execute(
+        _ASSIGNMENT_SET,
+        {"a": event.subject, "new_state": "open", "new_until": _body(event)["until"]},
+    )
+
+
+def _answered(connection: Connection, event: Event) -> None:
+    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    connection.execute(
+        _ASSIGNMENT_SET, {"a": event.subject, "new_state": "answered", "new_until": held.until}
+    )
+    connection.execute(_COUNT["answered"], {"p": event.project, "n": held.annotator})
+    if event.body is not None:
+        answered = connection.execute(_ANSWERED, {"p": event.project, "n": held.annotator}).scalar_one()
+        _put_label(connection, event, held, answered)
+    settle(connection, event.project, held.task)
+
+
+def _put_label(connection: Connection, event: Event, held: Any, number: int) -> None:
+    body = _body(event)
+    row = {
+        "seq": event.seq,
+        "at": event.at,
+        "project": event.project,
+        "task": held.task,
+        "assignment": held.id,
+        "annotator": held.annotator,
+        "author": event.actor,
+        "purpose": held.purpose,
+        "shown": held.shown,
+        "label": canonical(body["label"]),
+        "guidelines": held.guidelines,
+        "seconds": body.get("seconds"),
+        "pasted": body.get("pasted"),
+        "surplus": int(body["surplus"]),
+        "number": number,
+    }
+    connection.execute(_LABEL_IN, row)
+
+
+def _revised(connection: Connection, event: Event) -> None:
+    """Another label in place of the old, or none: then the lease is open again."""
+    held = connection.execute(_ASSIGNMENT, {"a": event.subject}).one()
+    connection.execute(_LABEL_OUT, {"a": event.subject})
+    if event.body is not None and event.body["label"] is not None:
+        _put_label(connection, event, held, event.body["number"])
+    undone = event.body is not None and event.body["label"] is None
+    if undone:
+        until = _body(event)["until"]
+        connection.execute(_ASSIGNMENT_SET, {"a": event.subject, "new_state": "open", "new_until": until})
+    settle(connection, event.project, held.task)
+
+
+def _judged(connection: Connection, event: Event) -> None:
+    """A label of a model or program: it takes no place and is never mixed with people's."""
+    body = _body(event)
+    row = {
+        "seq": event.seq,
+        "at": event.at,
+        "project": event.project,
+        "task": event.subject,
+        "assignment": f"j{event.seq}",
+        "annotator": event.actor,
+        "author": event.actor,
+        "purpose": "judged",
+        "shown": canonical(body["order"]),
+        "label": canonical(body["label"]),
+        "guidelines": body.get("wording", ""),
+        "seconds": None,
+        "pasted": None,
+        "surplus": 0,
+        "number": 0,
+    }
+    connection.execute(_LABEL_IN, row)
+
+
+def _adjudicated(connection: Connection, event: Event) -> None:
+    """A reviewer's decision is a label of its own, and settles the task."""
+    body = _body(event)
+    row = {
+        "seq": event.seq,
+        "at": event.at,
+        "project": event.project,
+        "task": event.subject,
+        "assignment": f"r{event.seq}",
+        "annotator": event.actor,
+        "author": event.actor,
+        "purpose": "adjudicated",
+        "shown": canonical(body["order"]),
+        "label": canonical(body["label"]),
+        "guidelines": body["guidelines"],
+        "seconds": None,
+        "pasted": None,
+        "surplus": 0,
+        "number": 0,
+    }
+    connection.execute(_LABEL_IN, row)
+    connection.execute(_TASK_CLOSE, {"p": event.project, "t": event.subject, "new_state": "adjudicated"})
+
+
+def _joined(connection: Connection, event: Event) -> None:
+    body = _body(event)
+    connection.execute(
+        _PERSON_IN,
+        {
+            "project": event.project,
+            "name": event.subject,
+            "role": body["role"],
+            "standing": body["standing"],
+            "assigned": 0,
+            "answered": 0,
+            "skipped": 0,
+            "preferences": "{}",
+            "seq": event.seq,
+        },
+    )
+
+
+def _standing_set(connection: Connection, event: Event) -> None:
+    value = _body(event)["standing"]
+    connection.execute(_PERSON_SET["standing"], {"p": event.project, "n": event.subject, "value": value})
+
+
+def _preferences_set(connection: Connection, event: Event) -> None:
+    value = canonical(_body(event)["preferences"])
+    connection.execute(_PERSON_SET["preferences"], {"p": event.project, "n": event.subject, "value": value})
+
+
+def _erased(connection: Connection, event: Event) -> None:
+    """What a person wrote goes; what was clicked stays, under a pseudonym that resolves to no name."""
+    body, touched = _body(event), set[str]()
+    connection.execute(_PERSON_SET["standing"], {"p": event.project, "n": event.subject, "value": "erased"})
+    for item in body["remains"]:
+        held = connection.execute(_ASSIGNMENT, {"a": item["assignment"]}).one()
+        connection.execute(_LABEL_BY_SEQ_OUT, {"s": item["seq"]})
+        if item["body"] is not None:
+            rest = replace(event, seq=item["seq"], at=item["at"], actor=event.subject, body=item["body"])
+            _put_label(connection, rest, held, item["number"])
+        touched.add(held.task)
+    for name in sorted(touched):
+        settle(connection, event.project, name)
+
+
+CHANGES: Mapping[str, Callable[[Connection, Event], None]] = {
+    "project-set": _project_set,
+    "task-added": _task_added,
+    "task-closed": _task_closed,
+    "leased": _leased,
+    "released": _released,
+    "prolonged": _prolonged,
+    "answered": _answered,
+    "revised": _revised,
+    "judged": _judged,
+    "adjudicated": _adjudicated,
+    "joined": _joined,
+    "standing-set": _standing_set,
+    "preferences-set": _preferences_set,
+    "erased": _erased,
+}
+"""What each kind of event does; noted, flagged, exported, signed-in and refused are remembered only."""
+
+
+def settle(connection: Connection, project: str, name: str) -> None:
+    """Count a task's leases and labels anew, and say whether it wants more, is done, or needs a reviewer."""
+    names = {"p": project, "t": name}
+    row = connection.execute(_TASK, names).one()
+    if row.state not in ("open", "done", "review"):
+        return
+    settings = settings_of(connection, project)
+    assert settings is not None
+    body = json.loads(row.body)
+    counted = connection.execute(_COUNTED, names).all()
+    taken = connection.execute(_OPEN_LEASES, names).scalar_one()
+    sides = [side(json.loads(item.label), body, json.loads(item.shown)) for item in counted]
+    wanted, state = standing_of(sides, settings.overlap, settings.limit)
+    done = len(counted)
+    connection.execute(
+        _TASK_SET,
+        {
+            **names,
+            "new_state": state,
+            "new_wanted": wanted,
+            "new_taken": taken,
+            "new_done": done,
+            "new_started": int(taken + done > 0),
+            "new_lacking": max(wanted - taken - done, 0),
+        },
+    )
+
+
+def standing_of(sides: Sequence[str | None], overlap: int, limit: int) -> tuple[int, str]:
+    """How many labels a task wants, and its state: open, done, or review where people stay divided.
+
+    >>> standing_of(["0"], 2, 4), standing_of(["0", "0"], 2, 4), standing_of(["0", "1"], 2, 4)
+    ((2, 'open'), (2, 'done'), (3, 'open'))
+    >>> standing_of(["0", "1", "tie", "0"], 2, 4)
+    (4, 'review')
+    """
+    if len(sides) < overlap:
+        return overlap, "open"
+    if all(word is None for word in sides) or _has_majority(sides):
+        return len(sides), "done"
+    return (len(sides) + 1, "open") if len(sides) < limit else (len(sides), "review")
+
+
+def _has_majority(sides: Sequence[str | None]) -> bool:
+    # What nobody could compare is a voice for nothing, but a voice.
+    _, votes = Counter(sides).most_common(1)[0]
+    return 2 * votes > len(sides)
+
+
+def body_of(row: Any) -> dict[str, Any]:
+    """The body of a task's row."""
+    return json.loads(row.body)
